@@ -268,17 +268,6 @@ def test_what_is_too_large_to_keep_is_charged_anew_once_it_is_lost(
         _kept(tmp_path / "m", 0)
 
 
-def test_a_fit_stopped_before_a_round_is_kept_pays_for_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = ledger(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "keep_measured", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            fit_synth(rows(300), study(), folder=tmp_path / "m", ledger=book, rng=seeded(1))
-    assert not KeptFit.load(tmp_path / "m").said.answers
-    fit_synth(rows(300), study(), folder=tmp_path / "m", ledger=book, rng=seeded(1))
-    assert book.accounts()[0].spent.epsilon == pytest.approx(1.0, abs=1e-6)
-
-
 KILLED = """
 import os, runpy, sys
 here = runpy.run_path(sys.argv[2])
@@ -357,26 +346,6 @@ def test_a_domain_read_from_the_rows_is_said_by_every_reader(tmp_path: Path) -> 
     for found in (load_model(folder), fit_synth(rows(300), read, folder=folder, rng=seeded(1))):
         assert "NOT PROTECTED: which values occur in a, d" in found.receipt.assumes[0]
         assert not any("without looking" in line for line in found.receipt.assumes)
-
-
-@pytest.mark.parametrize("write", [1, 3, 5])
-def test_a_receipt_names_every_entry_once_wherever_the_fit_stopped(
-    write: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    book, folder, done = ledger(tmp_path), tmp_path / "model", []
-    real = envelope.write
-
-    def stopping(*given: Any, **how: Any) -> None:
-        done.append(given)
-        if len(done) == write:
-            raise KeyboardInterrupt
-        real(*given, **how)
-
-    monkeypatch.setattr(envelope, "write", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        fit_synth(rows(300), study(), folder=folder, ledger=book, rng=seeded(1))
-    found = fit_synth(rows(300), study(), folder=folder, ledger=book, rng=seeded(1))
-    assert found.receipt.ledger_entries == tuple(entry.id for entry in book.history()) == (1, 2)
 
 
 def test_an_adaptive_fit_has_as_many_rounds_as_its_budget_carries() -> None:

@@ -6,13 +6,14 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from tests.questions import TASKS, crowd, declare
 
 import hybridp.bench.counts
 import hybridp.bench.crowd
@@ -21,14 +22,8 @@ import hybridp.bench.models
 import hybridp.bench.study
 import hybridp.bench.synth
 import hybridp.release.synth
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.groups import Grouping
-from hybridp.public.kmeans import Box
+from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
-from hybridp.public.queries import Feature, Schema, Threshold, Workload
-from hybridp.public.study import Number, Trust
-from hybridp.public.study import Promise as Promised
-from hybridp.public.vector import VectorBounds
 from hybridp.release import style
 from hybridp.release.answers import (
     GroupEstimate,
@@ -37,13 +32,6 @@ from hybridp.release.answers import (
 from hybridp.release.receipt import CURATOR, VIEWER, Promise
 from hybridp.release.release import Release, Result
 from hybridp.service.html import shown_release
-from hybridp.tasks.distribution import DistributionTask
-from hybridp.tasks.kmeans import KMeansTask
-from hybridp.tasks.mean import MeanTask
-from hybridp.tasks.records import RecordsTask
-from hybridp.tasks.regression import RegressionTask
-from hybridp.tasks.shares import SharesTask
-from hybridp.tasks.vector import VectorTask
 
 ODD = '<script>alert(1)</script> & "co" $x_$'
 ONE = PureDP(1.0)
@@ -86,59 +74,24 @@ class Apart(NamedTuple):
         return 0.02
 
 
-DECLARED = hybridp.Study(
-    title="Work",
-    questions=(Number(name="pay", column="pay", lower=0, upper=1), Number(name="age", column="age", lower=0, upper=90)),
-    promise=Promised(epsilon=1.0),
-    trust=Trust(column="trust"),
-)
-ALONE = replace(DECLARED, questions=DECLARED.questions[:1], trust=Trust(everyone="local"))
-ASKED = hybridp.Study(
-    title="Asked",
-    questions=[
-        {"name": "pay", "kind": "number", "lower": 0, "upper": 1, "at": [0.5],
-         "statistics": ["mean", "sum", "quantiles"]},
-        {"name": "age", "kind": "number", "missing": "middle", "lower": 0, "upper": 90, "statistics": ["sd", "gini"]},
-        {"name": "smokes", "kind": "count", "value": "yes"},
-    ],
-    promise=Promised(epsilon=3.0, several="split"),
-    trust="trust",
-)
-WORK = Workload(Schema.from_domain({"age": 5, "sex": 2}), (Threshold((0, 1), 2),))
-BOX = KMeansTask(Box((0.0, 0.0), (1.0, 1.0)), 3, ONE)
-HALF = hybridp.bench.crowd.Crowd(10_000, 0.05, columns=("a", "b"))
-BODY = VectorBounds.of([0, 0], [1, 2])
-WAY = SharesTask(Feature.categorical("a", ["b", "c", "d"]), ONE)
-LINE = RegressionTask(VectorBounds.of([0] * 3, [1] * 3), ONE)
-APPROX = ApproxDP(1.0, 1e-5)
+PEOPLE = {"trusted": 500, "local": 9_500}
+SPREAD = {**TASKS["mean"], "name": "age", "column": "x", "statistics": ["sd", "gini"]}
+
+
 @cache
-def asked_plan() -> Any:
-    return hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)
+def planned(*tasks: str) -> Any:
+    """The plan of a study of these questions, or of its only one."""
+    known = {**TASKS, "spread": SPREAD, "public groups": {**TASKS["public groups"], "categories": ["u", ODD]}}
+    questions = [known[task] for task in tasks]
+    own = {"epsilon_column": "own"} if tasks == ("own epsilons",) else {"epsilon": 1.0, "delta": 1e-6}
+    study = declare("records" if "records" in tasks else "mean", questions=questions, promise=own)
+    found = study.plan(crowd()) if tasks == ("own epsilons",) else study.plan(**PEOPLE)
+    return found if len(tasks) > 1 else found[questions[0]["name"]]
 
 
 PLANS: dict[str, Callable[[], Any]] = {
-    "plan mean": lambda: hybridp.bench.mean.plan_mean(MeanTask(Bounds(0, 1), ONE), HALF),
-    "plan personal": lambda: hybridp.bench.models.plan_personal(([1.0], [500]), ([1], [9_500])),
-    "plan vector": lambda: hybridp.bench.mean.plan_vector(VectorTask(BODY, ONE), HALF),
-    "plan shares": lambda: hybridp.bench.counts.plan_shares(WAY, HALF),
-    "plan heavy": lambda: hybridp.bench.models.plan_records(RecordsTask(APPROX, depth=1), HALF),
-    "plan kmeans": lambda: hybridp.bench.models.plan_points(BOX, HALF),
-    "plan synth": lambda: hybridp.bench.synth.plan_synth(10_000, WORK, APPROX),
-    "plan rows": lambda: hybridp.bench.synth.rows_plan(
-        10_000, 0.05, APPROX, 3, {"trusted": 0.2, "local": 0.3, "stated": 0.1}, 0.01, False
-    ),
-    "plan study": lambda: hybridp.bench.study.plan_study(DECLARED, trusted=500, local=9_500),
-    "plan alone": lambda: hybridp.bench.study.plan_study(ALONE, trusted=0, local=10_000)["pay"],
-    "plan quantiles": lambda: hybridp.bench.counts.plan_distribution(
-        DistributionTask(Bounds(0, 100), ONE, at=(0.25, 0.5)), HALF
-    ),
-    "plan number": lambda: asked_plan()["pay"],
-    "plan spread": lambda: asked_plan()["age"],
-    "plan count": lambda: asked_plan()["smokes"],
-    "plan groups": lambda: hybridp.bench.counts.plan_groups(
-        MeanTask(Bounds(0, 1), ONE), Grouping("team", ("a", ODD)), HALF
-    ),
-    "plan regression": lambda: hybridp.bench.models.plan_regression(LINE, HALF),
+    **{f"plan {task}": partial(planned, task) for task in (*TASKS, "spread")},
+    "plan several": partial(planned, "mean", "choice", "vector", "spread"),
     "compare": lambda: hybridp.compare_waves(frozen("mean").to_dict(), frozen("mean").to_dict()),
 }
 EVERY = [*FROZEN, *PLANS]
@@ -250,7 +203,7 @@ def test_its_picture_says_how_many_people_and_which_epsilon_and_nothing_leaves_i
         if name != "kmeans":
             assert f"{found.level:.0%} interval" in drawn
     else:
-        people, epsilon = 10_000, ONE
+        people, epsilon = 2_000 if name == "plan own epsilons" else 10_000, ONE
     if name != "compare":  # what changed spends nothing and is of two collections
         assert f"{people:,} people" in drawn
         assert "epsilon of their own" in drawn or f"epsilon {epsilon.epsilon:g}" in drawn
