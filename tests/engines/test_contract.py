@@ -18,15 +18,11 @@ import pytest
 from tests.engines.conftest import ENGINES, Columns, Opened
 from tests.queries import number_query
 
-from hybridp.curator.models import cell_counts, cluster_totals, table_rows
 from hybridp.curator.sources import Columns as TableColumns
 from hybridp.errors import UnusableRows
 from hybridp.public.heavy import HeadList
-from hybridp.public.kmeans import Box, Grid
 from hybridp.tables import (
     Lattice,
-    Number,
-    Query,
     add_up,
     check_mechanism,
     discovery_counts,
@@ -40,7 +36,6 @@ from hybridp.tables import (
 
 pytestmark = pytest.mark.parametrize("engine", ENGINES)
 PEOPLE = 3_000
-COLUMNS = TableColumns(("x", "y"), "trust", missing="middle")
 
 
 def _people(seed: int = 1) -> Columns:
@@ -224,102 +219,6 @@ def test_record_counts_after_bounding(engine: str, opened: Opened, by: str) -> N
     assert local_counts.tolist() == [local[i] for i in range(7)] == np.bincount(slots, minlength=7).tolist()
     assert sizes == (sum(discovery.values()), sum(1 for p in expected if label[p] == "trusted" and not split[p]),
                      sum(local.values()))  # fmt: skip
-
-
-def test_a_person_with_one_row_each_is_sampled_alike(engine: str, opened: Opened) -> None:
-    columns: Columns = {
-        "person": ("BIGINT", range(500)),
-        "trust": ("VARCHAR", ["trusted", "local"] * 250),
-        "query": ("VARCHAR", [f"q{i % 9}" for i in range(500)]),
-    }
-    query = TableColumns(("query",), "trust", person="person")
-    early = [i for i in range(0, 500, 2) if _md5(3, "split", str(i)) < f"{2**126:032x}"]
-    with opened(engine, columns) as rows, sample_records(rows, query, 3, discovery_share=0.25) as sample:
-        numbers, counts = discovery_counts(sample)
-        found = {r[0]: int(c) for r, c in zip(records_at(sample, numbers), counts, strict=True)}
-    assert found == Counter(f"q{i % 9}" for i in early)
-
-
-def test_personal_totals(engine: str, opened: Opened) -> None:
-    columns = dict(_people(3))
-    epsilons = [(0.5, 1.0, 2.0, 0.0)[i * 31 % 4] for i in range(PEOPLE)]
-    columns["epsilon"] = ("DOUBLE", epsilons)
-    columns["report"] = ("DOUBLE", [None if r is None or e == 0 else 50.0 + (r - 50.0) / 100 for r, e in
-                                    zip(columns["report"][1], epsilons, strict=True)])  # fmt: skip
-    query = number_query(**{**MEAN, "report_low": -math.inf, "report_high": math.inf}, epsilon="epsilon")
-    with opened(engine, columns) as rows:
-        found = add_up(rows, query)
-    lattice = Lattice(0.0, 100.0, 2**32)
-    assert found.epsilons.tolist() == [0.0, 0.5, 1.0, 2.0] == found.reports.epsilons.tolist()
-    for place, epsilon in enumerate((0.0, 0.5, 1.0, 2.0)):
-        mine = [v for v, e in zip(columns["value"][1], epsilons, strict=True) if e == epsilon and v is not None]
-        assert found.trusted_people[place] == len(mine)
-        assert int(found.sums[place]) == sum(lattice.level(v) for v in mine)
-        sent = [Fraction(r) - 50 for r, e in zip(columns["report"][1], epsilons, strict=True)
-                if e == epsilon and r is not None]  # fmt: skip
-        assert found.reports.totals[place] == pytest.approx(float(sum(sent)) / 50, rel=1e-12, abs=1e-12)
-        assert found.reports.squares[place] == pytest.approx(float(sum(s * s for s in sent)) / 2500, rel=1e-12)
-        here = [r for r, e in zip(columns["report"][1], epsilons, strict=True) if e == epsilon and r is not None]
-        if epsilon:
-            assert found.fingerprint[place] == (epsilon, len(here), *_fingerprint(here))
-
-
-def test_vector_totals(engine: str, opened: Opened) -> None:
-    rng = np.random.default_rng(4)
-    points = rng.normal(5, 4, (PEOPLE, 3))
-    trust = rng.choice(["trusted", "local"], PEOPLE)
-    columns: Columns = {f"x{j}": ("DOUBLE", points[:, j].tolist()) for j in range(3)} | {
-        "trust": ("VARCHAR", trust.tolist())
-    }
-    names = ("x0", "x1", "x2")
-    numbers = tuple(Number(name, Lattice(0.0, 10.0, 2000), "middle") for name in names)
-    query = Query(values=numbers, trust="trust", origin=1000, norm="l2", radius=1200, shrink=1 - 1e-9, reads="all")
-    lattice = Lattice(0.0, 10.0, 2000)
-    steps = np.array([[lattice.level(v) - 1000 for v in row] for row in points])
-    far = (steps**2).sum(axis=1) > 1200**2
-    shrunk = np.sign(steps) * np.floor(np.abs(steps) * (1200 * (1 - 1e-9) / np.sqrt((steps**2).sum(axis=1)))[:, None])
-    expected = np.where(far[:, None], shrunk, steps).astype(int)
-    with opened(engine, columns) as rows:
-        found = add_up(rows, query)
-        local = np.concatenate(list(levels_of(rows, query, "local", chunk=700)))
-    assert found.sums == tuple(expected[trust == "trusted"].sum(axis=0).tolist())
-    assert sorted(map(tuple, local.tolist())) == sorted(map(tuple, expected[trust == "local"].tolist()))
-    assert far.any()
-    assert not far.all()
-
-
-def test_cluster_sums_and_cells(engine: str, opened: Opened) -> None:
-    rng = np.random.default_rng(5)
-    points = rng.uniform(-1, 2, (PEOPLE, 2))
-    columns: Columns = {
-        "x": ("DOUBLE", points[:, 0].tolist()),
-        "y": ("DOUBLE", points[:, 1].tolist()),
-        "trust": ("VARCHAR", ["trusted", "local"] * (PEOPLE // 2)),
-    }
-    box = Box((0.0, 0.0), (1.0, 1.0))
-    levels = np.array([[Lattice(0.0, 1.0, t).level(v) for v, t in zip(p, box.tops, strict=True)] for p in points[::2]])
-    centres = np.rint(np.array([[0.2, 0.3], [0.7, 0.8], [0.5, 0.1]]) * np.array(box.tops))
-    near = ((levels[:, None, :] - centres) ** 2).sum(axis=2).argmin(axis=1)
-    grid = Grid(box, 4)
-    with opened(engine, columns) as rows:
-        stored, local = table_rows(rows, COLUMNS, box, ordered=False, dtype=np.float64)
-        assert (stored.people, local.people) == (PEOPLE // 2, PEOPLE // 2)
-        cells = cell_counts(stored, grid)
-        counts, sums = cluster_totals(stored, centres, 2 * int(box.tops[0]))  # so far that nothing is cut
-        _, cut = cluster_totals(stored, centres, int(box.tops[0] // 8))
-        parts = np.concatenate(list(stored.parts())).T
-    places = [int(a) * 4 // (box.tops[0] + 1) * 4 + int(b) * 4 // (box.tops[1] + 1) for a, b in levels]
-    assert cells.tolist() == np.bincount(places, minlength=16).tolist()
-    assert counts.tolist() == np.bincount(near, minlength=3).tolist()
-    origin = centres.astype(int)
-    assert sums.tolist() == [(levels[near == k] - origin[k]).sum(axis=0).tolist() for k in range(3)]
-    radius = int(box.tops[0] // 8)
-    for k in range(3):
-        away = (levels[near == k] - origin[k]).astype(float)
-        length = np.sqrt((away**2).sum(axis=1))
-        shorter = np.sign(away) * np.floor(np.abs(away) * (radius * (1 - 1e-9) / np.maximum(length, 1))[:, None])
-        assert cut[k].tolist() == np.where((length > radius)[:, None], shorter, away).sum(axis=0).astype(int).tolist()
-    assert sorted(map(tuple, parts.T.tolist())) == sorted(map(tuple, levels.astype(float).tolist()))
 
 
 def test_reports_of_devices(engine: str, opened: Opened) -> None:
