@@ -20,13 +20,18 @@ from hybridp.blend.kmeans import (
 from hybridp.device.reports import answer_map, answer_round
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
-from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, nearest, round_noise
-from hybridp.public.kmeans_rounds import (
+from hybridp.public.kmeans import (
+    STEPS,
+    Box,
+    Grid,
     LocalRound,
     RoundInvite,
     TrustedRound,
     map_invite,
+    map_noise,
+    nearest,
     round_invite,
+    round_noise,
 )
 from hybridp.public.shares import ShareReports
 from hybridp.randomness import seeded

@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from hybridp.public import kmeans_rounds as rounds
 from hybridp.public import mechanisms as m
 from hybridp.public import randomisers as r
 from hybridp.public import vector_randomisers as v
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.kmeans import Box, Grid
+from hybridp.public.kmeans import Box, Grid, map_invite, round_invite
+from hybridp.tasks.kmeans import plan_rounds
 from hybridp.testing import (
     Case,
     Kind,
@@ -122,14 +122,14 @@ def _whole_points() -> Iterator[Case]:
             yield Case(made, coordinates_law, louder_values("randomiser"), "several")
         for d, clusters in ((1, 1), (2, 4), (3, 2)):
             box, centres = Box((0.0,) * d, (1.0,) * d), np.zeros((clusters, d))
-            asked = rounds.round_invite(box, centres, 1000, pure.epsilon)
+            asked = round_invite(box, centres, 1000, pure.epsilon)
             yield Case(asked, point_law, louder_values("value"), "several")
-        cells = rounds.map_invite(Grid(Box((0.0, 0.0), (1.0, 1.0)), 4), pure.epsilon)
+        cells = map_invite(Grid(Box((0.0, 0.0), (1.0, 1.0)), 4), pure.epsilon)
         yield Case(cells.mechanism, laws.k_response, more_truth, "categories")
     promises: list[PureDP | ApproxDP] = [PureDP(0.1), PureDP(4.0), ApproxDP(0.1, 1e-5), ApproxDP(4.0, 1e-9)]
     for promise in promises:
         for d, trusted in ((2, 100_000), (10, 300)):
-            plan = rounds.plan_rounds(promise, dims=d, clusters=4, trusted=trusted, local=0)
+            plan = plan_rounds(promise, dims=d, clusters=4, trusted=trusted, local=0)
             # Conversion from zCDP to a delta is not tight.
             waste = 1e-6 if isinstance(plan.round_spend, PureDP) and promise.delta == 0 else 1
             yield Case(plan, plan_law, costlier_rounds, "several", waste=waste)

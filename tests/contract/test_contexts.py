@@ -19,7 +19,8 @@ from hybridp.ledger.rule import DELTA, EPSILON, units
 from hybridp.public import oracles as o, randomisers as r, vector_randomisers as v
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, Grid
-from hybridp.public.kmeans_rounds import map_invite, plan_rounds
+from hybridp.public.kmeans import map_invite
+from hybridp.tasks.kmeans import plan_rounds
 from hybridp.public.mechanisms import discrete_gaussian, discrete_laplace
 from hybridp.randomness import seeded
 

@@ -19,8 +19,7 @@ from hybridp.device.reports import (
 )
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP
-from hybridp.public.kmeans import STEPS, Box
-from hybridp.public.kmeans_rounds import round_invite
+from hybridp.public.kmeans import STEPS, Box, round_invite
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser

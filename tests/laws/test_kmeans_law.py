@@ -30,9 +30,8 @@ from hybridp.ledger import Ledger
 from hybridp.protocols.models import cluster
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP
 from hybridp.public.kmeans import STEPS, Box, round_noise
-from hybridp.public.kmeans_rounds import Plan
 from hybridp.release.receipt import CURATOR, VIEWER
-from hybridp.tasks.kmeans import KMeansTask
+from hybridp.tasks.kmeans import KMeansTask, Plan
 from tests import phases as files
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))
@@ -296,7 +295,7 @@ def test_files_of_cells_have_the_stated_law(tmp_path: Path) -> None:
 def test_labels_and_deviations_have_the_laws_of_the_invitation(epsilon: float) -> None:
     """A crowd at one point answers a round: the label by randomised response, its deviation by the value's own law."""
     from hybridp.device.reports import answer_round
-    from hybridp.public.kmeans_rounds import round_invite
+    from hybridp.public.kmeans import round_invite
 
     n = 20_000
     centres = np.rint(TRUE * STEPS)

@@ -10,8 +10,7 @@ from hybridp.curator.models import held_rows
 from hybridp.errors import InvalidInput
 from hybridp.protocols.models import RawPoints, cluster
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.kmeans import Box
-from hybridp.public.kmeans_rounds import OnMap, RoundInvite, RoundReports
+from hybridp.public.kmeans import Box, OnMap, RoundInvite, RoundReports
 from hybridp.randomness import seeded
 from hybridp.tasks.kmeans import KMeansTask
 

@@ -11,10 +11,10 @@ import pytest
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx
-from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, nearest, packing, separation
-from hybridp.public.kmeans_rounds import map_invite, plan_rounds, plan_with_map, round_invite
+from hybridp.public.kmeans import STEPS, Box, Grid, map_invite, map_noise, nearest, packing, round_invite, separation
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import k_randomised_response
+from hybridp.tasks.kmeans import plan_rounds, plan_with_map
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))
 

@@ -21,8 +21,7 @@ pytest.importorskip("fastapi")
 from hybridp.device.client import local_report
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
-from hybridp.public.kmeans import Box, Grid
-from hybridp.public.kmeans_rounds import map_invite
+from hybridp.public.kmeans import Box, Grid, map_invite
 from hybridp.public.regression import Question
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness, seeded

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from hybridp.blend.shares import simplex
 from hybridp.errors import InvalidInput
-from hybridp.public.kmeans import Box, Grid, nearest, separation
-from hybridp.public.kmeans_rounds import LocalRound, RoundReports, TrustedRound
+from hybridp.public.kmeans import Box, Grid, LocalRound, RoundReports, TrustedRound, nearest, separation
 from hybridp.public.lattice import Floats
 from hybridp.public.oracles import estimate
 from hybridp.public.shares import ShareReports

@@ -35,8 +35,7 @@ from hybridp.curator.sources import Answers, Columns, Raw, Rows, Sent, TableLike
 from hybridp.curator.sums import column_reports, lattice_query, report_sums
 from hybridp.errors import InvalidInput, must
 from hybridp.public.heavy import Discovery, HeadList
-from hybridp.public.kmeans import Box, Grid, TotalsNoise, nearest
-from hybridp.public.kmeans_rounds import TrustedRound
+from hybridp.public.kmeans import Box, Grid, TotalsNoise, TrustedRound, nearest
 from hybridp.public.lattice import LEVELS, Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import MECHANISM, WeightedSum, reports_digest

@@ -30,7 +30,7 @@ from hybridp.noise import categories
 from hybridp.public.envelope import appearing
 from hybridp.public.groups import Joint
 from hybridp.public.heavy import OneSlot
-from hybridp.public.kmeans_rounds import OnMap
+from hybridp.public.kmeans import OnMap
 from hybridp.public.messages import BATCH, MECHANISM, Invite, OnList
 from hybridp.public.trust import Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness

@@ -33,8 +33,7 @@ from hybridp.noise import bernoulli, categories, reports, uniform_below
 from hybridp.noise.reports import oracle_reports, voted_cells
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Joint
-from hybridp.public.kmeans import nearest
-from hybridp.public.kmeans_rounds import OnMap, RoundInvite, RoundReports
+from hybridp.public.kmeans import OnMap, RoundInvite, RoundReports, nearest
 from hybridp.public.lattice import LEVELS, Bounds
 from hybridp.public.messages import OnNumber
 from hybridp.public.oracles import SubsetSelection, support_counts

@@ -20,7 +20,7 @@ from hybridp.device.reports import answer_question, simulated_marginals
 from hybridp.noise import uniform_below
 from hybridp.noise.reports import simulate_counts
 from hybridp.public.heavy import OneSlot
-from hybridp.public.kmeans_rounds import LocalRound, OnMap, Plan, RoundInvite, RoundReports
+from hybridp.public.kmeans import LocalRound, OnMap, RoundInvite, RoundReports
 from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.messages import OnList, SlotReports
 from hybridp.public.regression import Question
@@ -29,7 +29,7 @@ from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable
 from hybridp.public.vector import OnVector, VectorReportSums
 from hybridp.randomness import Randomness
-from hybridp.tasks.kmeans import KMeansTask
+from hybridp.tasks.kmeans import KMeansTask, Plan
 from hybridp.tasks.table import Measure, Reported
 
 __all__ = [

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from hybridp.public.distribution import BinnedReports, WindowReports, report_bins
 from hybridp.public.groups import Joint
 from hybridp.public.heavy import Discovery, HeadList
-from hybridp.public.kmeans import Box, Grid, TotalsNoise
-from hybridp.public.kmeans_rounds import OnMap, RoundInvite
+from hybridp.public.kmeans import Box, Grid, OnMap, RoundInvite, TotalsNoise
 from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import Invite, NoisySquares, OnNumber, TrustedSummary

@@ -12,8 +12,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, Unpack, cast
 
 import numpy as np
@@ -22,16 +24,20 @@ from numpy.typing import NDArray
 from hybridp.blend import kmeans as blending
 from hybridp.blend.kmeans import Clusters
 from hybridp.errors import must
-from hybridp.public.budgets import ZCDP, ApproxDP, Charge, PureDP
-from hybridp.public.kmeans import LEAST_CLUSTERED, Box, Grid, map_noise, packing, round_noise
-from hybridp.public.kmeans_rounds import (
+from hybridp.public.budgets import ZCDP, ApproxDP, Charge, Guarantee, PureDP, zcdp_for
+from hybridp.public.kmeans import (
+    LEAST_CLUSTERED,
+    MOST_CELLS,
+    Box,
+    Grid,
     OnMap,
-    Plan,
+    Spend,
+    TotalsNoise,
     map_invite,
-    plan_rounds,
-    plan_with_map,
+    map_noise,
+    packing,
     round_invite,
-    spends_gaussian,
+    round_noise,
 )
 from hybridp.public.rounds import Cells, Conversation, Crowd, Later, Many, Moves
 from hybridp.public.study import Declaration, Points
@@ -49,9 +55,191 @@ from hybridp.release.receipt import (
 from hybridp.release.release import Release
 from hybridp.tasks.task import Task, declared
 
-__all__ = ["KMeansTask", "kmeans_task", "start"]
+__all__ = ["KMeansTask", "Plan", "kmeans_task", "plan_rounds", "plan_with_map", "start"]
 
 Floats = NDArray[np.float64]
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many rounds, whether a map comes first, and who pays what: all from public numbers.
+
+    `per_axis` is 0 without a map. Local people are divided at random into `parts` equal parts: `map_parts` of them
+    answer the map, each round has one part.
+    """
+
+    guarantee: Guarantee
+    trusted_people: int
+    local_people: int
+    per_axis: int
+    rounds: int
+    map_spend: Spend | None
+    round_spend: Spend | None
+
+    def __post_init__(self) -> None:
+        g, spends = self.guarantee, self._spends
+        if any(isinstance(s, ZCDP) for s in spends):
+            total = sum(Fraction(s.rho) for s in spends if isinstance(s, ZCDP))
+            ok = (
+                all(isinstance(s, ZCDP) for s in spends) and g.delta > 0 and total <= Fraction(_rho(g.epsilon, g.delta))
+            )
+        else:
+            ok = sum(Fraction(s.epsilon) for s in spends if isinstance(s, PureDP)) <= Fraction(g.epsilon)
+        must(ok, "round_spend", f"must be small enough for {g} with the map's", self.round_spend)
+
+    @property
+    def _spends(self) -> list[Spend]:
+        return [s for s in (self.map_spend, *[self.round_spend] * self.rounds) if s is not None]
+
+    @property
+    def map_parts(self) -> int:
+        return max(1, self.rounds) if self.per_axis else 0
+
+    @property
+    def parts(self) -> int:
+        return self.map_parts + self.rounds
+
+    @property
+    def iterations(self) -> int:
+        return self.rounds + (self.per_axis > 0)
+
+    @property
+    def spent(self) -> Spend | None:
+        """The trusted group's total, composed."""
+        spends = self._spends
+        if not spends:
+            return None
+        if isinstance(spends[0], PureDP):
+            return PureDP(math.fsum(s.epsilon for s in spends if isinstance(s, PureDP)))
+        return ZCDP(math.fsum(s.rho for s in spends if isinstance(s, ZCDP)))
+
+
+def _split(guarantee: Guarantee, gaussian: bool, share: float) -> Spend:
+    """A share of the trusted budget, rounded down."""
+    if not gaussian:
+        return PureDP(guarantee.epsilon * share * (1 - 1e-12))
+    return ZCDP(_rho(guarantee.epsilon, guarantee.delta) * share * (1 - 1e-12))
+
+
+@functools.cache
+def _rho(epsilon: float, delta: float) -> float:
+    return zcdp_for(epsilon, delta).rho
+
+
+def _cell_variance(trusted: int, local: int, epsilon: float, noise: TotalsNoise | None, cells: int) -> float:
+    """Noise variance of the blended share of one cell, without sampling error."""
+    weight = 0.0
+    if trusted and noise is not None:
+        weight += trusted**2 / noise.variance
+    if local:
+        e = math.exp(min(epsilon, 30.0))
+        weight += local * (e - 1) ** 2 / (cells - 2 + e)
+    return 1 / weight if weight else math.inf
+
+
+def _axis(dims: int, clusters: int, variance_at: dict[int, float]) -> int:
+    """The finest useful grid: Su et al. (2016) take ``M = (n epsilon/10)^(2d/(d+2))`` cells for Laplace noise.
+
+    Noise of variance V on a share is what Laplace noise with n epsilon = sqrt(2/V) would be. A map with fewer than four
+    cells a cluster says too little.
+    """
+    best = 0
+    for per_axis, variance in variance_at.items():
+        cells = per_axis**dims
+        if cells >= 4 * clusters and cells <= (math.sqrt(2 / variance) / 10) ** (2 * dims / (dims + 2)):
+            best = per_axis
+    return best
+
+
+def plan_rounds(
+    guarantee: Guarantee,
+    *,
+    dims: int,
+    clusters: int,
+    trusted: int,
+    local: int,
+    iterations: int | None = None,
+    local_epsilon: float | None = None,
+) -> Plan:
+    """Map and rounds for these public numbers, with at most `iterations` questions to anyone.
+
+    `guarantee` is the trusted people's; a report's epsilon is the same unless it is given (`local_epsilon`).
+    With delta > 0 the trusted group's budget is split as zCDP and spent on Gaussian noise, or as pure epsilon on
+    Laplace noise, whichever noise is smaller in a round.
+    """
+    people = trusted + local
+    must(people >= clusters, "people", f"must be at least the number of clusters ({clusters})", people)
+    must(iterations is None or iterations >= 1, "iterations", "must be at least 1", iterations)
+    reported = guarantee.epsilon if local_epsilon is None else local_epsilon
+    gaussian = spends_gaussian(guarantee, dims)
+    most = 10 if iterations is None else iterations
+    sizes = [g for g in range(2, 129) if g**dims <= MOST_CELLS]
+    half = map_noise(_split(guarantee, gaussian, 0.5 if most > 1 else 1.0))
+    per_axis = _axis(
+        dims,
+        clusters,
+        {g: _cell_variance(trusted, local // 2, reported, half, g**dims) for g in sizes},
+    )
+    if per_axis:
+        # A coarse map leaves more to do; more rounds than that only spread the budget thinner (measured).
+        rounds = min(most - 1, 1 if per_axis > 3 else 2)
+    else:
+        rounds = min(most, _rounds_for(guarantee, reported, gaussian, dims, clusters, trusted, local))
+    return _paid(guarantee, gaussian, trusted, local, per_axis, rounds)
+
+
+def _paid(guarantee: Guarantee, gaussian: bool, trusted: int, local: int, per_axis: int, rounds: int) -> Plan:
+    """Half of the trusted budget for the map, where rounds follow it; the rounds share the rest alike."""
+    share = 0.5 if per_axis and rounds else 1.0
+    of_map = _split(guarantee, gaussian, share) if trusted and per_axis else None
+    of_round = _split(guarantee, gaussian, share / rounds) if trusted and rounds else None
+    return Plan(guarantee, trusted, local, per_axis, rounds, of_map, of_round)
+
+
+def plan_with_map(
+    guarantee: Guarantee, per_axis: int, *, dims: int, trusted: int, local: int, iterations: int | None = None
+) -> Plan:
+    """The plan when every local person answers the map, and the trusted group alone goes on: one message a person.
+
+    Trusted people are also counted on the map. Local people have no part in the rounds.
+    """
+    rounds = min(1 if iterations is None else iterations - 1, 1) if trusted else 0
+    return _paid(guarantee, spends_gaussian(guarantee, dims), trusted, local, per_axis, rounds)
+
+
+def spends_gaussian(guarantee: Guarantee, dims: int) -> bool:
+    """Whether the trusted group's budget goes into Gaussian noise; otherwise a delta is left unspent."""
+    if guarantee.delta == 0:
+        return False
+    pure = round_noise(_split(guarantee, False, 0.25), dims, 1000)
+    return round_noise(_split(guarantee, True, 0.25), dims, 1000).variance < pure.variance
+
+
+def _rounds_for(
+    guarantee: Guarantee, local_epsilon: float, gaussian: bool, dims: int, clusters: int, trusted: int, local: int
+) -> int:
+    """The most rounds (2 to 8) that leave a centre's error in a round below a tenth of the radius, by coordinate."""
+    rounds = 2
+    for t in range(3, 9):
+        weight = 0.0
+        if trusted:
+            noise = round_noise(_split(guarantee, gaussian, 1 / t), dims, 1000)
+            weight += (trusted / clusters) ** 2 / noise.variance * 1e6
+        if local:
+            epsilon = min(local_epsilon, 30.0)
+            invite = round_invite(Box((0.0,) * dims, (1.0,) * dims), np.zeros((clusters, dims)), 1, epsilon)
+            value = invite.value.variance_terms[0] * dims / invite.coordinates
+            seen = invite.truth + (clusters - 1) * invite.other
+            weight += local / t / clusters * invite.truth**2 / (seen * value)
+        if weight and 1 / weight <= 0.1**2:
+            rounds = t
+    return rounds
+
+
+# --- the conversation -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,8 @@ from hybridp.errors import must
 from hybridp.protocols.models import RawPoints, cluster
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, nearest, packing
-from hybridp.public.kmeans_rounds import plan_rounds
 from hybridp.randomness import Randomness, synthetic_data_generator
-from hybridp.tasks.kmeans import KMeansTask
+from hybridp.tasks.kmeans import KMeansTask, plan_rounds
 
 __all__ = ["LAYOUT", "METHODS", "Cell", "experiment", "paper_points", "paper_trial", "wcss"]
 
