@@ -20,7 +20,8 @@ import duckdb
 from hybridp import PureDP
 from hybridp.curator.sources import Columns
 from hybridp.protocols.driver import release as release_shares
-from hybridp.tasks.shares import SharesTask, choice
+from hybridp.public.queries import Feature
+from hybridp.tasks.shares import SharesTask
 
 __all__ = ["main"]
 
@@ -31,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=float, default=1e7)
     rows = int(parser.parse_args(arguments).rows)
-    study, columns = SharesTask(choice("answer", OPTIONS, missing=OPTIONS[-1]), PureDP(1.0)), Columns("answer", "trust")
+    question = Feature.categorical("answer", OPTIONS, missing=OPTIONS[-1])
+    study, columns = SharesTask(question, PureDP(1.0)), Columns("answer", "trust")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "people.parquet")
         made = (

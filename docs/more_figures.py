@@ -37,13 +37,14 @@ from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import sum_noise
 from hybridp.public.mechanisms import discrete_laplace
+from hybridp.public.queries import Feature
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.study import Study
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.mean import MeanTask
-from hybridp.tasks.shares import SharesTask, choice, publish_shares
+from hybridp.tasks.shares import SharesTask, publish_shares
 from hybridp.tasks.vector import VectorTask
 
 __all__ = ["FIGURES", "epsilon", "groups", "main", "own_steps", "poison", "quantiles", "shares", "study", "synth"]
@@ -192,7 +193,8 @@ def own_steps() -> None:
 
 def shares() -> None:
     """The four ways of the guide on shares, with their intervals."""
-    study, rng = SharesTask(choice("way", ["train", "car", "bicycle", "walk"], missing="walk"), PureDP(1.0)), seeded(1)
+    question = Feature.categorical("way", ["train", "car", "bicycle", "walk"], missing="walk")
+    study, rng = SharesTask(question, PureDP(1.0)), seeded(1)
     held = np.array([900, 600, 400, 100])
     local = simulated_reports(9 * held, study.invite, rng=rng)
     trusted = release_counts(Raw(2000, held, local), study.count_noise, rng=rng)

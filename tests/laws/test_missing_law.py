@@ -32,10 +32,11 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.mean import answered_noise, sum_noise
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import LocalSummary
+from hybridp.public.queries import Feature
 from hybridp.public.randomisers import randomiser
 from hybridp.randomness import seeded
 from hybridp.tasks.mean import MeanTask, publish_mean
-from hybridp.tasks.shares import SharesTask, choice, publish_shares
+from hybridp.tasks.shares import SharesTask, publish_shares
 
 from .means import LEVELS, LOWER, UPPER, command, level, local, trusted, whole, write
 from .recording import Recording, laplaces, span_of
@@ -220,7 +221,7 @@ def test_the_interval_covers_the_mean_of_those_who_have_a_value(share: float, pe
 
 def test_shares_are_of_those_who_have_an_option() -> None:
     truth, people, share = np.array([0.5, 0.3, 0.2]), 3000, 0.4
-    question = choice("way", ["bus", "car", "walk"], missing="exclude")
+    question = Feature.categorical("way", ["bus", "car", "walk"], missing="exclude")
     study = SharesTask(question, PureDP(0.5))
     everybody = np.append(truth * (1 - share), share)
 
@@ -253,7 +254,7 @@ def test_the_interval_covers_the_share_of_those_who_are_left_out(options: int, p
     people = int(counts.sum())
     noise = "laplace" if isinstance(promise, PureDP) else "gaussian"
     named = [str(number) for number in range(options)]
-    study = SharesTask(choice("way", named, missing="exclude"), promise, noise=noise)
+    study = SharesTask(Feature.categorical("way", named, missing="exclude"), promise, noise=noise)
 
     def once(seed: int) -> bool:
         rng = seeded(seed)
@@ -291,12 +292,12 @@ def test_an_option_stands_for_missing_fields_and_other_for_words_that_are_not_li
         ("", "car"): [40, 60], ("", "bus"): [70, 30], ("rest", ""): [40, 30, 30], ("rest", "car"): [40, 50, 10],
     }  # fmt: skip
     for (other, missing), counts in expected.items():
-        question = choice("way", ["bus", "car"], other=other or None, missing=missing or None)
+        question = Feature.categorical("way", ["bus", "car"], other=other or None, missing=missing or None)
         found = release_shares(file, SharesTask(question, PureDP(30.0)), Columns("way", "trust"))
         assert np.allclose(np.array(found.facts["unbiased"]) * 100, counts, atol=1.0), (other, missing)
     left = release_shares(
         file,
-        SharesTask(choice("way", ["bus", "car"], missing="exclude"), PureDP(30.0)),
+        SharesTask(Feature.categorical("way", ["bus", "car"], missing="exclude"), PureDP(30.0)),
         Columns("way", "trust"),
     )
     assert np.allclose(left.facts["unbiased"], [4 / 7, 3 / 7], atol=0.02)

@@ -220,10 +220,10 @@ def test_several_of_several_beside_other_questions_are_told_at_their_part(tmp_pa
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"several": 9}, r"`ways.several` must be at most the 5 options, of which 60 may be. Got 9."),
+        ({"several": 9}, r"`several` must be at most the number of options, of which 60 may be. Got 9."),
         ({"several": 2, "other": "none"}, r"`ways.other` must be left out where several may be ticked"),
         ({"several": 2, "noise": "gaussian"}, r"`ways.noise` must be left out where several may be ticked"),
-        ({"several": 2, "options": ["a;b", "c"]}, r"`ways.options` must hold no `;`"),
+        ({"several": 2, "options": ["a;b", "c"]}, r"`values of ways` must hold no `;`"),
         ({"several": 2, "options": [], "edges": [0, 1, 2]}, r"`ways.several` must go with options"),
     ],
 )

@@ -17,11 +17,12 @@ from hybridp.protocols.driver import release as release_distribution
 from hybridp.protocols.driver import release as release_shares
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
+from hybridp.public.queries import Feature
 from hybridp.randomness import seeded
 from hybridp.study import Study
 from hybridp.tasks.declared import ledger_totals
 from hybridp.tasks.distribution import DistributionTask
-from hybridp.tasks.shares import SharesTask, bins
+from hybridp.tasks.shares import SharesTask
 
 
 @pytest.mark.parametrize("kind", ["date", "timestamp", "int64[]"])
@@ -47,7 +48,7 @@ def test_a_bin_begins_at_its_lower_edge_in_either_kind_of_question(trust: str) -
     file = pd.DataFrame({"age": ages, "trust": trust})
     truth = np.histogram(ages, edges)[0] / len(ages)
     run: Any = {"simulate_local": True, "rng": seeded(3)}
-    asked = SharesTask(bins("age", edges), PureDP(8.0))
+    asked = SharesTask(Feature.binned("age", edges), PureDP(8.0))
     cells = release_shares(file, asked, Columns("age", "trust"), **run).facts["estimate"]
     assert cells == pytest.approx(truth, abs=0.02)
     scale = DistributionTask(Bounds(16, 64), PureDP(8.0), at=(), edges=edges, step=1.0)

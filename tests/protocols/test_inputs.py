@@ -32,7 +32,7 @@ from hybridp.public.trust import TrustRule
 from hybridp.randomness import seeded
 from hybridp.tasks.mean import MeanTask
 from hybridp.tasks.personal import ACCOUNTS, PersonalTask
-from hybridp.tasks.shares import SharesTask, choice
+from hybridp.tasks.shares import SharesTask
 
 from ..tables.inputs import KINDS, every_form
 
@@ -149,7 +149,7 @@ def test_reports_alone_decide_where_everybody_is_local(tmp_path: Path) -> None:
 def test_a_column_whose_counts_are_published_is_declared_in_python_too(tmp_path: Path, kind: str) -> None:
     """Called by themselves, these told how many people hold what in any column; refused unread and unpaid."""
     own = MeanTask(BOUNDS, PureDP(1.0))
-    asked = SharesTask(choice("way", ["bus", "car"], missing="car"), PureDP(1.0))
+    asked = SharesTask(Feature.categorical("way", ["bus", "car"], missing="car"), PureDP(1.0))
     ways: dict[str, Release] = {
         "mean by group": lambda data, **run: release_groups(
             data, own, Columns("pay", YES, missing="middle"), Grouping("way"), **run),

@@ -31,6 +31,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds, column_sums
 from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.oracles import Oracle, subset_selection, support_counts
+from hybridp.public.queries import Feature
 from hybridp.public.randomisers import LEVELS, k_randomised_response
 from hybridp.public.shares import NoisyCounts, ShareReports, mixed_oracle, share_mixing
 from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
@@ -38,11 +39,11 @@ from hybridp.public.trust import TrustRule
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.tasks.mean import MeanTask, publish_mean
-from hybridp.tasks.shares import SharesTask, choice, publish_shares
+from hybridp.tasks.shares import SharesTask, publish_shares
 from hybridp.tasks.task import MixedReports, mixed_batches
 from hybridp.tasks.vector import VectorTask, publish_vector_mean
 
-WAY = choice("way", ["bus", "car", "walk"], missing="walk")
+WAY = Feature.categorical("way", ["bus", "car", "walk"], missing="walk")
 TRUE = np.array([0.5, 0.3, 0.2])
 BOUNDS, BOX = Bounds(0, 1), VectorBounds.of([0, 0], [1, 100])
 SD = [math.sqrt(10 / (49 * 8)), 100 * math.sqrt(12 / (49 * 8))]  # of beta(2, 5), and of a hundred times beta(4, 3)

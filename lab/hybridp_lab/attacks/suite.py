@@ -38,12 +38,13 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary
 from hybridp.public.oracles import SubsetSelection
+from hybridp.public.queries import Feature
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import NoisyCounts, ShareReports
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.release import style
 from hybridp.tasks.mean import MeanTask
-from hybridp.tasks.shares import SharesTask, choice
+from hybridp.tasks.shares import SharesTask
 from hybridp_lab.attacks.records import RECORD_ATTACKS, RECORD_ESTIMATORS, record_errors
 from hybridp_lab.attacks.recovering import ldp_recover, normalised
 
@@ -70,7 +71,7 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
     "records": RECORD_ESTIMATORS,
 }
 _MEAN = MeanTask(Bounds(0, 1), PureDP(EPSILON), Rule("alike"))
-_SHARES = SharesTask(choice("way", [f"option {i + 1}" for i in range(OPTIONS)]), PureDP(EPSILON))
+_SHARES = SharesTask(Feature.categorical("way", [f"option {i + 1}" for i in range(OPTIONS)]), PureDP(EPSILON))
 _SPREAD = math.sqrt(2 * 5 / (7**2 * 8)) * 2  # of Beta(2, 5), in the unit coordinate
 
 

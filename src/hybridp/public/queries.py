@@ -80,6 +80,7 @@ class Feature:
     def __post_init__(self) -> None:
         label = f"values of {self.name}"
         must(bool(self.name), "name", "must not be empty", repr(self.name))
+        must(all(self.values), label, "must not be empty", "an empty one")
         must(len(self.values) >= 2, label, "must be at least 2: a column with one value tells nothing", self.size)
         must(self.size <= MOST_VALUES, label, f"must be at most {MOST_VALUES}: bin or group them", self.size)
         must(
@@ -151,26 +152,52 @@ class Feature:
         return self.missing and self.absent == MISSING == self.values[-1]
 
     @staticmethod
-    def categorical(name: str, values: Iterable[str], *, missing: bool = False) -> Feature:
-        """A column of labels; `missing` adds the category of missing values after them."""
-        return Feature(name, (*values, *([MISSING] if missing else [])), (), missing)
+    def categorical(
+        name: str, values: Iterable[str], *, other: str | None = None, missing: str | bool | None = None
+    ) -> Feature:
+        """A column of labels; `other` is one more, for whatever is not listed.
+
+        `missing` names the label as which a missing field counts, and without `other` one that is not listed; "exclude"
+        leaves those people out, where nobody is local. True: those are a category of their own, after the others.
+
+        >>> Feature.categorical("smokes", ["yes", "no"], other="no answer").values
+        ('yes', 'no', 'no answer')
+        """
+        return _stated(name, tuple(values), (), other, missing)
 
     @staticmethod
-    def binned(name: str, edges: Iterable[float], *, missing: bool = False) -> Feature:
-        """A numeric column in bins with public edges. Between whole edges, the bin [30, 40) is written 30..39."""
+    def binned(
+        name: str, edges: Iterable[float], *, other: str | None = None, missing: str | bool | None = None
+    ) -> Feature:
+        """A numeric column in bins with public edges. Between whole edges, the bin [30, 40) is written 30..39.
+
+        >>> Feature.binned("age", [0, 18, 65, 120], other="unknown").values
+        ('0..17', '18..64', '65..120', 'unknown')
+        """
         cuts = tuple(float(edge) for edge in edges)
-        least = 2 if missing else 3  # two values: two bins, or one and the missing
+        least = 3 if other is None and missing is not True else 2  # two values: two bins, or one and another
         rising = len(cuts) >= least and all(a < b for a, b in pairwise(cuts))
         rule = f"must be at least {least} numbers, each above the one before"
         must(rising, f"edges of {name}", rule, ", ".join(f"{cut:g}" for cut in cuts) or "none")
         labels = _bin_labels(cuts) if all(math.isfinite(cut) for cut in cuts) else tuple(map(str, cuts[1:]))
-        return Feature(name, (*labels, *([MISSING] if missing else [])), cuts, missing)
+        return _stated(name, labels, cuts, other, missing)
 
     def code(self, label: str) -> int:
         """The code of a label."""
         # The label may come from an analyst's question, so that it may be repeated.
         must(label in self.values, self.name, "must be one of its public values", repr(label))
         return self.values.index(label)
+
+
+def _stated(
+    name: str, values: tuple[str, ...], edges: tuple[float, ...], other: str | None, missing: str | bool | None
+) -> Feature:
+    """The values, one more for whatever is not listed, and what a missing field counts as."""
+    absent = missing if isinstance(missing, str) else None
+    if missing is True or missing == "exclude":
+        must(other is None, "other", "must be left out where missing is exclude, which is for that too", other)
+        other, absent = MISSING, MISSING if missing == "exclude" else None
+    return Feature(name, (*values, *([] if other is None else [other])), edges, other is not None, absent=absent)
 
 
 def _bin_labels(edges: tuple[float, ...]) -> tuple[str, ...]:

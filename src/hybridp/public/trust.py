@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, overload
+from typing import Literal, Protocol, TypeAlias, TypeGuard, overload
 
 from hybridp.errors import must
 
@@ -129,16 +129,10 @@ class TrustRule:
 
 
 class Trusting(Protocol):
-    """What a study says of trust: a column and its words, or everyone alike."""
+    """What a study says of trust."""
 
     @property
-    def column(self) -> str | None: ...
-    @property
-    def trusted(self) -> tuple[str, ...]: ...
-    @property
-    def local(self) -> tuple[str, ...]: ...
-    @property
-    def everyone(self) -> str | None: ...
+    def stated(self) -> TrustRule: ...
 
 
 Trusts: TypeAlias = TrustRule | Trusting | str
@@ -153,11 +147,7 @@ def rule_of(given: Trusts | None) -> TrustRule | None:
     """
     if given is None or isinstance(given, TrustRule):
         return given
-    if isinstance(given, str):
-        return TrustRule(given)
-    everyone: Any = given.everyone
-    words = (given.trusted, given.local) if everyone is None else ((), ())
-    return TrustRule(given.column, *words, everyone=everyone)
+    return TrustRule(given) if isinstance(given, str) else given.stated
 
 
 def drawn_trust(given: Trusts | None) -> TypeGuard[TrustRule]:

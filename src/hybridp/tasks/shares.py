@@ -11,7 +11,6 @@ together, and of the local people whose device drew it (`hybridp.public.shares`)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack, cast
 
@@ -34,7 +33,7 @@ from hybridp.public.mean import SYNONYMS
 from hybridp.public.mechanisms import NoiseName
 from hybridp.public.messages import Invite
 from hybridp.public.oracles import share_oracle
-from hybridp.public.queries import MISSING, SEPARATOR, Feature
+from hybridp.public.queries import SEPARATOR, Feature
 from hybridp.public.randomisers import randomised_response
 from hybridp.public.rounds import Answer, Conversation, Crowd, Options, Ticks
 from hybridp.public.shares import (
@@ -64,48 +63,10 @@ from hybridp.tasks.task import (
     told_shuffled,
 )
 
-__all__ = ["SharesTask", "bins", "choice", "field_rule", "publish_shares", "shares_task"]
+__all__ = ["SharesTask", "field_rule", "publish_shares", "shares_task"]
 
 Guarantee = PureDP | ApproxDP
 Floats = NDArray[np.float64]
-
-
-def choice(column: str, options: Sequence[str], *, other: str | None = None, missing: str | None = None) -> Feature:
-    """A column in which everybody has one of several public options; `other` is one more, for whatever is not listed.
-
-    `missing` names the option as which a missing field counts, and without `other` one that is not listed; "exclude"
-    leaves those people out, where nobody is local.
-
-    >>> choice("smokes", ["yes", "no"], other="no answer").values
-    ('yes', 'no', 'no answer')
-    """
-    must(all(options), "options", "must not be empty", "an empty one")
-    listed = (*options, *([] if other is None else [other]))
-    must(len(set(listed)) == len(listed), "options", "must all be different", f"{len(set(listed))} of {len(listed)}")
-    must(len(listed) >= 2, "options", "must be at least 2", len(listed))
-    return _stated(column, tuple(options), (), other, missing)
-
-
-def bins(column: str, edges: Sequence[float], *, other: str | None = None, missing: str | None = None) -> Feature:
-    """A column of numbers in bins with public edges; `other` is one more bin, for what is missing or no number.
-
-    `missing` names the bin as which those count, where it is not `other`; "exclude" leaves those people out.
-
-    >>> bins("age", [0, 18, 65, 120], other="unknown").values
-    ('0..17', '18..64', '65..120', 'unknown')
-    """
-    binned = Feature.binned(column, edges)
-    return _stated(column, binned.values, binned.edges, other, missing)
-
-
-def _stated(
-    column: str, values: tuple[str, ...], edges: tuple[float, ...], other: str | None, missing: str | None
-) -> Feature:
-    """The options, one more for whatever is not listed, and what a missing field counts as."""
-    if missing == "exclude":
-        must(other is None, "other", "must be left out where missing is exclude, which is for that too", other)
-        other = missing = MISSING
-    return Feature(column, (*values, *([] if other is None else [other])), edges, other is not None, absent=missing)
 
 
 @dataclass(frozen=True)
@@ -347,14 +308,6 @@ def _local_protection(invite: OnOptions) -> Protection:
 def shares_task(study: Declaration, place: int) -> SharesTask:
     """The shares of the options, or bins, that are asked for at this place among the questions."""
     asked = cast(Choice | Count, study.questions[place])
-    assert asked.column is not None
-    if isinstance(asked, Count):
-        feature = choice(asked.column, (asked.value,), other=f"not {asked.value}")
-    elif asked.edges:
-        feature = bins(asked.column, asked.edges, other=asked.other, missing=asked.missing)
-    elif asked.several is not None:
-        feature = Feature(asked.column, asked.options, most=asked.several)
-    else:
-        feature = choice(asked.column, asked.options, other=asked.other, missing=asked.missing)
+    feature = asked.feature
     mixing = None if feature.most else study.mixing
     return declared(SharesTask, study, place, question=feature, mixing=mixing)

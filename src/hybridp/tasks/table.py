@@ -23,7 +23,7 @@ from hybridp.blend.graph import GraphModel, pooled, tree_cells
 from hybridp.blend.tables import blend_tables, raked
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
-from hybridp.public.queries import MOST_CELLS, Feature, Schema, Threshold, Workload
+from hybridp.public.queries import MOST_CELLS, Schema, Threshold, Workload
 from hybridp.public.rounds import Answer, Conversation, Crowd, Later, Round
 from hybridp.public.shares import MOST_REPORTED, MarginalReports, OnMarginals, ShareReports, marginal_invite
 from hybridp.public.study import Declaration, Table
@@ -474,14 +474,8 @@ def table_task(study: Declaration, place: int) -> TableTask:
     """The synthetic table that is asked for at this place among the questions."""
     asked, part = cast(Table, study.questions[place]), study.parts[place]
     assert isinstance(part.everybody, ApproxDP)
-    features = tuple(
-        Feature.binned(one.name, one.edges, missing=one.missing)
-        if one.edges
-        else Feature.categorical(one.name, one.values, missing=one.missing)
-        for one in asked.features
-    )
     workload = stated_workload(
-        Schema(features).counting(asked.other),
+        Schema(tuple(one.feature for one in asked.features)).counting(asked.other),
         asked.thresholds,
         asked.marginals,
         law=asked.law,

@@ -16,7 +16,7 @@ from hybridp.errors import InvalidInput, did_you_mean
 from hybridp.public.budgets import Guarantee, promised
 from hybridp.public.groups import Grouping
 from hybridp.public.study.fields import Check, Fields, at_least, declared, field, named, positive, share, short
-from hybridp.public.trust import PUBLIC
+from hybridp.public.trust import PUBLIC, TrustRule
 
 if TYPE_CHECKING:
     from hybridp.public.study import Declaration
@@ -114,12 +114,12 @@ class Trust(Fields):
         one = (self.column is None) != (self.everyone is None)
         rule = "must be given, or everyone in its place: trusted or local"
         self.must(one, "column", rule, "neither" if self.column is None else "both")
-        self.must(bool(self.trusted) or not self.local, "trusted", "must list a word, as local does", "none")
-        worded = self.everyone is None or not self.trusted
-        self.must(worded, "trusted", "must go with the column of these words", ", ".join(self.trusted))
-        shared = set(self.trusted) & set(self.local)
-        rule = "must hold words that trusted does not"
-        self.must(not shared, "local", rule, ", ".join(sorted(shared)))
+        _ = self.stated
+
+    @property
+    def stated(self) -> TrustRule:
+        """The rule that a table is read by."""
+        return TrustRule(self.column, self.trusted, self.local, everyone=self.everyone)  # type: ignore[arg-type]
 
 
 def _words(given: Any) -> Any:
@@ -443,12 +443,9 @@ class Grouped(Question):
             rule = "must go with by, the column of the groups"
             return self.left_out(rule, "by_private", "categories", "compare", "least")
         self.must(self.by != column, "by", "must be another column than the value's", self.by)
-        listed = len(self.categories) >= 2 or not self.by_private
-        self.must(listed, "categories", "must list at least 2 private groups", len(self.categories))
-        distinct = len(set(self.categories)) == len(self.categories)
-        self.must(distinct, "categories", "must all be different", "one twice")
         known = not self.categories or self.compare in (None, "all", "other", *self.categories)
         self.must(known, "compare", "must be all, or one of the categories", self.compare)
+        _ = self.groups
 
 
 GROUPED = frozenset(one.name for one in declared(Grouped)) - {one.name for one in declared(Question)}

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from hybridp.public import queries
 from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import LEAST_CLUSTERED
 from hybridp.public.randomisers import k_randomised_response
@@ -119,9 +120,7 @@ class Vector(Box):
         for value, low, high in zip(self.sd, self.lower, self.upper, strict=False):
             most = (high - low) / 2
             self.must(value <= most * (1 + 1e-12), "sd", f"must be at most {most:g} for these bounds", value)
-        ball = self.norm is not None
-        self.must(not ball or self.radius is not None, "radius", f"must be given with the norm {self.norm}", "nothing")
-        self.must(ball or self.radius is None, "norm", "must be given with a radius: l1 or l2", "nothing")
+        _ = self.bounds
         check_estimator(self)
 
     @property
@@ -306,10 +305,13 @@ class Feature(Fields):
     def check(self) -> None:
         one = bool(self.values) != bool(self.edges)
         self.must(one, "values", "must be given, or edges in their place", "both" if self.values else "neither")
-        rising = all(a < b for a, b in zip(self.edges, self.edges[1:], strict=False))
-        self.must(rising, "edges", "must ascend", ", ".join(f"{e:g}" for e in self.edges))
-        distinct = len(set(self.values)) == len(self.values)
-        self.must(distinct, "values", "must be different from each other", "a value twice")
+        _ = self.feature
+
+    @property
+    def feature(self) -> queries.Feature:
+        if self.edges:
+            return queries.Feature.binned(self.name, self.edges, missing=self.missing)
+        return queries.Feature.categorical(self.name, self.values, missing=self.missing)
 
 
 @dataclass(frozen=True, kw_only=True)

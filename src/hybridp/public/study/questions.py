@@ -11,7 +11,6 @@ hybridp.errors.InvalidInput: `salary.upper` must be greater than lower (9). Got 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, ClassVar
 
 from hybridp.errors import InvalidInput, did_you_mean
@@ -207,7 +206,7 @@ class Number(Grouped):
                 rule = f"must lie between {self.lower:g} and {self.upper:g}"
                 self.must(self.lower < place < self.upper, name, rule, f"{place:g}")
         if self.edges:
-            _check_edges(self)
+            Feature.binned(self.name, self.edges)  # rising
             inside = self.lower <= self.edges[0] and self.edges[-1] <= self.upper
             rule = f"must lie within the bounds, {self.lower:g} to {self.upper:g}"
             self.must(inside, "edges", rule, f"{self.edges[0]:g} to {self.edges[-1]:g}")
@@ -327,12 +326,6 @@ def check_missing(
         asked.must(ok, "missing", rule, value if isinstance(value, str) else f"{value:g}")
 
 
-def _check_edges(asked: Number | Choice) -> None:
-    rising = all(a < b for a, b in pairwise(asked.edges))
-    asked.must(rising, "edges", "must ascend", asked.edges)
-    asked.must(len(asked.edges) >= 3, "edges", "must be at least 3 numbers, which bound 2 bins", asked.edges)
-
-
 def check_estimator(asked: Any) -> None:
     settled(asked)
     rule = "must go with an estimator that weighs by it (adaptive, skew-aware, kvh): everyone holds whatever the gap is"
@@ -386,24 +379,33 @@ class Choice(Grouped):
         self.check_groups(self.column)
         rule = "must go with options, not with edges"
         self.must(self.several is None or not self.edges, "several", rule, self.several)
-        if self.edges:
-            _check_edges(self)
-            self._check_missing(Feature.binned(self.name, self.edges).values)
-            return
-        self._check_missing(self.options)
+        self._check_missing()
         if self.several is not None:
-            self._check_several(self.several)
-        every = (*self.options, *([] if self.other is None else [self.other]))
-        self.must(len(set(every)) == len(every), "options", "must all be different", "one twice")
-        self.must(len(every) >= 2, "options", "must be at least 2 (or 3 edges)", len(every))
+            rule = "must be left out where several may be ticked"
+            self.left_out(rule, "other", "by")
+            self.must(self.noise != "gaussian", "noise", rule, self.noise)
+            known = self.estimator in ("everyone", "hybrid", "tcm-only", "lm-only")
+            self.must(known, "estimator", rule, self.estimator)
+        _ = self.feature
 
-    def _check_missing(self, options: tuple[str, ...]) -> None:
+    @property
+    def feature(self) -> Feature:
+        """The options, or bins, and what stands for a field that is none of them."""
+        column = str(self.column)
+        if self.several is not None:
+            return Feature(column, self.options, most=self.several)
+        if self.edges:
+            return Feature.binned(column, self.edges, other=self.other, missing=self.missing)
+        return Feature.categorical(column, self.options, other=self.other, missing=self.missing)
+
+    def _check_missing(self) -> None:
         if self.missing is None:
             return
         if self.several is not None:
             rule = "must be none where several options may be ticked: nothing is ticked"
             self.must(self.missing == "none", "missing", rule, self.missing)
             return
+        options = Feature.binned(self.name, self.edges).values if self.edges else self.options
         known = [*options, *([] if self.other is None else [self.other]), "exclude"]
         hint = did_you_mean(self.missing, known)
         rule = f"must be one of {', '.join(known)}" if self.edges else "must be one of the options, or exclude"
@@ -413,16 +415,6 @@ class Choice(Grouped):
             rule = "must be left out where missing is exclude"
             self.must(self.by is None, "by", f"{rule}: state an option instead", self.by)
             self.must(self.estimator in ("everyone", "tcm-only"), "estimator", f"{rule}, or tcm-only", self.estimator)
-
-    def _check_several(self, most: int) -> None:
-        few = most <= len(self.options) <= 60
-        self.must(few, "several", f"must be at most the {len(self.options)} options, of which 60 may be", most)
-        plain = not any(";" in option or option != option.strip() for option in self.options)
-        self.must(plain, "options", "must hold no `;` and no space at an end where several may be ticked", "others")
-        rule = "must be left out where several may be ticked"
-        self.left_out(rule, "other", "by")
-        self.must(self.noise != "gaussian", "noise", rule, self.noise)
-        self.must(self.estimator in ("everyone", "hybrid", "tcm-only", "lm-only"), "estimator", rule, self.estimator)
 
     @property
     def mixes(self) -> bool:
@@ -473,6 +465,10 @@ class Count(Question):
         settled(self)
         if self.column is None:
             object.__setattr__(self, "column", self.name)
+
+    @property
+    def feature(self) -> Feature:
+        return Feature.categorical(str(self.column), (self.value,), other=f"not {self.value}")
 
     def report_columns(self, start: str) -> tuple[str, ...]:
         return _report_columns(self.report or f"{start}report", batch=True)
