@@ -169,7 +169,7 @@ def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_che
         ({"questions": [{**WAY, "options": ["a", "a"]}]}, "different"),
         ({"questions": [{**WAY, "options": ["a", "b"], "other": "a"}]}, "different"),
         ({"questions": [{**WAY, "options": ["a", "b"], "edges": [1, 2, 3]}]}, "edges"),
-        ({"questions": [{**WAY, "edges": [3, 2, 1]}]}, "ascend"),
+        ({"questions": [{**WAY, "edges": [3, 2, 1]}]}, "each above"),
         ({"questions": [WAY]}, "neither"),
         ({"level": 1}, r"`level` must be strictly between 0 and 1. Got 1."),
         ({"title": "two\nlines"}, r"`title` must be text of one line."),
