@@ -56,7 +56,7 @@ def collect(database: str, key_file: str, port: int) -> None:
     from hybridp.service.settings import Limits, Settings
 
     settings = Settings.from_environment(database, key_file, limits=Limits(rate=0))
-    uvicorn.run(build_app(settings, pages=False), port=port, access_log=False, log_level="critical")
+    uvicorn.run(build_app(settings), port=port, access_log=False, log_level="critical")
 
 
 def mix(database: str, key_file: str, port: int) -> None:

@@ -187,7 +187,7 @@ def run(requests: int, database: str, key_file: Path) -> Counter[str]:
     service = Service(stated)
     names = [studies.create_study(service, plan)["id"] for plan in PLANS]
     key = studies.add_analyst(service, "fuzz")
-    with TestClient(build_app(stated, service=service, pages=False), raise_server_exceptions=False) as client:
+    with TestClient(build_app(stated, service=service), raise_server_exceptions=False) as client:
         return fuzz(client, names, PLANS, key, requests)
 
 

@@ -58,7 +58,7 @@ def serve(way: str, database: str, key_file: str, port: int) -> None:
         service.writer.store = _at_once  # type: ignore[method-assign]
     elif way == "commit each":
         _commit_each()
-    app = build_app(settings, service=service, pages=False)
+    app = build_app(settings, service=service)
     settle()
     server = uvicorn.Server(uvicorn.Config(app, port=port, access_log=False, log_level="error"))
 

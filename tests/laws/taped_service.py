@@ -86,14 +86,14 @@ def over_files(run: Phases, name: str, folder: Path) -> Any:
     from hybridp.protocols.invited import release_invited
     from hybridp.public import envelope
     from hybridp.public.messages import MECHANISM
-    from hybridp.service.formats import NumberReports, reports_on
+    from hybridp.service.formats import reports_on
     from hybridp.tasks.transcript import read_invitation
 
     invited, sent = folder / "invite.json", folder / "sent.csv"
     envelope.save(invited, run.invitation)
     invite = read_invitation(invited).invite
     reports, line = reports_on(invite), invite.way == "line"
-    assert isinstance(reports, NumberReports)
+    assert reports.units is not None
     with sent.open("w", newline="") as file:
         out = csv.writer(file)
         out.writerow([*invite.names, MECHANISM] if line else ["trust", name, "report", MECHANISM])

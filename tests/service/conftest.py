@@ -69,7 +69,7 @@ def service(settings: Settings) -> Iterator[Service]:
 
 @pytest.fixture
 def app(settings: Settings, service: Service) -> FastAPI:
-    return build_app(settings, service=service, pages=False)
+    return build_app(settings, service=service)
 
 
 @pytest.fixture

@@ -215,7 +215,7 @@ def test_metrics_may_ask_for_a_token(settings: Any, service: Service) -> None:
     from hybridp.service.app import build_app
 
     service.settings = replace(settings, metrics_token="scraper")
-    with TestClient(build_app(settings, service=service, pages=False)) as client:
+    with TestClient(build_app(settings, service=service)) as client:
         assert client.get("/metrics").status_code == 401
         assert client.get("/metrics", headers={"Authorization": "Bearer guess"}).status_code == 401
         assert client.get("/metrics", headers={"Authorization": "Bearer scraper"}).status_code == 200

@@ -47,7 +47,7 @@ def test_devices_are_asked_with_the_reports_of_the_declared_study(service: Servi
     plan = parse_plan(stated())
     own = table_task(plan.declared, 0).invite
     assert [one.invite.mechanism for one in plan.parts] == list(own.mechanism.oracles)
-    assert plan.parts[0].reports.names[3] == "sex: M; age: 0..29"  # the last column moves first
+    assert plan.parts[0].reports.written(bytes([3, 0, 0, 0])) == "sex: M; age: 0..29"  # the last column moves first
     _, task = opened(service, stated())
     assert [int(end) for end in task["draws"]] == [2**63, 2**64]
     few = [{**question, "columns": ["sex"]} for question in task["questions"]]

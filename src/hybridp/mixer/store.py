@@ -16,23 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    Engine,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Select,
-    Table,
-    Text,
-    bindparam,
-    func,
-    select,
-)
+import sqlalchemy as sa
+from sqlalchemy import Column, Connection, Engine, LargeBinary, Table, Text, bindparam, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from hybridp.errors import InvalidInput
@@ -40,7 +25,7 @@ from hybridp.public.mixing import Batch, Signer, pack_batch
 
 __all__ = ["Route", "Store", "Ticketed"]
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
 
 def _needed(kind: Any, names: str) -> list[Column[Any]]:
@@ -52,9 +37,9 @@ routes = Table(
     metadata,
     Column("study", Text, primary_key=True),
     *_needed(Text, "collector origin state"),
-    *_needed(Integer, "batch size"),
+    *_needed(sa.Integer, "batch size"),
     *_needed(LargeBinary, "ticket_key report_key"),
-    Column("closes", BigInteger),
+    Column("closes", sa.BigInteger),
 )
 # Named by a hash, and without row numbers: nothing in it tells who came when.
 held = Table(
@@ -66,13 +51,13 @@ held = Table(
     sqlite_with_rowid=False,
 )
 _HERE = held.c.sealed.is_not(None)
-Index("mixer_waiting", held.c.study, held.c.ticket, sqlite_where=_HERE, postgresql_where=_HERE)
+sa.Index("mixer_waiting", held.c.study, held.c.ticket, sqlite_where=_HERE, postgresql_where=_HERE)
 outbox = Table(
     "mixer_outbox",
     metadata,
     Column("id", LargeBinary, primary_key=True),
     *_needed(Text, "study"),
-    *_needed(Boolean, "last"),
+    *_needed(sa.Boolean, "last"),
     *_needed(LargeBinary, "body"),
     sqlite_with_rowid=False,
 )
@@ -247,7 +232,7 @@ class Store:
             return not busy
 
 
-def _row_of(study: str, ticket: bytes) -> Select[tuple[str]]:
+def _row_of(study: str, ticket: bytes) -> sa.Select[tuple[str]]:
     return select(held.c.study).where(held.c.study == study, held.c.ticket == ticket)
 
 
@@ -256,7 +241,7 @@ def _hashed(nonce: bytes) -> bytes:
 
 
 def _waiting(db: Connection, study: str) -> int:
-    mine = select(func.count()).select_from(held).where(held.c.study == study, held.c.sealed.is_not(None))
+    mine = select(sa.func.count()).select_from(held).where(held.c.study == study, held.c.sealed.is_not(None))
     return int(db.execute(mine).scalar_one())
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import time
+from http import HTTPStatus
 from typing import Annotated, Any
 
 import msgspec
@@ -21,7 +23,7 @@ from hybridp.public.study import SCHEMA, Declaration, Declared, Fields, declared
 from hybridp.service import mixed, studies
 from hybridp.service.core import Service
 from hybridp.service.html import KINDS, address_of
-from hybridp.service.problems import MEDIA_TYPE, Refused
+from hybridp.service.problems import MEDIA_TYPE, STATUS, Refused
 from hybridp.service.reports import PAYLOADS, Upload
 
 __all__ = ["MIXED", "UPLOAD", "complete", "router"]
@@ -203,7 +205,7 @@ def metrics(
             service.guesses.guessed_wrong(address_of(request))
         raise Refused("unauthorised", "This needs the token of the metrics: Authorization: Bearer TOKEN.")
     service.metrics.gauge("hybridp_waiting_reports", service.writer.waiting)
-    service.metrics.gauge("hybridp_up_seconds", service.uptime())
+    service.metrics.gauge("hybridp_up_seconds", time.monotonic() - service.started)
     return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
@@ -211,23 +213,6 @@ def metrics(
 
 UPLOAD = "/tasks/{id}/reports"
 MIXED = "/tasks/{id}/mixed"
-
-_WORDS = {
-    304: "Nothing has changed",
-    400: "The body is not what it says",
-    401: "A key, or a token, is needed",
-    403: "Closed to everybody: see the operator's guide",
-    404: "No such study, or nothing of this kind in it",
-    408: "The body did not come in time",
-    409: "Not in this state of the study, or its budget is spent",
-    411: "The body's length must be stated",
-    413: "Too large",
-    415: "Not JSON",
-    422: "A field breaks its rule",
-    429: "Too fast: see Retry-After",
-    500: "Something went wrong; nothing was changed",
-    503: "The store does not answer, or is full: nothing was changed, try again",
-}
 
 # Besides what follows from the route itself.
 _OWN: dict[tuple[str, str], set[int]] = {
@@ -244,15 +229,22 @@ _OWN: dict[tuple[str, str], set[int]] = {
 }
 
 
-def _refusals(method: str, path: str) -> set[int]:
+def _refusals(method: str, path: str) -> dict[str, Any]:
+    """The statuses of a route with what is sent: problem documents of these codes."""
     result = {500, 503} | _OWN.get((method, path), set())
-    if path.startswith("/api/"):
-        result |= {401, 429}
-    if "{id}" in path:
-        result.add(404)
-    if method == "post":
-        result |= {400, 408, 411, 413}
-    return result
+    result |= {401, 429} if path.startswith("/api/") else set()
+    result |= {404} if "{id}" in path else set()
+    result |= {400, 408, 411, 413} if method == "post" else set()
+    told = {}
+    for status in sorted(result):
+        codes = ", ".join(code for code, own in STATUS.items() if own == status)
+        sent = {"content": {MEDIA_TYPE: {"schema": _ref("Problem")}}} if codes else {}
+        told[str(status)] = {"description": f"{HTTPStatus(status).phrase}: {codes}".strip(": "), **sent}
+    return told
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:
@@ -261,29 +253,25 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     parts.update(_parts())
     document["paths"] |= _uploads()
     parts.update(_study())
-    stated = {"application/json": {"schema": {"$ref": "#/components/schemas/Study"}}}
+    stated = {"application/json": {"schema": _ref("Study")}}
     document["paths"]["/api/studies"]["post"]["requestBody"] = {"required": True, "content": stated}
-    problem = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for path, methods in document["paths"].items():
         for method, route in methods.items():
             route["responses"].pop("422", None)  # FastAPI's own form of it, which is never sent
-            for status in sorted(_refusals(method, path)):
-                content = {} if status == 304 else {"content": problem}
-                route["responses"][str(status)] = {"description": _WORDS[status], **content}
+            route["responses"] |= _refusals(method, path)
     for unused in ("HTTPValidationError", "ValidationError"):
         parts.pop(unused, None)
     return document
 
 
 def _parts() -> dict[str, Any]:
-    template = "#/components/schemas/{name}"
     forms = [form for some in PAYLOADS.values() for form in some]
-    (_, *result), parts = msgspec.json.schema_components([Upload, *forms, *PAYLOADS], ref_template=template)
+    named = _ref("{name}")["$ref"]
+    (_, *result), parts = msgspec.json.schema_components([Upload, *forms, *PAYLOADS], ref_template=named)
     for kind, some in PAYLOADS.items():
         own = [result[forms.index(form)] for form in some]
         parts[kind.__name__]["properties"][kind.__name__.lower()]["additionalProperties"] = {"anyOf": own}
-    names = [template.format(name=kind.__name__) for kind in PAYLOADS]
-    parts["Report"]["properties"]["payload"] = {"anyOf": [{"$ref": name} for name in names]}
+    parts["Report"]["properties"]["payload"] = {"anyOf": [_ref(kind.__name__) for kind in PAYLOADS]}
     parts["Report"]["properties"]["id"] |= {"pattern": "^[A-Za-z0-9_-]{21}[AQgw]$"}
     text, whole = {"type": "string"}, {"type": "integer"}
     failure = _all_of(id=text, code=text, status=whole | {"minimum": 400, "maximum": 499}, detail=text)
@@ -311,8 +299,8 @@ def _route(summary: str, name: str, tag: str, takes: dict[str, Any], fine: str, 
 def _uploads() -> dict[str, Any]:
     """What FastAPI does not see: uploads are answered in front of it."""
     fine = "Everything that is not listed is stored, durably. Sending it again changes nothing."
-    takes = {"application/json": {"schema": {"$ref": "#/components/schemas/Upload"}}}
-    failures = {"$ref": "#/components/schemas/Failures"}
+    takes = {"application/json": {"schema": _ref("Upload")}}
+    failures = _ref("Failures")
     reports = _route("Send one or many reports", "upload_reports", "participants", takes, fine, failures)
     told = _all_of(taken={"type": "integer", "minimum": 0})
     raw = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
@@ -345,7 +333,7 @@ def _study() -> dict[str, Any]:
         one["properties"] = {"kind": {"const": kind}, **one["properties"]}
         parts[question.__name__] = one | {"required": ["kind", *one["required"]]}
     study = _object(Declaration, parts)
-    one_of = [{"$ref": f"#/components/schemas/{question.__name__}"} for question in kinds.values()]
+    one_of = [_ref(question.__name__) for question in kinds.values()]
     study["properties"] |= {
         "schema": {"const": SCHEMA, "description": "The version of this form.", "default": SCHEMA},
         "questions": {"type": "array", "items": {"oneOf": one_of}, "minItems": 1,
@@ -373,7 +361,7 @@ def _property(one: Declared, parts: dict[str, Any]) -> dict[str, Any]:
         if one.of.__name__ not in parts:
             parts[one.of.__name__] = {}
             parts[one.of.__name__] = _object(one.of, parts)
-        inner = {"$ref": f"#/components/schemas/{one.of.__name__}"}
+        inner = _ref(one.of.__name__)
         return inner if one.form == "table" else {"type": "array", "items": inner}
     rule = f" It {one.rule}." if one.check is not None else ""
     result: dict[str, Any] = {**_JSON[one.form], "description": f"{one.help}{rule}"}

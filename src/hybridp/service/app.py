@@ -23,14 +23,15 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hybridp import __version__
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.public.mixing import HEAD, MOST_BATCH, from_text, read_batch, read_head
-from hybridp.service import api
+from hybridp.service import api, html, pages, participant
 from hybridp.service.api import MIXED, UPLOAD, complete
 from hybridp.service.core import Service
 from hybridp.service.mixed import take_batch
@@ -44,7 +45,7 @@ __all__ = ["Front", "build_app", "listen", "settle"]
 _CODES = {400: "bad-request", 401: "unauthorised", 404: "not-found", 405: "wrong-method", 413: "too-large"}
 
 
-def build_app(settings: Settings, *, service: Service | None = None, pages: bool = True) -> FastAPI:
+def build_app(settings: Settings, *, service: Service | None = None) -> FastAPI:
     """The whole service. It opens its database now and closes it when the server stops."""
     running = Service(settings) if service is None else service
 
@@ -58,13 +59,10 @@ def build_app(settings: Settings, *, service: Service | None = None, pages: bool
     # Interactive documentation would load scripts from elsewhere: the description itself is at /openapi.json.
     app = FastAPI(title="hybridp", version=__version__, lifespan=life, docs_url=None, redoc_url=None)
     app.state.service = running
-    app.include_router(api.router)
+    for one in (api, pages, participant):
+        app.include_router(one.router)
+    app.mount("/static", StaticFiles(directory=html.HERE / "static"), name="static")
     _handle_errors(app)
-    if pages:
-        from hybridp.service import pages as html
-
-        app.include_router(html.router)
-        html.install(app)
     _describe(app)
     app.add_middleware(Front, service=running)
     return app
@@ -141,7 +139,9 @@ def _handle_errors(app: FastAPI) -> None:
         return _answer(422, problem("invalid", sentence(result[0])))
 
     @app.exception_handler(HTTPException)
-    async def plain(_: Request, error: HTTPException) -> Response:
+    async def plain(request: Request, error: HTTPException) -> Response:
+        if html.for_people(request):
+            return html.trouble(error.status_code, f"{error.detail}.")
         code = _CODES.get(error.status_code, "bad-request")
         detail = str(error.detail)
         if detail == "There was an error parsing the body":
@@ -174,11 +174,13 @@ _SMALL = 1 << 16
 
 
 class Front:
-    """Uploads are answered here; everything else is passed on, counted, and held to the limits of size and time."""
+    """Uploads are answered here; everything else is passed on, counted, held to the limits of size and time, and sent
+    with headers that say what a browser may do."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
+        self._headers = html.safe_headers(https=service.settings.secure_cookies)
         self._held = 0  # bytes of bodies that are still on their way
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -267,7 +269,11 @@ class Front:
         async def watched(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, headers = message["status"], MutableHeaders(scope=message)
+                for name, value in self._headers.items():
+                    headers.setdefault(name, value)  # a page may say which other server its script must reach
+                if headers.get("content-type", "").startswith("text/html"):
+                    headers["cache-control"] = "no-store"
             await send(message)
 
         try:

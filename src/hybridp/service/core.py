@@ -19,7 +19,7 @@ from hybridp.randomness import Randomness, secure
 from hybridp.service.plans import Survey, moment, parse_plan
 from hybridp.service.problems import Gate, Refused, no_such_study
 from hybridp.service.reports import Checker, Failure, Packed
-from hybridp.service.schema import connect, meta, prepare, progress, releases, studies, study_keys
+from hybridp.service.schema import connect, meta_value, prepare, progress, releases, set_meta, studies, study_keys
 from hybridp.service.settings import RESTORE, KeyProblem, KeyRing, RowCipher, Settings, load
 from hybridp.service.store import Batch, reading, writing
 from hybridp.service.writer import Sweeper, Writer, end
@@ -60,20 +60,6 @@ class View:
             raise Refused("not-open", "The study has not opened yet.")
 
 
-def _mark(db: Connection) -> None:
-    """Something that was not there before: SQLite writes nothing where nothing changes."""
-    db.exec_driver_sql(
-        f"INSERT INTO meta (key, value) VALUES ('written', '{time.time_ns()}') "
-        "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-    )
-
-
-def known_key(db: Connection) -> str | None:
-    """What the store keeps of the key that seals its studies' keys."""
-    result: str | None = db.execute(select(meta.c.value).where(meta.c.key == "key")).scalar()
-    return result
-
-
 def know_key(db: Connection, keys: KeyRing, *, renewed: bool = False) -> None:
     """Write down by which key the store is sealed; refused where it was another one and there are studies.
 
@@ -81,7 +67,7 @@ def know_key(db: Connection, keys: KeyRing, *, renewed: bool = False) -> None:
     """
     if db.dialect.name == "postgresql":  # two servers that start at once take turns
         db.exec_driver_sql("LOCK TABLE meta IN SHARE ROW EXCLUSIVE MODE")
-    before = known_key(db)
+    before = meta_value(db, "key")
     if not renewed:
         if before in keys.checks.values():
             return
@@ -90,8 +76,7 @@ def know_key(db: Connection, keys: KeyRing, *, renewed: bool = False) -> None:
         if (before is not None and made) or not all(keys.opens(bytes(one)) for one in sealed):
             rule = "must hold the key that sealed the studies of this database"
             raise KeyProblem(f"`key-file` {rule}: {RESTORE}. Got another key.")
-    db.execute(meta.delete().where(meta.c.key == "key"))
-    db.execute(meta.insert().values(key="key", value=keys.checks[keys.current]))
+    set_meta(db, "key", keys.checks[keys.current])
 
 
 class Service:
@@ -134,9 +119,6 @@ class Service:
         self.writer.close()
         self.engine.dispose()
 
-    def uptime(self) -> float:
-        return time.monotonic() - self.started
-
     def now(self) -> int:
         return int(self.clock())
 
@@ -168,7 +150,7 @@ class Service:
             return
         try:
             with reading(self.engine) as db:
-                stored = known_key(db)
+                stored = meta_value(db, "key")
             there = set(load(self.settings.key_file).checks.values()) & set(self.settings.keys.checks.values())
         except KeyProblem:
             raise Refused("unavailable", "The key file is gone, or cannot be used.", retry_after=5) from None
@@ -177,7 +159,8 @@ class Service:
         if stored not in there:
             raise Refused("unavailable", "The key is not the one that sealed what is stored.", retry_after=5)
         try:
-            self.write(_mark)
+            # Something that was not there before: SQLite writes nothing where nothing changes.
+            self.write(lambda db: set_meta(db, "written", str(time.time_ns())))
         except SQLAlchemyError:
             raise Refused("unavailable", "Nothing can be written to the store.", retry_after=5) from None
         self._written = time.monotonic()
@@ -232,16 +215,17 @@ class Service:
             wanted = select(progress.c.state, progress.c.phase, progress.c.raw)
             now = db.execute(wanted.where(progress.c.study == study.number)).one()
             same = before is not None and (before[1].state, before[1].phase, before[1].raw) == tuple(now)
-            view = before[1] if before is not None and same else self._view(db, study, *now)
+            if before is not None and same:
+                view = before[1]
+            else:
+                plan, cipher = self.asked_in(db, study, now.phase), self.cipher(db, study)
+                skew = self.settings.limits.clock_skew
+                checker = Checker(plan, now.phase, cipher, since=study.created, clock_skew=skew)
+                view = View(study, plan, *now, cipher, checker)
         if len(self._views) >= 10_000:
             self._views.clear()
         self._views[study_id] = (time.monotonic(), view)
         return view
-
-    def _view(self, db: Connection, study: StudyRow, state: str, phase: int, raw: str) -> View:
-        plan, cipher = self.asked_in(db, study, phase), self.cipher(db, study)
-        checker = Checker(plan, phase, cipher, since=study.created, clock_skew=self.settings.limits.clock_skew)
-        return View(study, plan, state, phase, raw, cipher, checker)
 
     def asked_in(self, db: Connection, study: StudyRow, phase: int) -> Survey:
         """The study as people are asked in a phase: the second of two follows from what the first one published."""
@@ -338,9 +322,6 @@ class Metrics:
         self.count("hybridp_commit_reports_total", by=reports)
         self.count("hybridp_commit_seconds_total", by=seconds)
 
-    def value(self, name: str, **labels: str) -> float:
-        return self._values.get((name, tuple(sorted(labels.items()))), 0)
-
     def text(self) -> str:
         with self._lock:
             values = sorted(self._values.items())
@@ -348,13 +329,9 @@ class Metrics:
         last = ""
         for (name, labels), value in values:
             if name != last:
-                kind, text = _HELP.get(name, ("untyped", name))
+                kind, text = _HELP[name]
                 lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
                 last = name
-            inside = ",".join(f'{k}="{_escaped(v)}"' for k, v in labels)
+            inside = ",".join(f'{label}="{value}"' for label, value in labels)
             lines.append(f"{name}{{{inside}}} {value:.10g}" if inside else f"{name} {value:.10g}")
         return "\n".join(lines) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")

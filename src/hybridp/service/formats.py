@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import math
 import struct
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -26,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput
-from hybridp.public.distribution import ReportBins, report_bins, window_bins
+from hybridp.public.distribution import report_bins, window_bins
 from hybridp.public.heavy import OneSlot, normalised
 from hybridp.public.lattice import NOTHING, Sums, column_sums
 from hybridp.public.messages import Invite
@@ -38,11 +36,10 @@ from hybridp.public.randomisers import (
     KRandomisedResponse,
     LocalAdditive,
     Piecewise,
-    Randomiser,
 )
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 
-__all__ = ["BIT", "DIGITS", "FORM_NUMBER", "NUMBER", "Bit", "Coordinates", "Field", "Heard", "NumberReports"]
+__all__ = ["BIT", "DIGITS", "FORM_NUMBER", "NUMBER", "Bit", "Coordinates", "Field", "Heard"]
 __all__ += ["OutOfReach", "Reports", "described", "number_field", "numbers_field", "option_field", "place_reports"]
 __all__ += ["record_field", "reports_on", "unpacked_record"]
 
@@ -261,7 +258,7 @@ class Heard:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reports(ABC):
+class Reports:
     """The reports that one mechanism makes: how they come, are checked and kept, and what many of them add up to."""
 
     type: Any
@@ -272,186 +269,147 @@ class Reports(ABC):
     """The longest report."""
     mechanism: Mapping[str, Any]
     """As a task document states it."""
+    pack: Callable[[str, Any], bytes]
+    """A report on the question of this name as a device that follows the plan sends it; `InvalidInput` otherwise."""
+    written: Callable[[bytes], Any]
+    """A stored report as a device would write it into a table."""
+    add: Callable[[Heard, bytes, float | None], None]
+    """Some stored reports more, behind each other, of people with this epsilon."""
     counted: int = 0
     """How many places reports are counted by."""
-
-    @abstractmethod
-    def pack(self, name: str, told: Any) -> bytes:
-        """A report as a device that follows the plan sends it; `InvalidInput` otherwise."""
-
-    @abstractmethod
-    def written(self, body: bytes) -> Any:
-        """A stored report as a device would write it into a table."""
-
-    @abstractmethod
-    def add(self, heard: Heard, body: bytes, epsilon: float | None = None) -> None:
-        """Some stored reports more, behind each other, of people with this epsilon."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _PlaceReports(Reports):
-    """A place of a list, whose entries may have names."""
-
-    names: Sequence[str] = ()
-
-    def pack(self, name: str, told: Any) -> bytes:
-        if not 0 <= told < self.counted:
-            raise refused(name, f"a whole number from 0 to {self.counted - 1}")
-        return SLOT.pack(told)
-
-    def written(self, body: bytes) -> Any:
-        (place,) = SLOT.unpack(body)
-        return self.names[place] if self.names else place
-
-    def add(self, heard: Heard, body: bytes, epsilon: float | None = None) -> None:
-        named = np.bincount(np.frombuffer(body, dtype="<u4"), minlength=self.counted)
-        if len(named) != self.counted:
-            raise InvalidInput("`reports` must name places of their list. Got others.")
-        heard.people += len(body) // self.size
-        heard.counts += named
+    units: Callable[[bytes], Floats] | None = None
+    """Of numbers: stored reports in reaches from the centre, one row each; NaN where none was told."""
 
 
 def place_reports(places: int, mechanism: Mapping[str, Any], names: Sequence[str] = ()) -> Reports:
-    """One of so many places."""
+    """One of so many places of a list, whose entries may have names."""
+
+    def pack(name: str, told: Any) -> bytes:
+        if not 0 <= told < places:
+            raise refused(name, f"a whole number from 0 to {places - 1}")
+        return SLOT.pack(told)
+
+    def written(body: bytes) -> Any:
+        (place,) = SLOT.unpack(body)
+        return names[place] if names else place
+
+    def add(heard: Heard, body: bytes, epsilon: float | None) -> None:
+        named = np.bincount(np.frombuffer(body, dtype="<u4"), minlength=places)
+        if len(named) != places:
+            raise InvalidInput("`reports` must name places of their list. Got others.")
+        heard.people += len(body) // SLOT.size
+        heard.counts += named
+
     own: dict[str, Any] = {"type": int, "size": SLOT.size, "longest": max(places - 1, 0), "counted": places}
-    return _PlaceReports(mechanism=mechanism, names=names, **own)
+    return Reports(mechanism=mechanism, pack=pack, written=written, add=add, **own)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _SetReports(Reports):
+def _set_reports(made: SubsetSelection) -> Reports:
     """So many of a list's places, a bit for each place in the store."""
+    k, size = made.categories, -(-made.categories // 8)
 
-    members: int
-
-    def pack(self, name: str, told: Any) -> bytes:
-        if not (len(told) == self.members and rising(told, self.counted)):
-            raise refused(name, f"{self.members} different places of its options, rising")
-        bits = np.zeros(self.counted, dtype=np.bool_)
+    def pack(name: str, told: Any) -> bytes:
+        if not (len(told) == made.size and rising(told, k)):
+            raise refused(name, f"{made.size} different places of its options, rising")
+        bits = np.zeros(k, dtype=np.bool_)
         bits[np.array(told, dtype=np.int64)] = True
         return np.packbits(bits).tobytes()
 
-    def written(self, body: bytes) -> Any:
-        return body.hex()
-
-    def add(self, heard: Heard, body: bytes, epsilon: float | None = None) -> None:
-        bits = np.unpackbits(np.frombuffer(body, dtype=np.uint8).reshape(-1, self.size), axis=1)
+    def add(heard: Heard, body: bytes, epsilon: float | None) -> None:
+        bits = np.unpackbits(np.frombuffer(body, dtype=np.uint8).reshape(-1, size), axis=1)
         heard.people += len(bits)
-        heard.counts += bits[:, : self.counted].sum(axis=0, dtype=np.int64)
+        heard.counts += bits[:, :k].sum(axis=0, dtype=np.int64)
+
+    own: dict[str, Any] = {"type": list[int], "size": size, "longest": [k - 1] * made.size, "counted": k}
+    return Reports(mechanism=described(made), pack=pack, written=bytes.hex, add=add, **own)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NumberReports(Reports):
-    """Numbers, each within its reach of its centre: the only one (`type` is a bit or a number), one for each column, or
-    some of them with their places. A dithered bit is kept as it was drawn, another report as it was sent.
+def _number_reports(invite: Invite[Any, Any], binned: bool) -> Reports:
+    """Numbers, each within its reach of its centre: the only one, one for each column (a direction), or some of them
+    with their places. A dithered bit is kept as it was drawn, another report as it was sent.
 
-    With `bins` reports on the only number are counted by them too.
+    With `binned` the only number is counted too, by the bins of its mechanism, or of windows that people are asked in.
+    The page draws some coordinates of a box, and leaves a ball to a program.
     """
-
-    centres: Floats
-    reaches: Floats
-    randomiser: Randomiser
-    reported: int
-    bins: ReportBins | None = None
-
-    @cached_property
-    def _row(self) -> struct.Struct:
-        """How one number lies in the store, behind its place where that is told."""
-        bit = isinstance(self.randomiser, DitheredBit)
-        return struct.Struct(f"<{'H' * (self.type is Coordinates)}{'IB' if bit else 'd'}")
-
-    @cached_property
-    def _stored(self) -> Any:
-        """The same as an array has it."""
-        bit = isinstance(self.randomiser, DitheredBit)
-        kept = [("threshold", "<u4"), ("above", "u1")] if bit else [("value", "<f8")]
-        return np.dtype([*([("at", "<u2")] if self.type is Coordinates else []), *kept])
-
-    def pack(self, name: str, told: Any) -> bytes:
-        rows, places, each = [], range(self.reported), told if self.type == list[float] else [told]
-        if self.type is Coordinates:
-            places, each = told.coordinates, told.each
-        if not (len(places) == len(each) == self.reported and rising(places, len(self.centres))):
-            raise refused(name, f"{self.reported} numbers, of different coordinates, ascending")
-        for j, one in zip(places, each, strict=True):
-            if isinstance(one, Bit) != isinstance(self.randomiser, DitheredBit):
-                raise refused(name, "a report of the plan's randomiser")
-            kept = (one.threshold, one.above) if isinstance(one, Bit) else (double(one),)
-            reach = self.reaches[j] * self.randomiser.bound * (1 + 1e-9)
-            if not isinstance(one, Bit) and not abs(kept[0] - self.centres[j]) <= reach:
-                rule = "must be a report that a device which follows the plan can send"
-                raise OutOfReach(f"`{name}` {rule}. Got a number beyond its reach.")
-            rows.append(self._row.pack(*((j, *kept) if self.type is Coordinates else kept)))
-        return b"".join(rows)
-
-    def units(self, body: bytes) -> Floats:
-        """Stored reports, behind each other, in reaches from the centre, one row each; NaN where none was told.
-
-        Of a dithered bit, ``y = B s + U``.
-        """
-        stored = np.frombuffer(body, dtype=self._stored).reshape(-1, self.reported)
-        at = stored["at"] if self.type is Coordinates else np.broadcast_to(np.arange(self.reported), stored.shape)
-        if isinstance(self.randomiser, DitheredBit):
-            told = self.randomiser.values(DitheredReports(stored["threshold"], stored["above"]))
-        else:
-            told = (stored["value"] - self.centres[at]) / self.reaches[at]
-        out = np.full((len(stored), len(self.centres)), np.nan)
-        out[np.arange(len(stored))[:, None], at] = told
-        return out
-
-    def written(self, body: bytes) -> Any:
-        """In the columns' own units; None where one was not told."""
-        each = zip(self.units(body)[0].tolist(), self.centres.tolist(), self.reaches.tolist(), strict=True)
-        result = [None if math.isnan(x) else centre + reach * x for x, centre, reach in each]
-        return result if self.type in (Coordinates, list[float]) else result[0]
-
-    def add(self, heard: Heard, body: bytes, epsilon: float | None = None) -> None:
-        units = self.units(body)
-        heard.people += len(units)
-        more = column_sums(units)
-        if epsilon is not None:
-            heard.own[epsilon] = heard.own.get(epsilon, NOTHING) + more[0]
-        heard.sums = tuple(a + b for a, b in zip(heard.sums or (NOTHING,) * len(more), more, strict=True))
-        if self.bins is not None:
-            heard.counts += np.bincount(self.bins.numbers(units[:, 0]), minlength=self.bins.size)
-
-
-def _numbers(invite: Invite[Any, Any], binned: bool) -> Reports:
-    """One number; with `binned` counted too, by the bins of its mechanism, or of windows that people are asked in. Of
-    several, some coordinates, each by itself, or a direction: the page draws some coordinates of a box, and leaves a
-    ball to a program."""
-    made, bounds, bins = invite.mechanism, invite.encoding, None
-    law, d = getattr(made, "law", made), len(bounds.sides)
-    bit, many, mechanism = isinstance(law, DitheredBit), getattr(made, "reported", 1), described(made)
+    made, bounds = invite.mechanism, invite.encoding
+    law, many, (centres, reaches) = getattr(made, "law", made), getattr(made, "reported", 1), np.array(bounds.sides).T
+    bit, some, d = isinstance(law, DitheredBit), isinstance(made, ScalarReports), len(centres)
+    kept = [("threshold", "<u4"), ("above", "u1")] if bit else [("value", "<f8")]
+    stored = np.dtype([*([("at", "<u2")] if some else []), *kept])
+    row = struct.Struct(f"<{'H' * some}{'IB' if bit else 'd'}")  # the same, one by one
     kind: Any = Bit if bit else float
     longest: Any = {"threshold": LEVELS - 1, "above": False} if bit else DIGITS
-    size = (BIT if bit else NUMBER).size * many
+    mechanism, bins = described(made), None
     if binned:
         within = bool(invite.windows) and isinstance(made, DitheredBit)
         bins = window_bins(made, len(invite.windows)) if within else report_bins(made)
     if isinstance(made, UnitVector):
         kind, longest = list[float], [DIGITS] * d
-    elif isinstance(made, ScalarReports):
-        kind, longest, size = Coordinates, {"coordinates": [d - 1] * many, "each": [longest] * many}, size + 2 * many
+    elif some:
+        kind, longest = Coordinates, {"coordinates": [d - 1] * many, "each": [longest] * many}
         page = mechanism["browser"] and bounds.radius_steps is None
         mechanism |= {"reach": bounds.reach_steps, "browser": page}
-    own: dict[str, Any] = {"type": kind, "size": size, "longest": longest, "mechanism": mechanism}
-    own |= dict(zip(("centres", "reaches"), np.array(bounds.sides).T, strict=True))
-    return NumberReports(counted=0 if bins is None else bins.size, randomiser=law, reported=many, bins=bins, **own)
+
+    def pack(name: str, told: Any) -> bytes:
+        rows, places, each = [], range(many), told if kind == list[float] else [told]
+        if some:
+            places, each = told.coordinates, told.each
+        if not (len(places) == len(each) == many and rising(places, d)):
+            raise refused(name, f"{many} numbers, of different coordinates, ascending")
+        for j, one in zip(places, each, strict=True):
+            if isinstance(one, Bit) != bit:
+                raise refused(name, "a report of the plan's randomiser")
+            kept = (one.threshold, one.above) if isinstance(one, Bit) else (double(one),)
+            reach = reaches[j] * law.bound * (1 + 1e-9)
+            if not isinstance(one, Bit) and not abs(kept[0] - centres[j]) <= reach:
+                rule = "must be a report that a device which follows the plan can send"
+                raise OutOfReach(f"`{name}` {rule}. Got a number beyond its reach.")
+            rows.append(row.pack(*((j, *kept) if some else kept)))
+        return b"".join(rows)
+
+    def units(body: bytes) -> Floats:
+        """Of a dithered bit, ``y = B s + U``."""
+        read = np.frombuffer(body, dtype=stored).reshape(-1, many)
+        at = read["at"] if some else np.broadcast_to(np.arange(many), read.shape)
+        if isinstance(law, DitheredBit):
+            told = law.values(DitheredReports(read["threshold"], read["above"]))
+        else:
+            told = (read["value"] - centres[at]) / reaches[at]
+        out = np.full((len(read), d), np.nan)
+        out[np.arange(len(read))[:, None], at] = told
+        return out
+
+    def written(body: bytes) -> Any:
+        """In the columns' own units; None where one was not told."""
+        own = (centres + reaches * units(body)[0]).tolist()
+        result = [None if math.isnan(x) else x for x in own]
+        return result if kind in (Coordinates, list[float]) else result[0]
+
+    def add(heard: Heard, body: bytes, epsilon: float | None) -> None:
+        values = units(body)
+        heard.people += len(values)
+        more = column_sums(values)
+        if epsilon is not None:
+            heard.own[epsilon] = heard.own.get(epsilon, NOTHING) + more[0]
+        heard.sums = tuple(a + b for a, b in zip(heard.sums or (NOTHING,) * len(more), more, strict=True))
+        if bins is not None:
+            heard.counts += np.bincount(bins.numbers(values[:, 0]), minlength=bins.size)
+
+    return Reports(type=kind, size=stored.itemsize * many, longest=longest, mechanism=mechanism, pack=pack,
+                   written=written, add=add, counted=0 if bins is None else bins.size, units=units)  # fmt: skip
 
 
 def reports_on(invite: Any, *, binned: bool = False) -> Reports:
     """The reports that an invitation asks for: numbers, so many of a list's places, or one (a slot, a cell, an option
     or, where several may be ticked, yes or no to a drawn one)."""
     if invite.way == "line":
-        return _numbers(invite.invite, False)
+        return _number_reports(invite.invite, False)
     encoding, made = invite.encoding, invite.mechanism
     if hasattr(encoding, "sides"):
-        return _numbers(invite, binned)
-    mechanism, names = described(made), getattr(encoding, "told", ())
+        return _number_reports(invite, binned)
     if isinstance(made, SubsetSelection):
-        k, longest = made.categories, [made.categories - 1] * made.size
-        return _SetReports(type=list[int], size=-(-k // 8), longest=longest, counted=k, mechanism=mechanism,
-                           members=made.size)  # fmt: skip
+        return _set_reports(made)
+    mechanism, names = described(made), getattr(encoding, "told", ())
     if getattr(encoding, "most", 0):
         mechanism |= {"name": invite.name, "options": encoding.size}
     return place_reports(len(names) or encoding.categories, mechanism, names)

@@ -25,8 +25,6 @@ from urllib.parse import urlsplit
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.routing import APIRoute
-from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.public.study import KINDS as QUESTIONS
@@ -37,9 +35,9 @@ from hybridp.release.release import Release
 from hybridp.service.problems import log_internal
 from hybridp.service.words import TEMPLATES
 
-__all__ = ["HERE", "KINDS", "NAMES", "POLICY", "PageRoute", "SecurityHeaders", "address_of", "charts", "declared_by"]
-__all__ += ["error_rows", "error_unit", "fieldsets", "for_people", "form_fields", "paced", "page", "policy_with", "see"]
-__all__ += ["shown_release", "slowly", "status_of", "trouble", "whatever_is_stored"]
+__all__ = ["HERE", "KINDS", "NAMES", "POLICY", "PageRoute", "address_of", "charts", "declared_by"]
+__all__ += ["error_rows", "fieldsets", "for_people", "form_fields", "paced", "page", "policy_with"]
+__all__ += ["safe_headers", "see", "shown_release", "slowly", "status_of", "trouble", "whatever_is_stored"]
 
 HERE = Path(__file__).parent
 
@@ -52,11 +50,9 @@ def status_of(error: HybridpError) -> int:
     return int(getattr(error, "status", 422))
 
 
-def trouble(error: HybridpError, back: str | None = None) -> HTMLResponse:
-    status = status_of(error)
+def trouble(status: int, detail: str, back: str | None = None, wait: int | None = None) -> HTMLResponse:
     title = "There is no such page" if status == 404 else "This did not work"
-    answer = page("problem.html", status, title=title, detail=str(error), back=back)
-    wait = getattr(error, "retry_after", None)
+    answer = page("problem.html", status, title=title, detail=detail, back=back)
     if wait is not None:
         answer.headers["retry-after"] = str(wait)
     return answer
@@ -73,13 +69,12 @@ class PageRoute(APIRoute):
                 return await handle(request)
             except HybridpError as error:
                 study, path = request.path_params.get("study_id"), request.url.path
-                if path.startswith("/s/"):
-                    return trouble(error)
-                if status_of(error) == 401 and request.method == "GET":
+                if status_of(error) == 401 and request.method == "GET" and not path.startswith("/s/"):
                     return see("/login")
                 back = path if path in ("/login", "/studies/new") else "/"
-                known = study and getattr(error, "code", "") != "not-found"
-                return trouble(error, f"/studies/{study}" if known else back)
+                back = f"/studies/{study}" if study and getattr(error, "code", "") != "not-found" else back
+                told = None if path.startswith("/s/") else back
+                return trouble(status_of(error), str(error), told, getattr(error, "retry_after", None))
 
         return answer
 
@@ -141,6 +136,11 @@ _ALWAYS = {
 }
 
 
+def safe_headers(*, https: bool) -> dict[str, str]:
+    """What every answer says; `https` adds the promise that this host is only ever reached by TLS."""
+    return _ALWAYS | ({"strict-transport-security": "max-age=31536000"} if https else {})
+
+
 def policy_with(url: str) -> str:
     """The policy of a page whose script also sends to the server of this address, and to no other.
 
@@ -149,30 +149,6 @@ def policy_with(url: str) -> str:
     """
     parts = urlsplit(url)
     return POLICY.replace("connect-src 'self'", f"connect-src 'self' {parts.scheme}://{parts.netloc}")
-
-
-class SecurityHeaders:
-    """ASGI middleware; `https` adds the promise that this host is only ever reached by TLS."""
-
-    def __init__(self, app: ASGIApp, https: bool = False) -> None:
-        self.app = app
-        self.more = {"strict-transport-security": "max-age=31536000"} if https else {}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in {**_ALWAYS, **self.more}.items():
-                    headers.setdefault(name, value)  # a page may say which other server its script must reach
-                if headers.get("content-type", "").startswith("text/html"):
-                    headers["cache-control"] = "no-store"
-            await send(message)
-
-        await self.app(scope, receive, with_headers)
 
 
 # --- charts -----------------------------------------------------------------------------------------------------------
@@ -223,13 +199,6 @@ def error_rows(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
     release = summary.get("release")
     actual = _half_width(release, summary["plan"]["questions"][0]) if release else None
     return result if actual is None else [*result, ("the release", actual)]
-
-
-def error_unit(summary: Mapping[str, Any]) -> str:
-    """What the errors are measured in."""
-    asked = summary["plan"]["questions"][0]
-    units = {"number": asked.get("unit") or "in the unit of the answer", "vector": "in half-ranges of a column"}
-    return str(units.get(asked["kind"], "share of people"))
 
 
 def shown_release(document: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:

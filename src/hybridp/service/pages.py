@@ -11,40 +11,23 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy import Connection, delete, select
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.staticfiles import StaticFiles
 
 from hybridp.errors import HybridpError
-from hybridp.service import html, participant, store, studies
+from hybridp.service import html, schema, store, studies
 from hybridp.service.core import Service
 from hybridp.service.problems import Refused
 from hybridp.service.schema import analysts, meta
 
-__all__ = ["COOKIE", "install", "open_session", "read_session", "router"]
+__all__ = ["COOKIE", "open_session", "read_session", "router"]
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(html.paced)], route_class=html.PageRoute)
-
-
-def install(app: FastAPI) -> None:
-    """Static files, security headers, and sentences as pages where a page was asked for."""
-    as_json: Any = app.exception_handlers[HTTPException]
-
-    async def answer(request: Request, error: Any) -> Any:
-        if not html.for_people(request):
-            return await as_json(request, error)
-        title = "There is no such page" if error.status_code == 404 else "This did not work"
-        return html.page("problem.html", error.status_code, title=title, detail=f"{error.detail}.", back=None)
-
-    app.include_router(participant.router)
-    app.add_exception_handler(HTTPException, answer)
-    app.mount("/static", StaticFiles(directory=html.HERE / "static"), name="static")
-    app.add_middleware(html.SecurityHeaders, https=app.state.service.settings.secure_cookies)
 
 
 # --- an analyst's session ---------------------------------------------------------------------------------------------
@@ -104,7 +87,7 @@ def _known(service: Service, who: int, cookie: str) -> studies.Analyst | None:
     """The analyst, unless their key was revoked or this session was ended by logging out."""
     with store.reading(service.engine) as db:
         row = db.execute(select(analysts).where(analysts.c.id == who, analysts.c.revoked.is_(None))).first()
-        ended = db.execute(select(meta.c.key).where(meta.c.key == _ended(cookie))).first()
+        ended = schema.meta_value(db, _ended(cookie))
     return None if row is None or ended is not None else studies.Analyst(row.id, row.name)
 
 
@@ -119,8 +102,8 @@ def _end(service: Service, cookie: str) -> None:
     def run(db: Connection) -> None:
         kept = db.execute(select(meta.c.key, meta.c.value).where(meta.c.key.like("ended:%"))).all()
         over = [key for key, until in kept if int(until) < time.time()]
-        db.execute(delete(meta).where(meta.c.key.in_([*over, _ended(cookie)])))
-        db.execute(meta.insert().values(key=_ended(cookie), value=cookie.split(".")[1]))
+        db.execute(delete(meta).where(meta.c.key.in_(over)))
+        schema.set_meta(db, _ended(cookie), cookie.split(".")[1])
 
     service.write(run)
 
@@ -212,7 +195,7 @@ def _study_page(
     request: Request, session: Session, study_id: str, problem: str = "", status: int = 200, live: int = 0
 ) -> Response:
     s = studies.study_summary(request.app.state.service, study_id)
-    planned = html.whatever_is_stored(lambda: html.error_rows(s), [])
+    planned, assumed = html.whatever_is_stored(lambda: html.error_rows(s), []), s["now_predicted"] or s["planned"] or {}
     first = (r["document"] for r in s["releases"] if r["kind"] == "discovery" and "questions" in r["document"])
     told = s["release"] or next(first, None)
     return html.page(
@@ -226,8 +209,8 @@ def _study_page(
         participation=html.whatever_is_stored(
             lambda: html.charts.participation(s["participation"]["bins"], s["participation"]["width"]), ""
         ),
-        errors=html.whatever_is_stored(lambda: planned and html.charts.bars(planned, html.error_unit(s)), None),
-        assumed=(s["now_predicted"] or s["planned"] or {}).get("assumes", ""),
+        errors=html.whatever_is_stored(lambda: planned and html.charts.bars(planned, assumed.get("unit", "")), None),
+        assumed=assumed.get("assumes", ""),
         may_discover=s["phased"] and s["phase"] != 2 and s["status"] in ("open", "closed"),
         told=told,
         shown=html.whatever_is_stored(lambda: html.shown_release(told, s["plan"]), None) if told else None,

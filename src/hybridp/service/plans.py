@@ -362,7 +362,7 @@ def _declaration(stated: Mapping[str, Any] | str) -> Declaration:
 # --- how good will it be ----------------------------------------------------------------------------------------------
 
 
-_UNITS = {"number": "value", "vector": "half-ranges of a column's bounds"}
+_UNITS = {"number": "in the unit of the answer", "vector": "in half-ranges of a column"}
 _UNITS |= dict.fromkeys(("choice", "count", "records"), "share of people")
 _FREQUENT = {"records": "that records are as frequent as 1/rank, of which the 20th is meant"}
 
@@ -403,4 +403,4 @@ def predicted(plan: Survey, people: Mapping[str, int]) -> dict[str, Any] | None:
     half_width = NormalDist().inv_cdf((1 + plan.declared.level) / 2) * rmse
     groups = ("trusted", "local", *(("shuffled",) if people.get("shuffled") else ()))
     told = {"people": {group: people[group] for group in groups}, "rmse": rmse, "half_width": half_width}
-    return {**told, "unit": _UNITS[kind], "assumes": assumes}
+    return {**told, "unit": asked.unit or _UNITS[kind], "assumes": assumes}

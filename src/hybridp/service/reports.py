@@ -119,18 +119,14 @@ class Failure:
         return {"id": self.id[:64], "code": self.code, "status": STATUS[self.code], "detail": self.detail}
 
 
-class _Bad(Refused):
-    """Why a report is not taken."""
-
-
 def report_id(text: str) -> bytes:
     """The 16 bytes of an id, only from its one right spelling."""
     try:
         raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
-        raise _Bad("bad-id", "The id must be 16 bytes in base64url without padding.") from None
+        raise Refused("bad-id", "The id must be 16 bytes in base64url without padding.") from None
     if len(raw) != 16 or len(text) != 22 or base64.urlsafe_b64encode(raw)[:22] != text.encode():
-        raise _Bad("bad-id", "The id must be 16 bytes in base64url without padding.")
+        raise Refused("bad-id", "The id must be 16 bytes in base64url without padding.")
     return raw
 
 
@@ -172,18 +168,18 @@ class Checker:
         try:
             raw = report_id(report.id)
             if self._cipher is None:
-                raise _Bad("closed", "The study takes no more reports.")
+                raise Refused("closed", "The study takes no more reports.")
             row = self._cipher.row(raw)
             self._check_time(report.time, now)
             epsilon = self._epsilon(report.epsilon)
             group = TRUSTED if report.group == "trusted" else LOCAL
             packer = self._packers.get((group, epsilon))
             if packer is None:
-                raise _Bad("wrong-phase", f"The study does not take {report.group} reports in this phase.")
+                raise Refused("wrong-phase", f"The study does not take {report.group} reports in this phase.")
             token = self.token(report.token)
             return Packed(row, report.time, group, epsilon, packer(row, report.payload), token, report.id)
-        except _Bad as bad:
-            return Failure(report.id, bad.code, str(bad))
+        except Refused as refused:
+            return Failure(report.id, refused.code, str(refused))
 
     def mixed(self, sealed: bytes, study: str, at: int) -> Packed | None:
         """A report that came through a mixer; None for one that this study's devices do not send."""
@@ -194,65 +190,62 @@ class Checker:
             result = _mixed.decode(unseal(sealed, self._cipher.mixed, study))
             row = self._cipher.row(report_id(result.id))
             return Packed(row, at, SHUFFLED, None, packer(row, result.payload), None, "")
-        except (_Bad, InvalidInput, *_BROKEN):
+        except (Refused, InvalidInput, *_BROKEN):
             return None
 
     def _check_time(self, time: int, now: int) -> None:
         if time % self.plan.collection.time_precision:
-            raise _Bad("bad-time", f"The time must be a multiple of {self.plan.collection.time_precision} seconds.")
+            raise Refused("bad-time", f"The time must be a multiple of {self.plan.collection.time_precision} seconds.")
         if time > now + self._skew:
-            raise _Bad("bad-time", "The time must not lie in the future.")
+            raise Refused("bad-time", "The time must not lie in the future.")
         if time < self._earliest or (self._latest is not None and time > self._latest):
-            raise _Bad("bad-time", "The time must lie between the opening and the closing of the study.")
+            raise Refused("bad-time", "The time must lie between the opening and the closing of the study.")
 
     def _epsilon(self, epsilon: float | None) -> float | None:
         allowed = self.plan.choices
         if allowed and epsilon not in allowed:
-            raise _Bad("bad-epsilon", "The epsilon must be one of those that the study allows.")
+            raise Refused("bad-epsilon", "The epsilon must be one of those that the study allows.")
         if not allowed and epsilon is not None:
-            raise _Bad("bad-epsilon", "The epsilon must be null: the study has one for everybody.")
+            raise Refused("bad-epsilon", "The epsilon must be null: the study has one for everybody.")
         return epsilon
 
     def token(self, token: str | None) -> bytes | None:
         if not self.plan.collection.by_invitation:
             return None
         if token is None:
-            raise _Bad("token-needed", "The study takes reports by invitation only: a token is needed.")
+            raise Refused("token-needed", "The study takes reports by invitation only: a token is needed.")
         return hashed(token)
 
 
+def _packer(
+    whole: Callable[[msgspec.Raw], dict[str, msgspec.Raw]], types: dict[str, Any], pack: Callable[[bytes, Any], bytes]
+) -> Pack:
+    """Reads what is sent under each question's name, in its form; another name is refused where all are packed."""
+    read = {name: msgspec.json.Decoder(kind).decode for name, kind in types.items()}
+
+    def packed(row: bytes, payload: msgspec.Raw) -> bytes:
+        try:
+            return pack(row, {name: read[name](raw) if name in read else None for name, raw in whole(payload).items()})
+        except OutOfReach as error:
+            raise Refused("out-of-range", str(error)) from None
+        except InvalidInput as error:
+            raise Refused("bad-payload", str(error)) from None
+        except _BROKEN as error:
+            shown = str(error) if isinstance(error, msgspec.ValidationError) else "it is not JSON"
+            rule = "The payload must be what the study's questions ask for"
+            raise Refused("bad-payload", f"{rule}: {shown}.") from None
+
+    return packed
+
+
 def _packed_answers(asked: Sequence[Field], cipher: RowCipher) -> Pack:
-    read = _reader(lambda payload: _answers.decode(payload).answers, {one.name: one.type for one in asked})
+    def sealed(row: bytes, given: Any) -> bytes:
+        return cipher.seal(pack_answers(asked, given, partial(cipher.choice, row)), row)
 
-    def answers(row: bytes, payload: msgspec.Raw) -> bytes:
-        return cipher.seal(_kept(pack_answers, asked, read(payload), partial(cipher.choice, row)), row)
-
-    return answers
+    return _packer(lambda payload: _answers.decode(payload).answers, {one.name: one.type for one in asked}, sealed)
 
 
 def _packed_reports(asked: Sequence[Part], drawn: bool) -> Pack:
-    read = _reader(lambda payload: _reports.decode(payload).reports, {one.name: one.reports.type for one in asked})
-    return lambda row, payload: _kept(pack_reports, asked, drawn, read(payload))
-
-
-def _kept(pack: Callable[..., bytes], *given: Any) -> bytes:
-    try:
-        return pack(*given)
-    except OutOfReach as error:
-        raise _Bad("out-of-range", str(error)) from None
-    except InvalidInput as error:
-        raise _Bad("bad-payload", str(error)) from None
-
-
-def _reader(whole: Callable[[msgspec.Raw], Any], types: dict[str, Any]) -> Callable[[msgspec.Raw], dict[str, Any]]:
-    """What is sent under each question's name, in its form; a name that is none is refused where all are packed."""
-    read = {name: msgspec.json.Decoder(kind).decode for name, kind in types.items()}
-
-    def decoded(payload: msgspec.Raw) -> dict[str, Any]:
-        try:
-            return {name: read[name](raw) if name in read else None for name, raw in whole(payload).items()}
-        except _BROKEN as error:
-            shown = str(error) if isinstance(error, msgspec.ValidationError) else "it is not JSON"
-            raise _Bad("bad-payload", f"The payload must be what the study's questions ask for: {shown}.") from None
-
-    return decoded
+    types = {one.name: one.reports.type for one in asked}
+    pack = partial(pack_reports, asked, drawn)
+    return _packer(lambda payload: _reports.decode(payload).reports, types, lambda row, given: pack(given))

@@ -21,16 +21,17 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Insert, TableClause, column, create_engine, event, inspect, select, table
+from sqlalchemy import Connection, Engine, Insert, TableClause, create_engine, event, inspect, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool, StaticPool
+from sqlalchemy.sql import column, table, text
 
 from hybridp.errors import HybridpError, InvalidInput
 
 __all__ = ["GROUPS", "LOCAL", "NEWEST", "SHUFFLED", "STEPS", "TABLES", "TICKET", "TRUSTED", "accounts", "analysts"]
-__all__ += ["batches", "begun", "charges", "connect", "holds_studies", "invitations", "participation", "prepare"]
-__all__ += ["progress", "releases", "reports", "studies", "study_keys"]
+__all__ += ["batches", "begun", "charges", "connect", "holds_studies", "invitations", "meta_value", "participation"]
+__all__ += ["prepare", "progress", "releases", "reports", "set_meta", "studies", "study_keys"]
 
 LOCAL, TRUSTED, SHUFFLED, TICKET = 0, 1, 2, 3
 """How a group is written in the column `grp`. A ticket is no report: it says that somebody may send one to a mixer."""
@@ -57,6 +58,18 @@ charges = _table("charges", "id study people epsilon delta mechanism purpose col
 releases = _table("releases", "id study key kind created document")
 TABLES = {one.name: one for one in (meta, analysts, studies, progress, study_keys, invitations, reports, participation,
                                     batches, accounts, charges, releases)}  # fmt: skip
+
+
+def meta_value(db: Connection, key: str) -> str | None:
+    """What is written down under a key of `meta`."""
+    result: str | None = db.execute(select(meta.c.value).where(meta.c.key == key)).scalar()
+    return result
+
+
+def set_meta(db: Connection, key: str, value: str) -> None:
+    """Write it down, in place of what was there."""
+    sql = "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+    db.execute(text(sql), {"key": key, "value": value})
 
 
 def begun(study: int, state: str = "open") -> Insert:

@@ -18,39 +18,20 @@ from sqlalchemy import Connection, select
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import rule
 from hybridp.public.study import Declaration
-from hybridp.service import mixed, releasing, store
+from hybridp.service import mixed, releasing, schema, store
 from hybridp.service.core import Service, StudyRow, View, know_key
 from hybridp.service.plans import Survey, moment, parse_plan, predicted
 from hybridp.service.problems import Refused, no_such_study
 from hybridp.service.questions import unpacked_reports
 from hybridp.service.releasing import book
 from hybridp.service.reports import Failure, Report, parse_upload, report_id
-from hybridp.service.schema import (
-    GROUPS,
-    LOCAL,
-    analysts,
-    begun,
-    invitations,
-    meta,
-    progress,
-    releases,
-    studies,
-    study_keys,
-)
+from hybridp.service.schema import GROUPS, LOCAL, analysts, begun, invitations, progress, releases, studies, study_keys
 from hybridp.service.settings import hashed, new_secret
 from hybridp.service.words import task_of
 
 __all__ = ["Analyst", "Refused", "add_analyst", "check_invitations", "check_key", "close_study"]
-__all__ += [
-    "create_study",
-    "delete_study",
-    "export",
-    "has_analysts",
-    "invite",
-    "list_studies",
-    "new_report_id",
-    "no_such_study",
-]
+__all__ += ["create_study", "delete_study", "export", "has_analysts", "invite", "list_studies", "new_report_id"]
+__all__ += ["no_such_study"]
 __all__ += ["newest_release", "open_phase_two", "release_study", "remember_address", "remembered_address"]
 __all__ += ["reseal", "revoke_analyst", "rounded_now", "study_summary", "submit", "submit_reports", "task_document"]
 __all__ += ["the_study", "token_state"]
@@ -86,19 +67,13 @@ def has_analysts(service: Service) -> bool:
 
 def remember_address(service: Service) -> None:
     """What `hybridp serve` says of its address, so that links made beside it are its own."""
-
-    def run(db: Connection) -> None:
-        db.execute(meta.delete().where(meta.c.key == "base_url"))
-        db.execute(meta.insert().values(key="base_url", value=service.settings.base_url))
-
-    service.write(run)
+    service.write(lambda db: schema.set_meta(db, "base_url", service.settings.base_url))
 
 
 def remembered_address(service: Service) -> str | None:
     """The address of the server that was started last on this database."""
     with store.reading(service.engine) as db:
-        result: str | None = db.execute(select(meta.c.value).where(meta.c.key == "base_url")).scalar()
-    return result
+        return schema.meta_value(db, "base_url")
 
 
 def revoke_analyst(service: Service, name: str) -> int:

@@ -55,14 +55,6 @@ _LOG = 4000  # reports in SQLite's log from which on it is moved into the databa
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
-    """Something else to do between two commits."""
-
-    run: Callable[[], Any]
-    result: Future[Any]
-
-
-@dataclass(frozen=True, slots=True)
 class _Uploads:
     """What came in during one turn of an event loop."""
 
@@ -75,7 +67,7 @@ class Writer:
 
     def __init__(self, engine: Engine, *, most_waiting: int = 50_000, watch: Watch | None = None) -> None:
         self._engine = engine
-        self._queue: queue.SimpleQueue[_Uploads | _Change | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Uploads | Callable[[], None] | None] = queue.SimpleQueue()
         self._most = most_waiting
         self._watch = watch
         self._closed = False
@@ -142,9 +134,19 @@ class Writer:
             raise RuntimeError("a change must not ask for another one")
         if self._closed:
             raise Refused("unavailable", "The service is closing.", retry_after=5)
+        return self._queued(run).result()
+
+    def _queued(self, run: Callable[[], T]) -> Future[T]:
         result: Future[T] = Future()
-        self._queue.put(_Change(run, result))
-        return result.result()
+
+        def change() -> None:
+            try:
+                result.set_result(run())
+            except BaseException as error:
+                result.set_exception(error)
+
+        self._queue.put(change)
+        return result
 
     def close(self) -> None:
         """Finish what is queued and stop."""
@@ -164,9 +166,9 @@ class Writer:
             stop = item is None
             size = 0
             uploads: list[_Uploads] = []
-            change: _Change | None = None
+            change: Callable[[], None] | None = None
             while item is not None:
-                if isinstance(item, _Change):
+                if not isinstance(item, _Uploads):
                     change = item
                     break
                 uploads.append(item)
@@ -181,7 +183,7 @@ class Writer:
             if uploads:
                 self._commit(uploads, size)
             if change is not None:
-                self._change(change)
+                change()
             if stop:
                 self._commits.drop()
                 return
@@ -218,17 +220,9 @@ class Writer:
             self._logged = 0
             try:
                 _sqlite(self._engine, _MOVE_LOG)
-                self._queue.put(_Change(lambda: _sqlite(self._engine, _MOVE_LOG), Future()))
+                self._queued(lambda: _sqlite(self._engine, _MOVE_LOG))
             except (SQLAlchemyError, sqlite3.Error):
                 continue  # the database's own limit moves the log if this does not
-
-    def _change(self, change: _Change) -> None:
-        try:
-            result = change.run()
-        except BaseException as error:
-            change.result.set_exception(error)
-        else:
-            change.result.set_result(result)
 
 
 _MOVE_LOG = "PRAGMA wal_checkpoint(PASSIVE)"
@@ -275,8 +269,10 @@ class Commits:
         for attempt in range(3):
             try:
                 raw = self._connection()
-                if attempt == 0 and self._postgres and self._plain(raw, batches):
-                    return [[] for _ in batches]
+                if attempt == 0 and self._postgres:
+                    with contextlib.suppress(self._twice):
+                        if take_plain(raw, batches):
+                            return [[] for _ in batches]
                 with _transaction(raw, self._postgres):
                     return take(raw, batches, self._postgres)
             except self._errors as error:
@@ -284,12 +280,6 @@ class Commits:
                 if attempt == 2 or not isinstance(error, self._twice):
                     raise
         raise AssertionError("unreachable")
-
-    def _plain(self, raw: Any, batches: Sequence[Batch]) -> bool:
-        try:
-            return take_plain(raw, batches)
-        except self._twice:
-            return False
 
     def drop(self) -> None:
         """Let the connection go."""
@@ -324,7 +314,7 @@ def _transaction(raw: Any, postgres: bool) -> Any:
 STEP = 2000
 """Rows looked at in one step: some milliseconds, for which the uploads' next commit waits at most."""
 
-_LONGEST = 5.0  # seconds between two attempts
+_SHORTEST, _LONGEST = 0.05, 5.0  # seconds between two attempts
 _LOOK = 60.0  # seconds after which the database is asked what other processes have left
 _log = logging.getLogger("hybridp.service")
 
@@ -376,8 +366,8 @@ class Sweeper:
 
     def __init__(self, engine: Engine, writer: Writer) -> None:
         self._engine, self._writer = engine, writer
-        self._left: dict[int, bool] = {}  # study: whether its rows are gone
-        self._since: int | None = None
+        self._left: set[int] = set()
+        self._added: set[int] = set()  # since the turn began that is under way
         self._change = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="hybridp-sweeper", daemon=True)
@@ -386,8 +376,8 @@ class Sweeper:
 
     def add(self, study: int) -> None:
         with self._change:
-            self._left[study] = False
-            self._since = None
+            self._left.add(study)
+            self._added.add(study)
             self._change.notify_all()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -405,25 +395,24 @@ class Sweeper:
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        pause = 0.05
+        pause = _SHORTEST
         while not self._closed:
             with self._change:
-                if not self._left:
-                    self._change.wait(_LOOK)
-                studies = dict(self._left)
+                self._change.wait_for(lambda: self._closed or self._left, _LOOK)
+                studies, self._added = set(self._left), set()
             try:
-                if not studies:
-                    self._look()
-                elif self._tidied(studies):
-                    pause = 0.05
-                    continue
+                self._tidy(studies) if studies else self._look()
+                pause = _SHORTEST
             except (SQLAlchemyError, sqlite3.Error, HybridpError) as error:  # the store is away, or closing: try again
                 if pause == _LONGEST:
                     _log.warning("values whose key is deleted cannot be removed yet: %s", type(error).__name__)
-            if studies:
-                with self._change:
-                    self._change.wait_for(lambda: self._closed, pause)
-                pause = min(2 * pause, _LONGEST)
+                pause = self._rest(pause)
+
+    def _rest(self, pause: float) -> float:
+        """Wait so long, unless there is something new; how long to wait the next time."""
+        with self._change:
+            self._change.wait_for(lambda: self._closed or self._added, pause)
+        return min(2 * pause, _LONGEST)
 
     def _look(self) -> None:
         """What was left by a process that died, or that had no time."""
@@ -432,47 +421,40 @@ class Sweeper:
         for number in left:
             self.add(int(number))
 
-    def _tidied(self, studies: dict[int, bool]) -> bool:
-        for study, empty in studies.items():
-            if not empty:
-                if not self._swept(study):
-                    return False
-                with self._change:
-                    self._left[study] = True
-        if not self._purged():
-            return False
+    def _tidy(self, studies: set[int]) -> None:
+        """Remove the rows of these studies, then what is left of them in files; begun anew where one is added."""
+        for study in studies:
+            after: bytes | None = b""
+            while after is not None:
+                if self._closed:
+                    return
+                after = self._writer.change(partial(sweep, study=study, after=after))
+        since, pause = self._rewritten(), _SHORTEST
+        while not self._purged(since):
+            pause = self._rest(pause)
+            if self._closed or self._added:
+                return
         for study in studies:
             self._writer.change(partial(_done, study=study))
         with self._change:
-            # One that was added again meanwhile, for another key, stays.
-            self._left = {study: empty for study, empty in self._left.items() if study not in studies or not empty}
+            self._left -= studies - self._added  # one that was added again meanwhile, for another key, stays
             self._change.notify_all()
-        return True
 
-    def _swept(self, study: int) -> bool:
-        after: bytes | None = b""
-        while after is not None:
-            if self._closed:
-                return False
-            after = self._writer.change(partial(sweep, study=study, after=after))
-        return True
+    def _rewritten(self) -> int:
+        """SQLite's file is written anew; of PostgreSQL, the transaction that no snapshot may be older than."""
+        if self._engine.dialect.name == "sqlite":
+            self._writer.rewrite()
+            return 0
+        with reading(self._engine) as db:
+            return int(db.exec_driver_sql("SELECT txid_current()").scalar_one())
 
-    def _purged(self) -> bool:
+    def _purged(self, since: int) -> bool:
         """Whether nothing of what was deleted is left in SQLite's files; of a key: in the table's file (PostgreSQL)."""
         if self._engine.dialect.name == "sqlite":
-            if self._since is None:
-                self._since = 0  # before: what is added meanwhile asks for it again
-                try:
-                    self._writer.rewrite()
-                except BaseException:
-                    self._since = None
-                    raise
             return self._writer.emptied_log()
         with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
-            if self._since is None:
-                self._since = int(db.exec_driver_sql("SELECT txid_current()").scalar_one())
             # Rows that an old snapshot may still see are carried over into the new file: wait until there is none.
-            if db.exec_driver_sql(_OLD_SNAPSHOTS, (self._since % 2**32,)).scalar_one():
+            if db.exec_driver_sql(_OLD_SNAPSHOTS, (since % 2**32,)).scalar_one():
                 return False
             db.exec_driver_sql("SET lock_timeout = '200ms'")  # who waits for a lock makes others wait
             try:
