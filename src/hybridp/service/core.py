@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from hybridp.randomness import Randomness, secure
@@ -83,17 +83,12 @@ class Service:
     """Everything that a request needs. Made once, closed once; safe to use from many threads."""
 
     def __init__(
-        self,
-        settings: Settings,
-        *,
-        rng: Randomness | None = None,
-        clock: Callable[[], float] = time.time,
-        engine: Engine | None = None,
+        self, settings: Settings, *, rng: Randomness | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         self.settings = settings
         self.clock = clock
         self.rng = secure() if rng is None else rng
-        self.engine = connect(settings.database) if engine is None else engine
+        self.engine = connect(settings.database)
         prepare(self.engine)
         with writing(self.engine) as db:
             know_key(db, settings.keys)
@@ -298,15 +293,15 @@ class Metrics:
         self._refused: dict[str, tuple[int, float]] = {}
         self._lock = threading.Lock()
 
-    def refused(self, kind: str, by: int = 1) -> None:
+    def refused(self, kind: str) -> None:
         """Log that uploads were refused, by their kind only and at most once a minute for each."""
         now = time.monotonic()
         with self._lock:
             n, since = self._refused.get(kind, (0, -_QUIET))
-            n, loud = n + by, now - since >= _QUIET
-            self._refused[kind] = (0, now) if loud else (n, since)
+            loud = now - since >= _QUIET
+            self._refused[kind] = (0, now) if loud else (n + 1, since)
         if loud:
-            _log.warning("uploads refused: %s (%d since this was last said)", kind, n)
+            _log.warning("uploads refused: %s (%d since this was last said)", kind, n + 1)
 
     def count(self, name: str, *, by: float = 1, **labels: str) -> None:
         key = (name, tuple(sorted(labels.items())))

@@ -297,12 +297,12 @@ def stream(db: Connection, study: int, group: int, *, size: int = 20_000) -> Ite
         cursor.close()
 
 
-def participation_by(db: Connection, study: int, bins: int) -> tuple[int, list[dict[str, int]]]:
-    """People in at most about `bins` stretches of time: the width in seconds, and the stretches with anybody in."""
+def participation_by(db: Connection, study: int) -> tuple[int, list[dict[str, int]]]:
+    """People in at most about 60 stretches of time: the width in seconds, and the stretches with anybody in."""
     span = db.exec_driver_sql(f"SELECT min(start), max(start) FROM participation WHERE study = {int(study)}").one()
     if span[0] is None:
         return BIN, []
-    need = (int(span[1]) - int(span[0])) / max(bins, 1)
+    need = (int(span[1]) - int(span[0])) / 60
     width = next((w for w in _WIDTHS if w >= need), _WIDTHS[-1] * max(1, round(need / _WIDTHS[-1])))
     rows = db.exec_driver_sql(
         f"SELECT start / {width} * {width}, grp, sum(people) FROM participation WHERE study = {int(study)} "

@@ -191,14 +191,14 @@ def _line(row: Any, people: dict[str, int], now: int) -> dict[str, Any]:
     }
 
 
-def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, Any]:
+def study_summary(service: Service, study_id: str) -> dict[str, Any]:
     """Everything that a study's page shows. Reads counters and releases, never the reports."""
     study = service.study(study_id)
     query = select(studies, progress).join(progress, progress.c.study == studies.c.number)
     with store.reading(service.engine) as db:
         row = db.execute(query.where(studies.c.number == study.number)).one()
         people = store.counts(db, study.number)
-        width, stretches = store.participation_by(db, study.number, bins)
+        width, stretches = store.participation_by(db, study.number)
         accounts = rule.accounts(book(db, study.number))
         made = db.execute(select(releases).where(releases.c.study == study.number).order_by(releases.c.id)).all()
         waits = mixed.waits_for_mixer(db, study, service.now())

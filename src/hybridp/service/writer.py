@@ -47,7 +47,6 @@ from hybridp.service.store import Batch, reading, take, take_plain, writing
 __all__ = ["Commits", "Sweeper", "Writer", "end", "shred", "sweep"]
 
 T = TypeVar("T")
-Watch = Callable[[int, float], None]
 Waiter = tuple[Batch, asyncio.Future[list[Failure]]]
 
 _TOGETHER = 4000  # reports of one commit
@@ -65,7 +64,7 @@ class _Uploads:
 class Writer:
     """A thread and its queue. `waiting` counts the reports that are not yet durable."""
 
-    def __init__(self, engine: Engine, *, most_waiting: int = 50_000, watch: Watch | None = None) -> None:
+    def __init__(self, engine: Engine, *, most_waiting: int, watch: Callable[[int, float], None]) -> None:
         self._engine = engine
         self._queue: queue.SimpleQueue[_Uploads | Callable[[], None] | None] = queue.SimpleQueue()
         self._most = most_waiting
@@ -198,8 +197,7 @@ class Writer:
             self._commits.drop()
             outcome = Refused("unavailable", "The store did not answer: send the reports again.", retry_after=2)
         self._logged += size
-        if self._watch is not None:
-            self._watch(size, time.perf_counter() - began)
+        self._watch(size, time.perf_counter() - began)
         first = 0
         for some in uploads:
             last = first + len(some.waiters)
