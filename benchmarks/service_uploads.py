@@ -77,7 +77,8 @@ def _commit_each() -> None:
 
     def alone(self: writer.Writer, loop: asyncio.AbstractEventLoop) -> None:
         for one in self._gathering.pop(loop):
-            self._queue.put(writer._Uploads(loop, [one]))
+            self._uploads.append((loop, [one]))
+            self._queue.put(self._commit)
 
     writer._TOGETHER = 1
     writer.Writer._hand_over = alone  # type: ignore[method-assign]

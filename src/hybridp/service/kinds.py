@@ -188,16 +188,10 @@ def _records(declared: Declaration, place: int, asked: Any) -> Part:
 class _Discovered(Part):
     """Of a list of records it is public beforehand how many people must give one for it to be listed."""
 
-    @property
-    def _expected(self) -> Callable[[int], tuple[int, int, float]]:
+    def _expected(self, trusted: int) -> tuple[int, int, float]:
         """The threshold, how many people discover, and how many records pass if their shares fall as 1/rank."""
-        mechanism = discovery(self.task.trusted_whole)
-
-        def of(trusted: int) -> tuple[int, int, float]:
-            among = round(trusted * self.task.discovery_share)
-            return mechanism.threshold, among, float(shown_probability(zipf(1000, 1.0), among, mechanism).sum())
-
-        return of
+        mechanism, among = discovery(self.task.trusted_whole), round(trusted * self.task.discovery_share)
+        return mechanism.threshold, among, float(shown_probability(zipf(1000, 1.0), among, mechanism).sum())
 
     def remark(self, found: Release) -> str:
         if found.facts["discovered_records"]:

@@ -86,17 +86,16 @@ def discover(service: Service, study: StudyRow, key: str, *, sure: bool = False)
         raise Refused("wrong-phase", "This study has no second phase: local people are asked at once.")
     with service.releasing(study):
         with reading(service.engine) as db:
-            before, now = stored(db, study.number, key, "discovery"), _now(db, study)
-        if before is not None:
-            return before
-        # Closed by hand before the discovery is no dead end: it discovers, and opens again for local people.
-        if now.phase == 2 or now.state not in ("open", "closed"):
-            raise Refused("wrong-phase", "The second phase was opened, or the study deleted, before.")
-        with reading(service.engine) as db:
-            check_batch(counts(db, study.number), study, "trusted")
+            before, now, people = stored(db, study.number, key, "discovery"), _now(db, study), counts(db, study.number)
+            if before is not None:
+                return before
+            # Closed by hand before the discovery is no dead end: it discovers, and opens again for local people.
+            if now.phase == 2 or now.state not in ("open", "closed"):
+                raise Refused("wrong-phase", "The second phase was opened, or the study deleted, before.")
+            check_batch(people, study, "trusted")
             for one in plan.asked:
-                one.check_first(counts(db, study.number)["trusted"], sure=sure)
-            _check_budget(db, study, plan.discovery_charges(counts(db, study.number)))
+                one.check_first(people["trusted"], sure=sure)
+            _check_budget(db, study, plan.discovery_charges(people))
         # Phase 0 takes nobody: what is read now is the batch, whole. Who dies here leaves it to the next request.
         service.write(lambda db: _move(db, study.number, 1, 0))
         service.forget(study)

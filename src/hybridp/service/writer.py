@@ -29,9 +29,9 @@ import queue
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -53,34 +53,23 @@ _TOGETHER = 4000  # reports of one commit
 _LOG = 4000  # reports in SQLite's log from which on it is moved into the database
 
 
-@dataclass(frozen=True, slots=True)
-class _Uploads:
-    """What came in during one turn of an event loop."""
-
-    loop: asyncio.AbstractEventLoop
-    waiters: list[Waiter]
-
-
 class Writer:
-    """A thread and its queue. `waiting` counts the reports that are not yet durable."""
+    """A thread and what it is asked to do, in turn. `waiting` counts the reports that are not yet durable."""
 
     def __init__(self, engine: Engine, *, most_waiting: int, watch: Callable[[int, float], None]) -> None:
         self._engine = engine
-        self._queue: queue.SimpleQueue[_Uploads | Callable[[], None] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._most = most_waiting
         self._watch = watch
         self._closed = False
         self._commits = Commits(engine)  # the thread's own
         self._gathering: dict[asyncio.AbstractEventLoop, list[Waiter]] = {}
+        self._uploads: deque[tuple[asyncio.AbstractEventLoop, list[Waiter]]] = deque()
         self._logged = 0
         self.waiting = 0
+        self._in_file = engine.dialect.name == "sqlite" and engine.url.database not in (None, "", ":memory:")
         self._thread = threading.Thread(target=self._run, name="hybridp-writer", daemon=True)
         self._thread.start()
-        self._tidy: threading.Thread | None = None
-        self._stop = threading.Event()
-        if engine.dialect.name == "sqlite" and engine.url.database not in (None, "", ":memory:"):
-            self._tidy = threading.Thread(target=self._checkpoint, name="hybridp-checkpoint", daemon=True)
-            self._tidy.start()
 
     async def store(self, batch: Batch) -> list[Failure]:
         """The batch's failures, once everything else of it is durable."""
@@ -102,7 +91,8 @@ class Writer:
             self.waiting -= size
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._queue.put(_Uploads(loop, self._gathering.pop(loop)))
+        self._uploads.append((loop, self._gathering.pop(loop)))
+        self._queue.put(self._commit)
 
     def change(self, run: Callable[[Connection], T]) -> T:
         """Run a function in a transaction of its own and wait until it is durable. Not from the event loop."""
@@ -116,7 +106,7 @@ class Writer:
     def emptied_log(self) -> bool:
         """Whether all of SQLite's log could be moved into the database and cut off, so that nothing deleted is in it.
         Not while somebody reads an older state."""
-        if self._tidy is None:
+        if not self._in_file:
             return True
         _sqlite(self._engine, _MOVE_LOG)  # most of it, beside the commits
         cut = "PRAGMA wal_checkpoint(TRUNCATE)"
@@ -125,7 +115,7 @@ class Writer:
     def rewrite(self) -> None:
         """Write SQLite's file anew, between two commits: a page that was split keeps copies of its rows in its free
         space, which `secure_delete` does not overwrite. About a second for a million reports."""
-        if self._tidy is not None:
+        if self._in_file:
             self._between(lambda: _sqlite(self._engine, "VACUUM"))
 
     def _between(self, run: Callable[[], T]) -> T:
@@ -133,9 +123,6 @@ class Writer:
             raise RuntimeError("a change must not ask for another one")
         if self._closed:
             raise Refused("unavailable", "The service is closing.", retry_after=5)
-        return self._queued(run).result()
-
-    def _queued(self, run: Callable[[], T]) -> Future[T]:
         result: Future[T] = Future()
 
         def change() -> None:
@@ -145,14 +132,11 @@ class Writer:
                 result.set_exception(error)
 
         self._queue.put(change)
-        return result
+        return result.result()
 
     def close(self) -> None:
         """Finish what is queued and stop."""
         if not self._closed:
-            self._stop.set()
-            if self._tidy is not None:
-                self._tidy.join(timeout=30)
             self._closed = True
             self._queue.put(None)
             self._thread.join(timeout=30)
@@ -160,51 +144,38 @@ class Writer:
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while True:
-            item = self._queue.get()
-            stop = item is None
-            size = 0
-            uploads: list[_Uploads] = []
-            change: Callable[[], None] | None = None
-            while item is not None:
-                if not isinstance(item, _Uploads):
-                    change = item
-                    break
-                uploads.append(item)
-                size += sum([len(batch.reports) for batch, _ in item.waiters])
-                if size >= _TOGETHER:
-                    break
-                try:
-                    item = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-                stop = stop or item is None
-            if uploads:
-                self._commit(uploads, size)
-            if change is not None:
-                change()
-            if stop:
-                self._commits.drop()
-                return
+        while (job := self._queue.get()) is not None:
+            job()
+        self._commits.drop()
 
-    def _commit(self, uploads: Sequence[_Uploads], size: int) -> None:
+    def _commit(self) -> None:
+        """Commit what has come in so far; it may have gone with an earlier turn's already."""
+        uploads, size = list[tuple[asyncio.AbstractEventLoop, list[Waiter]]](), 0
+        while self._uploads and size < _TOGETHER:
+            uploads.append(self._uploads.popleft())
+            size += sum([len(batch.reports) for batch, _ in uploads[-1][1]])
+        if not uploads:
+            return
         began = time.perf_counter()
         outcome: list[list[Failure]] | Refused
         try:
-            outcome = self._commits.commit([batch for some in uploads for batch, _ in some.waiters])
+            outcome = self._commits.commit([batch for _, waiters in uploads for batch, _ in waiters])
         except Exception:
             # What was not acknowledged may be sent again: ids make that harmless.
             self._commits.drop()
             outcome = Refused("unavailable", "The store did not answer: send the reports again.", retry_after=2)
         self._logged += size
+        if self._in_file and self._logged >= _LOG:
+            self._logged = 0
+            threading.Thread(target=self._checkpoint, name="hybridp-checkpoint", daemon=True).start()
         self._watch(size, time.perf_counter() - began)
         first = 0
-        for some in uploads:
-            last = first + len(some.waiters)
+        for loop, waiters in uploads:
+            last = first + len(waiters)
             mine = outcome if isinstance(outcome, Refused) else outcome[first:last]
             first = last
             with contextlib.suppress(RuntimeError):  # the loop was closed: its requests went with it
-                some.loop.call_soon_threadsafe(_answer, some.waiters, mine)
+                loop.call_soon_threadsafe(_answer, waiters, mine)
 
     def _checkpoint(self) -> None:
         """Move SQLite's log into the database beside the commits, so that no upload waits for all of it.
@@ -212,15 +183,9 @@ class Writer:
         While commits go on there is always a rest of the log that is newer; once most of it is moved, the writer moves
         that little rest between two commits, and the log starts again from its beginning.
         """
-        while not self._stop.wait(0.25):
-            if self._logged < _LOG:
-                continue
-            self._logged = 0
-            try:
-                _sqlite(self._engine, _MOVE_LOG)
-                self._queued(lambda: _sqlite(self._engine, _MOVE_LOG))
-            except (SQLAlchemyError, sqlite3.Error):
-                continue  # the database's own limit moves the log if this does not
+        with contextlib.suppress(SQLAlchemyError, sqlite3.Error, Refused):  # the database's own limit moves it then
+            _sqlite(self._engine, _MOVE_LOG)
+            self._between(lambda: _sqlite(self._engine, _MOVE_LOG))
 
 
 _MOVE_LOG = "PRAGMA wal_checkpoint(PASSIVE)"
