@@ -1,178 +1,209 @@
-"""Studies of the service in two phases: from what both releases publish back to the rows, and beside the files' way.
+"""Studies of the service in two phases: each is what files release of the same people and reports, with the same words.
 
-The server is a real one whose system randomness is a tape (`taped_service`). What a first phase publishes are true
-counts or sums of the trusted people plus the stated draws; what the second one publishes is what `hybridp release
---invite` makes of the same invitation and the same reports in a table.
+What a first phase draws and publishes is that of `hybridp release --invite-out`, what the second one makes of local
+people's reports that of `hybridp release --invite`; the noise itself is in the laws of each task.
 """
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 pytest.importorskip("fastapi")
 
-from hybridp.device.client import local_report
-from hybridp.errors import InvalidInput
+from tests.questions import crowd, question
+from tests.service.declared import study_of
+from tests.service.sent import asked as one_question
+from tests.service.sent import send
+
+from hybridp import InvalidInput, Study, seeded
+from hybridp.device.client import local_report, trusted_report
+from hybridp.protocols.invited import release_invited
+from hybridp.public import envelope
 from hybridp.public.budgets import PureDP
+from hybridp.public.messages import MECHANISM
 from hybridp.public.randomisers import dithered_bit
-from hybridp.randomness import seeded
-from hybridp.tasks.transcript import Transcript
+from hybridp.public.regression import Question
+from hybridp.public.vector import VectorBounds
+from hybridp.release.release import Release
+from hybridp.service import studies
+from hybridp.service.formats import NumberReports, reports_on
+from hybridp.tasks.transcript import read_invitation
 
-from . import test_service_models_law as lines
-from .means import LEVELS, level
-from .recording import laplaces
-from .taped_service import Phases, over_files, promised, taped
+from .means import LEVELS
+from .recording import Recording
+from .test_service_law import SEED, Taped, of
+
+PROMISE = {"epsilon": 2.5, "trusted_epsilon": 2.0}
+LINE = question("line", "regression", target="b", on=["a", "pay"], upper=100, form="steered")
+YES = question(
+    "line", "regression", target="yes", on=["a", "pay"], upper=[100, 100, 1], model="logistic", form="steered"
+)
+STEERED = of("mean", form="steered")
+BESIDE = [of("mean"), LINE | {"weight": 2}, of("choice")]
+# the questions, the promise, how many local people are expected
+CASES: dict[str, tuple[list[dict[str, Any]], dict[str, float], int]] = {
+    "mean": ([STEERED], {"epsilon": 1.0, "trusted_epsilon": 24.0}, 5000),
+    "quantiles": ([STEERED | {"statistics": ["quantiles"], "at": [0.5]}], PROMISE, 500),
+    "line": ([LINE], PROMISE, 500),
+    "line, of whose residuals the scale is worth a part": ([LINE], PROMISE, 10**8),
+    "logistic": ([YES], PROMISE, 200),
+    "beside others": (BESIDE, {"epsilon": 8.0, "trusted_epsilon": 4.0}, 500),
+}
+EVERYBODY = crowd().assign(yes=(crowd().b > 35).astype(float))[:700]
+TRUSTED, LOCAL = EVERYBODY[:400].copy(), EVERYBODY[400:]
+TRUSTED.loc[:1, ["pay", "a", "b"]] = [[1e9, -1e9, 1e9], [-1e9, 1e9, -1e9]]
 
 
-def gamma(seed: int, many: int) -> list[float]:
-    return [float(x) for x in np.random.default_rng(seed).gamma(4.0, 8.0, many)]
+def told(released: Release) -> Any:
+    return np.array([[cell.estimate, cell.low, cell.high] for cell in released.cells], dtype=float)
 
 
-def normal(seed: int, many: int) -> list[float]:
-    return [float(x) for x in np.random.default_rng(seed).normal(50, 14, many)]
+def answers(row: Any, questions: Any) -> Any:
+    said = {"pay": row.pay, "way": row.way, "line": [row.a, row.pay, row.yes if "model" in questions[0] else row.b]}
+    return {one["name"]: said[one["name"]] for one in questions}
 
 
-WAY = {"name": "way", "kind": "number", "lower": 0, "upper": 128, "form": "steered"}
-EPSILON = 24.0
-CASES: dict[str, tuple[dict[str, Any], dict[str, float], int, list[Any], list[Any]]] = {
-    "quantiles": (WAY | {"statistics": ["quantiles"], "at": [0.5]}, lines.PROMISE, 500, [*gamma(5, 150), 1e9, -7.0],
-                  gamma(6, 500)),
-    "mean": (WAY, {"epsilon": 1.0, "trusted_epsilon": EPSILON}, 5_000, [*normal(5, 150), 1e9, -7.0], normal(6, 300)),
-    "line": (lines.LINE, lines.PROMISE, 500, lines.TRUSTED, lines.LOCAL),
-}  # fmt: skip
+class Phases:
+    """A study in two phases from its first answer to its last release, with what it published on the way."""
+
+    def __init__(self, service: Taped, case: str) -> None:
+        self.service, self.case, (self.questions, self.promise, expected) = service, case, CASES[case]
+        online = [{k: x for k, x in one.items() if k != "missing"} for one in self.questions]
+        stated = {"title": case, "promise": self.promise, "collection": {"min_batch": 2}, "questions": online}
+        self.study = str(studies.create_study(service, study_of(stated | {"people": {"local": expected}}))["id"])
+        self.first_task = studies.task_document(service, self.study)
+        self.name = next(one["name"] for one in self.questions if one.get("form") or one["kind"] == "regression")
+        sent = [trusted_report(self.first_task, answers(row, self.questions)) for row in TRUSTED.itertuples()]
+        assert send(service, self.study, sent) == []
+        self.start = len(service.tape.words)
+        self.pilot = studies.open_phase_two(service, self.study, sure=True)
+        self.after_pilot, self.spent_first = len(service.tape.words), service.spent(self.study)
+        self.between = studies.study_summary(service, self.study)
+        self.task = studies.task_document(service, self.study)
+        self.reports = [local_report(self.task, answers(row, self.questions), rng=seeded(i))
+                        for i, row in enumerate(LOCAL.itertuples())]  # fmt: skip
+        assert send(service, self.study, self.reports) == []
+        late = trusted_report(self.task | {"groups": ["trusted"]}, answers(TRUSTED.iloc[0], self.questions))
+        self.refused_late = send(service, self.study, [late])[0]["code"]
+        studies.close_study(service, self.study)
+        self.found = studies.release_study(service, self.study)
+        self.end = len(service.tape.words)
+
+    @property
+    def invitation(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.pilot["invitations"][self.name]
+        return found
+
+    def files(self, skipped: int, folder: Path) -> tuple[Any, Recording]:
+        """The first phase over a table of the trusted people, whose words begin elsewhere on the tape."""
+        own = [{k: x for k, x in one.items() if k != "form" or self.name == "line"} for one in self.questions]
+        people = {"public": ["trust"], "local": CASES[self.case][2]}
+        declared = Study(title="t", promise=self.promise, questions=own, trust="trust", people=people)
+        tape, out = Recording(SEED), folder / f"{skipped}.json"
+        tape.take(skipped)
+        rows = TRUSTED.assign(trust="trusted")
+        with tape.as_the_systems():
+            if self.name == "line":
+                declared.invite(out, rows)
+            else:
+                more = {"local_people": CASES[self.case][2]} if self.case == "mean" else {}
+                declared.release(rows, invite_out=out, **more)
+            if len(own) > 1 and skipped == self.start:  # the others come with the release
+                others = declared.release(rows, invite=out, reports=self.table_of_reports(out))
+                same = Release.of_dict(self.found)
+                for name in ("pay", "way"):
+                    assert [c.trusted for c in others[name].cells] == pytest.approx(
+                        [c.trusted for c in same[name].cells]
+                    )
+        return json.loads(out.read_text()), tape
+
+    def table_of_reports(self, invited: Path) -> Path:
+        """The reports on the invitation's question, as devices would write them into a table."""
+        sent, invite = invited.with_suffix(".csv"), read_invitation(invited).invite
+        reports, line = reports_on(invite), invite.way == "line"
+        assert isinstance(reports, NumberReports)
+        with sent.open("w", newline="") as file:
+            out = csv.writer(file)
+            out.writerow([*invite.names, MECHANISM] if line else ["trust", self.name, "report", MECHANISM])
+            for report in self.reports:
+                one = msgspec.convert(report["payload"]["reports"][self.name], reports.type)
+                row = reports.units(reports.pack(self.name, one))[0].tolist()
+                own = ["" if math.isnan(x) else repr(x) for x in row]
+                own = own if line else ["local", "", repr(invite.encoding.centre + invite.encoding.half * row[0])]
+                out.writerow([*own, invite.text])
+        return sent
 
 
 @pytest.fixture(scope="module", params=CASES)
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Phases]:
-    question, promise, expected, trusted, local = CASES[request.param]
-    with taped(tmp_path_factory.mktemp("service"), seed=44) as server:
-        found = Phases(server, request.param, [question], promise, expected, trusted, local)
-        found.finished()
-        yield found
+    service = Taped(tmp_path_factory.mktemp("service"))
+    yield Phases(service, request.param)
+    service.close()
 
 
-def counted(run: Phases, answers: list[Any], asked: list[Any], scale: float) -> None:
-    """True counts between published places, and a draw for each."""
-    levels = np.array([level(x) for x in run.trusted])
-    for one, between in zip(answers, asked, strict=True):
-        cuts = [round(place * LEVELS) for place in between.places]
-        exact = np.bincount(np.searchsorted(cuts, levels), minlength=len(cuts) + 1)
-        drawn = run.server.next(laplaces(scale), len(one["counts"]))
-        assert one["counts"] == (exact + drawn).tolist()
-        assert np.any(drawn != 0)
-
-
-def first_quantiles(run: Phases) -> None:
-    """A look at 24 cells, then at places around the median: each for ε/2 = 1, one count up and another one down."""
-    _, *answers = run.invitation["answers"]
-    (_, *asked, _) = Transcript.opened(run.invitation).rounds
-    assert [round(128 * place, 9) for place in asked[0].places][4:-4] == [8.0 * i for i in range(1, 16)]
-    counted(run, answers, asked, 2 / 1.0)
-
-
-def first_mean(run: Phases) -> None:
-    """.045 of ε for two looks; of the rest .8 for the sums within a window and beyond it, .2 for squares beyond it."""
-    pilot, rest = EPSILON * 0.045, EPSILON * 0.955
-    *answers, (inside, outside, squares) = run.invitation["answers"]
-    counted(run, answers, Transcript.opened(run.invitation).rounds[: len(answers)], 2 / (pilot / 2))
-    low, high = (end / 128 for end in run.invitation["asks"]["window"])
-    levels = np.array([level(x) for x in run.trusted])
-    within = np.clip(levels, round(low * LEVELS), round(high * LEVELS))
-    beyond = levels - within
-    assert np.count_nonzero(beyond) >= 2
-    on_sums = [run.server.next(laplaces(LEVELS / (rest * 0.8)), 1)[0] for _ in range(2)]
-    on_squares = run.server.next(laplaces(int(max(low, 1 - high) * 2**16) ** 2 / (rest * 0.2)), 1)[0]
-    assert inside - int((within - round(low * LEVELS)).sum()) == on_sums[0] != 0
-    assert outside - int(beyond.sum()) == on_sums[1] != 0
-    assert squares - int(((np.abs(beyond) >> 16) ** 2).sum()) == on_squares != 0
-
-
-def first_line(run: Phases) -> None:
-    """500 local people cannot pay for a look at the residuals: all of ε = 2 is for the sums."""
-    (published,) = run.invitation["answers"]
-    drawn = run.server.next(laplaces(lines.l1(2) / 2.0), len(lines.PAIRS))
-    assert np.abs(np.array(published) - lines.exact() - drawn).max() == 0
-    assert len(set(np.asarray(drawn).tolist())) == len(lines.PAIRS)
-    assert run.pilot["questions"]["work"]["regression"]["noisy_totals"] == [published]
-
-
-FIRST: dict[str, Callable[[Phases], None]] = {"quantiles": first_quantiles, "mean": first_mean, "line": first_line}
-
-
-def test_the_first_phase_publishes_true_numbers_plus_a_draw_of_the_stated_noise_each(run: Phases) -> None:
-    FIRST[run.case](run)
+def test_the_first_phase_is_that_of_files_with_the_same_words(run: Phases, tmp_path: Path) -> None:
+    for skipped in (run.start, run.start + 97):
+        invitation, tape = run.files(skipped, tmp_path)
+        same = invitation["answers"] == run.invitation["answers"]
+        assert same == (skipped == run.start)
+        if same:
+            assert run.case == "quantiles" or invitation["asks"] == run.invitation["asks"]  # a table has its own people
+            assert len(tape.words) == run.end
+    assert run.after_pilot == run.end or run.case == "beside others"
+    assert list(run.pilot["questions"]) == [run.name]  # nothing of the others yet
     assert not run.pilot["simulated"]
 
 
 def test_each_group_is_charged_once_in_its_own_phase(run: Phases) -> None:
-    promise = CASES[run.case][1]
-    trusted, local = promise["trusted_epsilon"], promise["epsilon"]
-    assert run.spent_first == {"trusted": (trusted, 0.0), "local": (0.0, 0.0)}
-    assert run.server.spent(run.study) == {"trusted": (trusted, 0.0), "local": (local, 0.0)}
-    assert (promised(run.pilot), promised(run.told)) == ({"trusted": trusted}, {"trusted": trusted, "local": local})
-    first, both = run.pilot["receipt"]["ledger_entries"], run.told["receipt"]["ledger_entries"]
-    assert (len(first), len(both), both[:1]) == (1, 2, first)
-    assert run.server.live.ask(f"/{run.study}/release") == run.told
-    assert run.server.spent(run.study)["local"] == (local, 0.0)
+    trusted, local = run.promise["trusted_epsilon"], run.promise["epsilon"]
+    several = len(run.questions) > 1
+    assert run.spent_first == {"trusted": (trusted / 2 if several else trusted, 0.0), "local": (0.0, 0.0)}
+    assert run.service.spent(run.study) == {"trusted": (trusted, 0.0), "local": (local, 0.0)}
+    promised = [{p["group"]: p["epsilon"] for p in found["receipt"]["promises"] if p["epsilon"] is not None}
+                for found in (run.pilot, run.found)]  # fmt: skip
+    assert promised == [{"trusted": trusted / 2 if several else trusted}, {"trusted": trusted, "local": local}]
+    first, both = run.pilot["receipt"]["ledger_entries"], run.found["receipt"]["ledger_entries"]
+    assert (len(first), len(both), both[:1]) == (1, 3 if several else 2, first)
+    assert studies.release_study(run.service, run.study) == run.found
+    assert run.service.spent(run.study)["local"] == (local, 0.0)
 
 
 def test_people_are_asked_in_turn_about_what_the_first_release_says(run: Phases) -> None:
+    several = len(run.questions) > 1
     assert (run.first_task["groups"], run.task["groups"], run.refused_late) == (["trusted"], ["local"], "wrong-phase")
-    assert (run.between["phase"], run.between["status"], run.between["raw_deleted"]) == (2, "open", True)
+    assert (run.between["phase"], run.between["status"], run.between["raw_deleted"]) == (2, "open", not several)
+    assert studies.study_summary(run.service, run.study)["raw_deleted"]
     with pytest.raises(InvalidInput, match="group"):
-        local_report(run.first_task, run.local[0], rng=seeded(1))
-    assert run.task["guarantee"]["local"] == {"epsilon": CASES[run.case][1]["epsilon"], "delta": 0.0}
-    (question,) = run.task["questions"]
-    assert run.invitation["digest"].removeprefix("sha256:")[:16] in question["mechanism"]
-    if run.case == "line":
-        found = run.pilot["questions"]["work"]["regression"]["estimate"]
-        half, middle = [8.0, 4.0, 32.0], [8.0, 0.0, 32.0]
-        at = found[0] + found[1] * middle[0] + found[2] * middle[1] - middle[2]
-        unit = [at / half[2], found[1] * half[0] / half[2], found[2] * half[1] / half[2]]
-        np.testing.assert_allclose(question["line"]["centre"], unit, rtol=1e-9)
-        assert (question["line"]["form"], "line" in run.first_task["questions"][0]) == ("steered", False)
-        return
-    asks = run.invitation["asks"]
-    windows = [[128 * end for end in window] for window in question["windows"]]
-    np.testing.assert_allclose(windows, asks.get("windows") or [asks["window"]], atol=128 / 2**20)
-    if run.case == "quantiles":
-        told = run.pilot["questions"]["way"]["quantiles"]
-        assert windows[0][0] <= told["estimate"][0] <= windows[-1][1]
-        assert all(float(end) * 2**20 % 1 == 0 for window in question["windows"] for end in window)
-    with pytest.raises(InvalidInput, match="windows"):
-        local_report(run.first_task | {"groups": ["local"]}, 3.0, rng=seeded(1))
-
-
-def test_what_was_said_before_is_kept_as_it_was(run: Phases) -> None:
-    """What is asked is that of the stored release, after any restart: a view is made anew from what was published."""
-    stored = run.server.live.ask(f"/{run.study}", method="GET")
-    (first,) = [r["document"] for r in stored["releases"] if r["kind"] == "discovery"]
+        local_report(run.first_task, answers(LOCAL.iloc[0], run.questions), rng=seeded(1))
+    assert run.task["guarantee"]["local"] == {"epsilon": run.promise["epsilon"], "delta": 0.0}
+    asked = next(one for one in run.task["questions"] if one["name"] == run.name)
+    assert run.invitation["digest"].removeprefix("sha256:")[:16] in asked["mechanism"]
+    before = next(one for one in run.first_task["questions"] if one["name"] == run.name)
+    assert [before.get(name) or None for name in ("line", "windows")] == [None, None]
+    (first,) = [r["document"] for r in studies.study_summary(run.service, run.study)["releases"] if
+                r["kind"] == "discovery"]  # fmt: skip
     assert json.dumps(first["invitations"], sort_keys=True) == json.dumps(run.pilot["invitations"], sort_keys=True)
 
 
 def test_the_final_release_is_that_of_the_files(run: Phases, tmp_path: Path) -> None:
     """The same blend of the same numbers and reports."""
-    name = CASES[run.case][0]["name"]
-    found, line = over_files(run, name, tmp_path), run.case == "line"
-    (facts,) = found.to_dict()["questions"].values()
-    ((_, again),) = [item for item in facts.items() if item[0] != "distribution"]
-    ((_, mine),) = [item for item in run.told["questions"][name].items() if item[0] != "distribution"]
-    np.testing.assert_allclose(mine["estimate"], again["estimate"], rtol=1e-9)
-    np.testing.assert_allclose(mine["interval"], again["interval"], rtol=1e-9)
-    people = {"trusted": len(run.trusted), "local": len(run.local)}
-    assert {group: part["people"] for group, part in mine["groups"].items()} == people
-    if line:  # local people tell something: the blend is surer than the trusted people alone
-        alone = mine["groups"]["trusted"]["standard_error"]
-        assert all(a < b for a, b in zip(mine["standard_error"], alone, strict=True))
-    if run.case == "mean":
-        assert mine["estimator"] == again["estimator"] == "steered"
-        assert mine["interval"][0] <= np.clip([*run.trusted, *run.local], 0, 128).mean() <= mine["interval"][1]
+    envelope.save(tmp_path / "invite.json", run.invitation)
+    sent = run.table_of_reports(tmp_path / "invite.json")
+    trust = {} if run.name == "line" else {"trust": "trust"}
+    files = release_invited(sent, tmp_path / "invite.json", **trust)
+    found = Release.of_dict(run.found)
+    np.testing.assert_allclose(told(found[run.name]), told(files), rtol=1e-9)
+    heard = {name: next(iter(facts.values()))["groups"]["local"]["people"] for name, facts in found.questions.items()}
+    assert heard == {one["name"]: len(LOCAL) for one in run.questions}
 
 
 def test_a_device_says_whether_its_value_is_above_a_threshold_in_the_windows(run: Phases) -> None:
@@ -182,16 +213,42 @@ def test_a_device_says_whether_its_value_is_above_a_threshold_in_the_windows(run
     promise = {"epsilon": 30.0, "delta": 0.0}
     how = {"name": "dithered", "flips": str(dithered_bit(PureDP(30.0)).flips)}
     windows = [[0.125, 0.25], [0.5, 0.625]]
-    question = run.task["questions"][0] | {"windows": windows, "randomiser": how, "guarantee": promise}
-    task = run.task | {"questions": [question], "guarantee": run.task["guarantee"] | {"local": promise}}
+    task = one_question(run.task, windows=windows, randomiser=how, guarantee=promise)
     said = set()
-    for i, value in enumerate([0.0, 17.0, 20.5, 31.0, 40.0, 64.5, 70.0, 79.0, 100.0] * 6):
-        told = local_report(task, value, rng=seeded(i))["payload"]["reports"]["way"]
-        half, rest = divmod(told["threshold"], LEVELS // 2)
-        threshold = 128 * (windows[half][0] + 0.125 * rest / (LEVELS // 2))
-        assert told["above"] == (value > threshold)
-        said.add((told["above"], half))
+    for i, value in enumerate([0.0, 13.0, 16.0, 24.0, 31.0, 50.5, 55.0, 62.0, 80.0] * 6):
+        sent = local_report(task, value, rng=seeded(i))["payload"]["reports"]["pay"]
+        half, rest = divmod(sent["threshold"], LEVELS // 2)
+        threshold = 100 * (windows[half][0] + 0.125 * rest / (LEVELS // 2))
+        assert sent["above"] == (value > threshold)
+        said.add((sent["above"], half))
     assert len(said) == 4
     for wrong in ([[0.5, 0.25]], [[0.1, 0.3], [0.2, 0.4]], [[-0.5, 0.5]], [[0.5, 1.5]], []):
         with pytest.raises(InvalidInput, match="windows"):
-            local_report(task | {"questions": [question | {"windows": wrong}]}, 3.0, rng=seeded(1))
+            local_report(one_question(task, windows=wrong), 3.0, rng=seeded(1))
+
+
+def test_a_device_reports_a_coordinate_of_the_score_and_is_refused_less_noise(run: Phases) -> None:
+    """At ε = 30 a number is told within a narrow window of the true one."""
+    if run.case not in ("line", "logistic"):
+        return
+    (stated,) = run.task["questions"]
+    line, sides = stated["line"], stated["coordinates"]
+    bounds = VectorBounds.of([c["lower"] for c in sides], [c["upper"] for c in sides])
+    question = Question(stated["model"], line["form"], bounds, PureDP(30.0), tuple(line["centre"]), line["clip"])
+    sure = one_question(run.task, guarantee={"epsilon": 30.0, "delta": 0.0}, randomiser=reports_on(question).mechanism)
+    task, seen = {name: value for name, value in sure.items() if name != "bytes"}, set()
+    for i, row in enumerate(LOCAL[:20].itertuples()):
+        *first, y = answers(row, run.questions)["line"]
+        x = [1.0, *(value / 50 - 1 for value in first)]
+        at = sum(b * c for b, c in zip(line["centre"], x, strict=True))
+        away = y / 50 - 1 - at if run.case == "line" else y - 1 / (1 + math.exp(-at))
+        score = [c * min(max(away, -line["clip"]), line["clip"]) for c in x]
+        sent = local_report(task, [*first, y], rng=seeded(i))["payload"]["reports"]["line"]
+        assert sent["each"] == pytest.approx([score[place] for place in sent["coordinates"]], abs=0.08 * line["clip"])
+        seen |= {*sent["coordinates"]}
+    assert seen == {0, 1, 2}
+    person = answers(LOCAL.iloc[0], run.questions)["line"]
+    with pytest.raises(InvalidInput, match="small enough for 1-DP"):
+        local_report(one_question(run.task, guarantee={"epsilon": 1.0, "delta": 0.0}), person, rng=seeded(1))
+    with pytest.raises(InvalidInput, match="must be the report of each coordinate"):
+        local_report(one_question(run.task, randomiser=stated["randomiser"] | {"reported": 2}), person, rng=seeded(1))

@@ -1,6 +1,6 @@
 """Models of several numbers in the service, on both stores: what a page asks, what is taken, stored, shown and refused.
 
-What is drawn for their releases is in `tests/laws/test_service_models_law.py`, and what a page computes in
+What is drawn for their releases is in `tests/laws/test_service_phases_law.py`, and what a page computes in
 `test_models_js.py`.
 """
 
