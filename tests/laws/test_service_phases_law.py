@@ -35,7 +35,7 @@ from hybridp.public.regression import Question
 from hybridp.public.vector import VectorBounds
 from hybridp.release.release import Release
 from hybridp.service import studies
-from hybridp.service.formats import NumberReports, reports_on
+from hybridp.service.formats import reports_on
 from hybridp.tasks.transcript import read_invitation
 
 from .means import LEVELS
@@ -130,7 +130,7 @@ class Phases:
         """The reports on the invitation's question, as devices would write them into a table."""
         sent, invite = invited.with_suffix(".csv"), read_invitation(invited).invite
         reports, line = reports_on(invite), invite.way == "line"
-        assert isinstance(reports, NumberReports)
+        assert reports.units is not None
         with sent.open("w", newline="") as file:
             out = csv.writer(file)
             out.writerow([*invite.names, MECHANISM] if line else ["trust", self.name, "report", MECHANISM])
