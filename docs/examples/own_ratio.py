@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from hybridp.public.rounds import Conversation, Crowd
 from hybridp.public.study import Declaration, Vector
-from hybridp.release.facts import statistic
+from hybridp.release.release import statistic
 from hybridp.tasks.declared import register
 from hybridp.tasks.vector import VectorTask, vector_task
 

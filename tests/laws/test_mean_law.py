@@ -386,8 +386,9 @@ def test_nothing_but_a_sealed_number_may_stand_beside_an_amplified_promise(
         with pytest.raises(InvalidInput, match="`receipt` must claim no amplification"):
             having(sealed, name, figure)
         having(full, name, figure)  # without the promise it may
-    told = groups_release("pay", "mean", Grouping("dept"), (), (), (), withheld=(), people=(8, 10), options=(),
-                          level=0.95, mechanisms=("laplace", "dithered"), receipt=full.receipt)  # fmt: skip
+    told = groups_release("pay", "mean", Grouping("dept"), {}, (), (), [], by={}, withheld=(), people=(8, 10),
+                          options=(), level=0.95, mechanisms=("laplace", "dithered"),
+                          receipt=full.receipt)  # fmt: skip
     with pytest.raises(InvalidInput, match="`receipt` must claim no amplification"):
         replace(told, receipt=sealed.receipt)
 

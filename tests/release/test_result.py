@@ -25,13 +25,10 @@ import hybridp.release.synth
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.release import style
-from hybridp.release.answers import (
-    GroupEstimate,
-    mean_release,
-)
 from hybridp.release.receipt import CURATOR, VIEWER, Promise
-from hybridp.release.release import Release, Result
+from hybridp.release.release import GroupEstimate, Release, Result
 from hybridp.service.html import shown_release
+from hybridp.tasks.mean import mean_release
 
 ODD = '<script>alert(1)</script> & "co" $x_$'
 ONE = PureDP(1.0)
@@ -198,7 +195,7 @@ def test_its_picture_says_how_many_people_and_which_epsilon_and_nothing_leaves_i
     axes = figure.axes[-1]  # of a study, its last picture
     drawn = " ".join(text.get_text().replace("\u00a0", " ") for text in reversed(axes.texts))
     if name in FROZEN:
-        _, _, facts = [*found._each()][-1]
+        _, _, facts = [*found.each()][-1]
         people, epsilon = sum(group["people"] for group in facts["groups"].values()), found.receipt.promises[-1].budget
         if name != "kmeans":
             assert f"{found.level:.0%} interval" in drawn
@@ -241,7 +238,7 @@ def test_every_form_shows_the_same_numbers(name: str) -> None:
     """The frame, the table, the printed text, the notebook's and the service's page, and the document read back."""
     pytest.importorskip("pandas")
     found = made(name)
-    listed = [x for _, key, facts in found._each() if key != "distribution" for x in np.ravel(facts["estimate"])]
+    listed = [x for _, key, facts in found.each() if key != "distribution" for x in np.ravel(facts["estimate"])]
     if name == "kmeans":  # and how many people are nearest to each centre
         listed = np.ravel(np.column_stack([found.facts["estimate"], found.facts["size"]])).tolist()
     assert [cell.estimate for cell in found.cells] == listed

@@ -64,7 +64,7 @@ def _spread(text: str) -> float | tuple[float, float]:
 
 def number(x: float | None) -> str:
     """A number as tables show it."""
-    from hybridp.release.facts import figure
+    from hybridp.release.style import figure
 
     return figure(x)
 

@@ -1,5 +1,5 @@
-"""Published answers: the facts of a mean, of several numbers, of groups, of people whose reports were mixed, and of two
-releases of one question, some time apart.
+"""Published answers of groups and of people whose reports were mixed, counts, and what changed between two releases of
+one question, some time apart.
 
 Of those only what was published is read. The two waves are taken to be independent: every release draws its own noise,
 on the devices too. People who take part in both correlate them through their values alone. Where those stay alike, the
@@ -11,40 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hybridp.blend.groups import published_gap
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
-from hybridp.public.lattice import Bounds
 from hybridp.public.mean import holm
-from hybridp.release.facts import Facts, cells, each, statistic, times
+from hybridp.release.facts import Facts, cells, times
 from hybridp.release.receipt import Receipt
-from hybridp.release.release import Release
+from hybridp.release.release import GroupEstimate, Release, statistic
 
-if TYPE_CHECKING:
-    from hybridp.blend.mean import Disagreement
+__all__ = ["MixedBatch", "MixedLevel", "Shuffled", "about", "as_count", "compare_waves", "groups_release"]
 
-__all__ = ["GroupEstimate", "MixedBatch", "MixedLevel", "Numbers", "Shuffled"]
-__all__ += ["about", "answer", "as_count", "compare_waves", "gap_facts", "groups_release", "mean_release"]
-
-Numbers = Sequence[float | None]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupEstimate:
-    """One group's own noisy number, or several, with standard errors; None where it says nothing.
-
-    Of a mean `half_width` is that of its interval at the release's level; of several numbers `counts` is how many
-    people spoke about each.
-    """
-
-    people: int
-    estimate: float | Numbers | None = None
-    standard_error: float | Numbers | None = None
-    half_width: float | None = None
-    counts: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,69 +85,12 @@ class Shuffled:
     levels: tuple[MixedLevel, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        weight = {} if self.weight is None else {"weight": _listed(self.weight)}
-        stated = {"randomiser": self.randomiser, **weight}
+        weight = list(self.weight) if isinstance(self.weight, tuple) else self.weight
+        stated = {"randomiser": self.randomiser, **({} if weight is None else {"weight": weight})}
         if self.epsilon is None:
             return {**stated, "least": self.least, "levels": [level.to_dict() for level in self.levels]}
         batches = [batch.to_dict() for batch in self.batches]
         return {**stated, "local_epsilon": self.epsilon, "least": self.least, "batches": batches}
-
-
-def _listed(values: Any) -> Any:
-    return list(values) if isinstance(values, Sequence) else values
-
-
-def answer(
-    task: str,
-    estimate: Any,
-    interval: Any,
-    groups: Mapping[str, GroupEstimate],
-    gap: Facts,
-    mechanisms: tuple[str, str],
-    shuffled: Shuffled | None = None,
-    **own: Any,
-) -> dict[str, Any]:
-    """The facts of a statistic: its own, what each group says (of a mean with how wide its interval is), how far they
-    differ (`gap_facts`), the mechanisms of trusted and of local people, and what is known of a mixer.
-
-    `estimate` is what is published, a number or one for each of those that are named. Each interval covers its own
-    number at the level or, when `joint`, all together.
-    """
-    if shuffled is not None:
-        groups = {**groups, "shuffled": shuffled.group}
-        own |= {"shuffled": _listed(shuffled.group.estimate), "mixing": shuffled.to_dict()}
-    said = {}
-    for name, group in groups.items():
-        counts = {} if group.counts is None else {"counts": list(group.counts)}
-        said[name] = {"people": group.people, **counts, "standard_error": _listed(group.standard_error)}
-        said[name] |= {"half_width": group.half_width} if task == "mean" else {}
-    trusted, local = (_listed(groups[name].estimate) for name in ("trusted", "local"))
-    made = dict(zip(("trusted", "local"), mechanisms, strict=True))
-    return statistic(task, estimate, interval, trusted, local, **own, groups=said, disagreement=gap, mechanisms=made)
-
-
-def gap_facts(
-    key: str,
-    names: Sequence[str],
-    level: float,
-    differences: Numbers | None,
-    widths: Numbers | None,
-    p_values: Numbers | None,
-    limit: float = math.inf,
-) -> dict[str, Any]:
-    """Where trusted and other people disagree, among what a `key` names ("options", "columns").
-
-    By how much, trusted less the others, with half the widths of the intervals (cut at a limit), and p-values that are
-    adjusted for their number (Holm).
-    """
-    test, ends = round(1 - level, 12), None
-    if differences is not None and widths:
-        both = list(zip(differences, widths, strict=True))
-        ends = [[None if x is None or w is None else max(-limit, min(limit, x + side * w)) for x, w in both]
-                for side in (-1, 1)]  # fmt: skip
-    apart = [name for name, p in zip(names, p_values or [None] * len(names), strict=True) if p is not None and p < test]
-    told = {"difference": _listed(differences), "interval": ends, "p_value": _listed(p_values)}
-    return {**told, key: apart, "test_level": test}
 
 
 def as_count(shares: Release) -> Release:
@@ -200,52 +122,6 @@ def about(answer: Release, people: int) -> Release:
         for name, some in answer.questions.items()
     }  # fmt: skip
     return replace(answer, questions=result)
-
-
-def mean_release(
-    bounds: Bounds,
-    estimate: float,
-    reach: float,
-    groups: Mapping[str, GroupEstimate],
-    *,
-    level: float,
-    estimator: str,
-    weight: float,
-    gap: Disagreement | None,
-    mechanisms: tuple[str, str],
-    receipt: Receipt,
-    shuffled: Shuffled | None = None,
-    **own: Any,
-) -> Release:
-    """The mean of the population that the people were drawn from, in the unit of the bounds.
-
-    `estimate` is unbiased given the weight; what is published is the same put back inside the bounds, which can only
-    come closer, and its interval of half-width `reach`, which covers sampling and noise. A `gap` says whether the
-    groups disagree. Of an estimate-only publication the groups hold nothing but their numbers of people.
-    """
-    test = round(1 - level, 12)
-    having = " of those who have one" if own.get("left_out") else ""
-    apart = dict.fromkeys(("difference", "interval", "p_value", "groups_disagree", "test_level"))
-    if gap is not None:
-        difference, wide = bounds.half * gap.difference, bounds.half * gap.half_width(level)
-        ends, p = [difference - wide, difference + wide], gap.p_value
-        apart = dict(zip(apart, (difference, ends, p, p < test, test), strict=True))
-    facts = answer(
-        "mean",
-        bounds.project(estimate),
-        (bounds.project(estimate - reach), bounds.project(estimate + reach)),
-        groups,
-        apart,
-        mechanisms,
-        shuffled,
-        unbiased=estimate,
-        what=f"mean of values clipped to [{bounds.lower:,.6g}, {bounds.upper:,.6g}]{having}",
-        clipped_to=[bounds.lower, bounds.upper],
-        estimator=estimator,
-        weight=weight,
-        **{"clipped": None, "anchor": None, "sd_estimate": None, **own},
-    )
-    return Release({"value": {"mean": facts}}, level, receipt)
 
 
 def groups_release(
@@ -337,7 +213,7 @@ def compare_waves(first: Release | Mapping[str, Any], second: Release | Mapping[
     changes: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
     left_out: list[str] = []
     joint = True
-    told = ((name, key) for wave in waves for name, key, facts in each(wave.questions)
+    told = ((name, key) for wave in waves for name, key, facts in wave.each()
             if facts.get("interval") is not None and facts.get("estimate") is not None)  # fmt: skip
     for name, key in dict.fromkeys(told):
         both = [facts for wave in waves if (facts := wave.questions.get(name, {}).get(key)) is not None]
@@ -414,7 +290,7 @@ _ALIKE = (
 
 def _taken_alike(wave: Release) -> bool:
     """Whether an answer counts its groups by something else than their numbers of people."""
-    every = (facts.get("estimator") for _, _, facts in each(wave.questions))
+    every = (facts.get("estimator") for _, _, facts in wave.each())
     return any(name is not None and not {"everyone", "full-lm"}.issuperset(str(name).split(" / ")) for name in every)
 
 

@@ -5,6 +5,7 @@ statistic stand its ``estimate``, its ``interval`` as ``[low, high]``, the group
 ``local`` and ``shuffled``, and whatever else is known. Several numbers are lists, named by ``options``, ``columns``,
 ``records``, ``at`` or ``by``. Tables, frames, pictures and pages read their numbers here, from the published document.
 
+>>> from hybridp.release.release import statistic
 >>> facts = statistic("shares", [0.3, 0.7], ([0.2, 0.6], [0.4, 0.8]), [0.2, 0.8], options=["a", "b"])
 >>> [(cell.name, cell.estimate, cell.low, cell.trusted) for cell in cells("way", "shares", facts)]
 [('a', 0.3, 0.2, 0.2), ('b', 0.7, 0.6, 0.8)]
@@ -14,23 +15,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
 from typing import Any, NamedTuple
 
-from hybridp.errors import must
 from hybridp.public.mean import NormalLaplace
 from hybridp.public.personal import PersonalDP
 from hybridp.release.receipt import Budget, Receipt
+from hybridp.release.style import SIMULATED, WARNING, percent, shortly, text
 
-__all__ = ["GROUPS", "SCHEMA", "SIMULATED", "Cell", "Facts", "cells", "clipped_share", "differences", "each"]
-__all__ += ["figure", "heading", "interval_words", "is_share", "labels", "number", "only", "people_of", "people_words"]
-__all__ += ["percent", "promise_words", "remarks", "said_of_gap", "shortly", "statistic", "text", "times", "unsealed"]
+__all__ = ["GROUPS", "SCHEMA", "Cell", "Facts", "Words", "cells", "clipped_share", "heading", "interval_words"]
+__all__ += ["is_share", "labels", "more_words", "page", "people_words", "promise_words", "remarks", "said_of_gap"]
+__all__ += ["times"]
 
 SCHEMA = 1
 """The version of the shape. It changes when a key goes, moves or means something else; a new key is no change."""
 
 Facts = Mapping[str, Any]
 GROUPS = ("trusted", "local", "shuffled")
-SIMULATED = "SIMULATED: not a private release"
 _NAMED_BY = ("columns", "records", "options", "labels", "at")
 
 
@@ -57,35 +59,19 @@ class Cell(NamedTuple):
     def width(self) -> float:
         return math.inf if self.low is None or self.high is None else self.high - self.low
 
+    @property
+    def gap(self) -> str:
+        """The groups' difference with its interval and p-value."""
+        low, at, high = self.difference_low, self.difference, self.difference_high
+        if at is None or self.p_value is None:
+            return ""
+        own = self if low is None or high is None else self._replace(low=low, high=high)
+        reach = "" if low is None or high is None else f" ± {own.texts(max(high - at, at - low))[0]}"
+        return f"{own.texts(at)[0]}{reach}, p = {self.p_value:.2g}"
+
     def texts(self, *numbers: float | None) -> list[str]:
         """Numbers in its unit for people, with the digits that its interval leaves standing; its own without any."""
         return [text(x, self.width, share=self.share) for x in numbers or (self.estimate, self.low, self.high)]
-
-
-def statistic(
-    task: str,
-    estimate: Any,
-    interval: Sequence[Any] | None,
-    trusted: Any = None,
-    local: Any = None,
-    **details: Any,
-) -> dict[str, Any]:
-    """What a release says about one statistic: the keys that all have, then its own."""
-    ends = None if interval is None else list(interval)
-    return {"task": task, "estimate": estimate, "interval": ends, "trusted": trusted, "local": local, **details}
-
-
-def each(questions: Mapping[str, Mapping[str, Facts]]) -> list[tuple[str, str, Facts]]:
-    """Every statistic of a release or a plan, with the names of its question and its own."""
-    return [(name, key, facts) for name, some in questions.items() for key, facts in some.items()]
-
-
-def only(questions: Mapping[str, Mapping[str, Facts]]) -> Facts:
-    """What is said of the only statistic."""
-    every = each(questions)
-    rule = "must be those of the only statistic: name one as questions[...][...]"
-    must(len(every) == 1, "facts", rule, len(every))
-    return every[0][2]
 
 
 def labels(facts: Facts) -> list[str]:
@@ -153,54 +139,6 @@ def is_share(facts: Facts) -> bool:
     return task in ("shares", "histogram", "shares-below", "shares-above", "heavy-hitters", "distribution")
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-
-def number(x: float) -> str:
-    """With separators and without the noise of binary fractions: 250,000 and 0.3, and 0.00001 without a power."""
-    return f"{x:,.12g}" if not 0 < abs(x) < 1e-4 else f"{x:.9f}".rstrip("0").rstrip(".")
-
-
-def figure(x: float | None) -> str:
-    """Six digits of a number that may be missing or infinite; four of a large one."""
-    if x is None or not math.isfinite(x):
-        return "" if x is None else "infinite" if math.isinf(x) else "-"
-    return f"{x:,.6g}" if abs(x) < 1e7 else f"{x:,.4g}"
-
-
-def percent(x: float, digits: int = 6) -> str:
-    """A share in percent: 95%, and 99.9% is not rounded away."""
-    return f"{100 * x:,.{digits}g}%"
-
-
-def shortly(x: float, width: float) -> str:
-    """A number with the digits that an interval of this width leaves standing.
-
-    >>> shortly(43547.93, 5220.0), shortly(0.144088, 0.0152)
-    ('43,548', '0.1441')
-    """
-    if not (math.isfinite(width) and width > 0):
-        return f"{x:,.6g}"
-    return f"{x:,.{min(12, max(0, 2 - math.floor(math.log10(width))))}f}"
-
-
-def text(x: float | None, width: float, *, share: bool = False) -> str:
-    """A number for people, with the digits that an interval of this width leaves standing."""
-    if x is None:
-        return ""
-    if not math.isfinite(x):
-        return "infinite" if math.isinf(x) else "-"
-    if abs(x) >= 1e8:
-        return f"{x:,.4g}"
-    return f"{shortly(100 * x, 100 * width)}%" if share else shortly(x, width)
-
-
-def people_of(facts: Facts) -> dict[str, int]:
-    """How many people of each group took part in an answer."""
-    groups = facts.get("groups") or {"trusted": {"people": facts.get("people") or 0}}
-    return {name: groups[name]["people"] if name in groups else 0 for name in GROUPS[: max(2, len(groups))]}
-
-
 def times(facts: Facts, factor: float, task: str | None = None, **more: Any) -> dict[str, Any]:
     """The facts with every number in the answer's unit this often: a mean's as the sum's, a share's as the count's.
 
@@ -225,21 +163,6 @@ def clipped_share(count: float, people: int, scale: float, level: float, sd: flo
     reach = NormalLaplace(sd, scale).quantile((1 + level) / 2) + 0.5
     share, low, high = (min(max(x / people, 0.0), 1.0) for x in (count, count - reach, count + reach))
     return {"share": share, "interval": [low, high]}
-
-
-_SEALED = {"task", "estimate", "interval", "unbiased", "what", "clipped_to", "estimator", "weight", "mechanisms"}
-_SEALED |= {"joint", "people"}
-
-
-def unsealed(facts: Facts) -> list[str]:
-    """What a statistic says beside the numbers that went through the seal, and beside public facts."""
-    every = (item for one in (facts.get("groups") or {}).values() for item in one.items())
-    groups = [key for key, value in every if key != "people" and value is not None]
-    gap = [key for key, value in (facts.get("disagreement") or {}).items() if value is not None]
-    rest = [
-        key for key, value in facts.items() if value is not None and key not in _SEALED | {"groups", "disagreement"}
-    ]
-    return groups + gap + rest
 
 
 # --- sentences --------------------------------------------------------------------------------------------------------
@@ -431,12 +354,70 @@ def _merged(by: Facts | None) -> Iterator[str]:
         yield f"Withheld: {', '.join(by['withheld'])}, together {few}."
 
 
-def differences(facts: Facts) -> list[Cell]:
-    """One group less another, its interval, and the adjusted p-value of no difference; of shares option by option."""
-    result = []
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A result for people: a title, a table and remarks, all of it plain text."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    remarks: tuple[str, ...] = ()
+
+
+def more_words(facts: Facts, level: float) -> Iterator[Words]:
+    """What belongs to the numbers of a statistic: one group less another, of shares option by option, with p-values of
+    no difference; and what people who chose their own epsilons asked for and got."""
+    rows = []
     for gap in facts.get("differences") or ():
         pair = f"{gap['of']} - {gap['less']}" + (f": {gap['option']}" if gap["option"] is not None else "")
-        low, high = gap["interval"]
-        own = {"p_value": gap["p_value"], "share": is_share(facts)}
-        result.append(Cell("", "difference", pair, gap["estimate"], low, high, **own))
-    return result
+        cell = Cell("", "difference", pair, gap["estimate"], *gap["interval"])._replace(share=is_share(facts))
+        at, low, high = cell.texts()
+        rows.append((pair, at, f"{low} to {high}", f"{gap['p_value']:.3g}"))
+    if rows:
+        title = f"Differences, with {100 * level:.6g}% intervals; p-values adjusted for {len(rows)} (Holm)"
+        yield Words(title, ("groups", "difference", "interval", "p (no difference)"), rows)
+    if own := facts.get("personal"):
+        groups = own["groups"]
+        few = groups if len(groups) <= 12 else (*groups[:6], *groups[-6:])
+        listed = []
+        for g in few:
+            asked, may, spent = (f"{float(g[key]):.6g}" for key in ("asked", "epsilon", "effective_epsilon"))
+            listed.append((asked, f"{g['people']:,}", may, spent, f"{g['weight']:.6g}"))
+        more = "" if len(few) == len(groups) else f" (12 of {len(groups):,})"
+        title = f"Trusted people by the epsilon they asked for{more}"
+        said = "May spend: what this release may use of what they asked for; spent below it: more privacy, for free."
+        yield Words(title, ("asked", "people", "may spend", "spent", "weight of each"), listed, (said,))
+
+
+def page(tables: Iterable[Words], receipt: Receipt | None) -> str:
+    """A page of a notebook; what each group was promised in the open, and what that assumes on demand."""
+    parts = []
+    if receipt is not None and receipt.simulated:
+        style = f"font-weight:700;color:#fff;background:{WARNING};padding:.2em .6em"
+        parts.append(f'<p style="{style}">{escape(SIMULATED)}</p>')
+    for words in tables:
+        parts += [f'<p style="font-weight:600;margin:.4em 0">{escape(words.title)}</p>', _table(words)]
+        parts += [f'<p style="margin:.4em 0">{escape(remark)}</p>' for remark in words.remarks]
+    if receipt is not None:
+        promised, rest = ("".join(f"<li>{escape(str(line))}</li>" for line in lines)
+                          for lines in (receipt.promises, receipt.conditions))  # fmt: skip
+        parts += [
+            f'<p style="font-weight:600;margin:.6em 0 0">Receipt</p><ul style="margin:.2em 0">{promised}</ul>',
+            f"<details><summary>What this assumes</summary><ul>{rest}</ul></details>",
+        ]
+    return f'<div class="hybridp-result" style="max-width:60em">{"".join(parts)}</div>'
+
+
+def _table(words: Words) -> str:
+    def cells(row: Iterable[str], tag: str) -> str:
+        sides = ("left" if i == 0 else "right" for i in range(len(words.columns)))
+        return "".join(
+            f'<{tag} style="text-align:{side};padding:.2em .8em .2em 0">{escape(cell)}</{tag}>'
+            for cell, side in zip(row, sides, strict=True)
+        )
+
+    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in words.rows)
+    return f"<table><thead><tr>{cells(words.columns, 'th')}</tr></thead><tbody>{body}</tbody></table>"

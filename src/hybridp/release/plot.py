@@ -14,21 +14,18 @@ from hybridp.release.facts import (
     Cell,
     Facts,
     cells,
-    each,
     heading,
     interval_words,
     is_share,
-    people_of,
     people_words,
     promise_words,
     said_of_gap,
 )
 from hybridp.release.plan import WAYS, Plan, axis, error_of, in_range, names_of, noises, overall_of, taken, ways
+from hybridp.release.release import Release, people_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from hybridp.release.release import Release
 
 __all__ = ["draw", "draw_plan"]
 
@@ -273,7 +270,7 @@ def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
     """The errors to expect: of a study in shares of the ranges, of one question by cell or by estimator."""
     if len(plan.parts) == 1:
         return next(iter(plan.parts.values())).plot(ax)
-    if len(each(plan.questions)) > 1:
+    if len(plan.each()) > 1:
         return _draw_ranges(plan, ax)
     known = plan.estimators
     heard = {"tcm-only", "lm-only", "hybrid"} <= set(known) and len(names_of(plan.facts)) > 1

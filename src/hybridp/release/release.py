@@ -6,10 +6,9 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from html import escape
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -19,46 +18,35 @@ from hybridp.errors import InvalidInput, must
 from hybridp.release.facts import (
     GROUPS,
     SCHEMA,
-    SIMULATED,
     Cell,
     Facts,
+    Words,
     cells,
-    differences,
-    each,
     heading,
-    only,
-    people_of,
+    more_words,
+    page,
     people_words,
     promise_words,
     remarks,
     said_of_gap,
-    text,
-    unsealed,
 )
 from hybridp.release.receipt import Receipt
-from hybridp.release.style import WARNING
+from hybridp.release.style import SIMULATED, text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
+    from hybridp.release.answers import Shuffled
     from hybridp.release.synth import SyntheticModel
 
-__all__ = ["Release", "Result", "Words", "read", "result_schema", "sole"]
+__all__ = ["GroupEstimate", "Numbers", "Release", "Result", "Words", "answer", "gap_facts", "people_of", "read"]
+__all__ += ["result_schema", "sole", "statistic"]
 
 _DRAWN = ("distribution", "synthetic")
 _AT = {"quantiles": "{} quantile", "shares-below": "share at or below {}", "shares-above": "share above {}"}
+Numbers = Sequence[float | None]
 Questions = Mapping[str, Mapping[str, Facts]]
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """A result for people: a title, a table and remarks, all of it plain text."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    remarks: tuple[str, ...] = ()
 
 
 class Result(ABC):
@@ -67,13 +55,17 @@ class Result(ABC):
     __slots__ = ()
     questions: Questions
 
-    def _each(self) -> list[tuple[str, str, Facts]]:
-        return each(self.questions)
+    def each(self) -> list[tuple[str, str, Facts]]:
+        """Every statistic, with the names of its question and its own."""
+        return [(name, key, facts) for name, some in self.questions.items() for key, facts in some.items()]
 
     @property
     def facts(self) -> Facts:
         """What is said of the only statistic."""
-        return only(self.questions)
+        every = self.each()
+        rule = "must be those of the only statistic: name one as questions[...][...]"
+        must(len(every) == 1, "facts", rule, len(every))
+        return every[0][2]
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -104,14 +96,7 @@ class Result(ABC):
         return "\n".join([words.title, *lines, *words.remarks, *mark])
 
     def _repr_html_(self) -> str:
-        receipt = getattr(self, "receipt", None)
-        parts = [] if receipt is None or not receipt.simulated else [_mark()]
-        for words in self.all_words():
-            parts += [f'<p style="font-weight:600;margin:.4em 0">{escape(words.title)}</p>', _table(words)]
-            parts += [f'<p style="margin:.4em 0">{escape(remark)}</p>' for remark in words.remarks]
-        if receipt is not None:
-            parts.append(_receipt(receipt))
-        return f'<div class="hybridp-result" style="max-width:60em">{"".join(parts)}</div>'
+        return page(self.all_words(), getattr(self, "receipt", None))
 
 
 @dataclass(frozen=True)
@@ -139,7 +124,7 @@ class Release(Result):
         """Refuse an amplified promise to local people beside a number that was not sealed (`blend.means.seal`)."""
         if self.receipt.amplified and not self.joined:
             rule = "must claim no amplification unless every published number is sealed"
-            told = [key for _, _, facts in self._each() for key in unsealed(facts)]
+            told = [key for _, _, facts in self.each() for key in unsealed(facts)]
             must(not told, "receipt", rule, f"an amplified promise beside {', '.join(dict.fromkeys(told))}")
 
     # --- what it says -------------------------------------------------------------------------------------------------
@@ -151,7 +136,7 @@ class Release(Result):
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """Every published number, in the order of the questions."""
-        return tuple(cell for name, key, facts in self._each() for cell in cells(name, key, facts))
+        return tuple(cell for name, key, facts in self.each() for cell in cells(name, key, facts))
 
     def __getitem__(self, question: str) -> Release:
         known = ", ".join(self.questions)
@@ -210,7 +195,7 @@ class Release(Result):
     @property
     def people(self) -> dict[str, int]:
         """How many people of each group took part; of several answers, the most."""
-        every = [people_of(facts) for _, _, facts in self._each()]
+        every = [people_of(facts) for _, _, facts in self.each()]
         names = dict.fromkeys(name for one in every for name in one)
         return {name: max(one.get(name, 0) for one in every) for name in names}
 
@@ -250,7 +235,7 @@ class Release(Result):
         import pandas as pd
 
         rows = []
-        for name, key, facts in self._each():
+        for name, key, facts in self.each():
             ranks = facts.get("ranks") or {"best": (), "worst": ()}
             left = facts.get("left_out") or {"share": None, "interval": (None, None)}
             for i, cell in enumerate(cells(name, key, facts)):
@@ -269,7 +254,7 @@ class Release(Result):
 
     def in_words(self) -> Words:
         """The numbers as a title, a table and remarks."""
-        every = [(name, key, facts) for name, key, facts in self._each() if key not in _DRAWN]
+        every = [(name, key, facts) for name, key, facts in self.each() if key not in _DRAWN]
         groups = [group for group in GROUPS if any(getattr(cell, group) is not None for cell in self.cells)]
         listed = (isinstance(facts["estimate"], list) for _, _, facts in every)  # of one number a remark says it
         apart = len(groups) < 3 and any(cell.difference is not None for cell in self.cells) and any(listed)
@@ -278,17 +263,17 @@ class Release(Result):
             at, low, high = cell.texts()
             own = [cell.texts(getattr(cell, group))[0] for group in groups]
             ends = f"{low} to {high}" if cell.low is not None else ""
-            rows.append((self._called(cell), at, ends, *own, *[_gap(cell)] * apart))
+            rows.append((self._called(cell), at, ends, *own, *[cell.gap] * apart))
         columns, rows = _reshaped(every, ("answer", "estimate", "interval", *groups, *["gap"] * apart), rows)
         several = len(self.questions) > 1
         said = {f"{name}: {line}" if several else line: None for name, _, facts in every for line in remarks(facts)}
-        if any(key == "distribution" for _, key, _ in self._each()):
+        if any(key == "distribution" for _, key, _ in self.each()):
             said["Distribution functions are in --json and plots."] = None
         return Words(self._heading(), columns, rows, (*said, *self.notes))
 
     def _called(self, cell: Cell) -> str:
         several = len(self.questions) > 1
-        alone = sum(key not in _DRAWN for _, key, _ in self._each()) == 1
+        alone = sum(key not in _DRAWN for _, key, _ in self.each()) == 1
         if cell.statistic in _AT:  # numbers, which say nothing by themselves
             at = _AT[cell.statistic].format(cell.name)
             return f"{at} of {cell.question}" if several else at
@@ -298,7 +283,7 @@ class Release(Result):
         return f"{name}: {cell.name}" if cell.name else name
 
     def _heading(self) -> str:
-        every = self._each()
+        every = self.each()
         joint = "joint " if any(facts.get("joint") for _, _, facts in every) else ""
         level = "" if self.level is None else f"; {joint}{100 * self.level:.6g}% intervals"
         if len(self.questions) > 1:
@@ -312,17 +297,12 @@ class Release(Result):
 
     def all_words(self) -> list[Words]:
         """What a notebook or a terminal shows, one below the other: the numbers, then what belongs to them."""
-        result = [self.in_words()]
-        for _, _, facts in self._each():
-            if gaps := differences(facts):
-                result.append(_differences(gaps, self.level or 0.95))
-            if own := facts.get("personal"):
-                result.append(_own_epsilons(own))
-        return result
+        more = (words for _, _, facts in self.each() for words in more_words(facts, self.level or 0.95))
+        return [self.in_words(), *more]
 
     def __str__(self) -> str:
         said = super().__str__()
-        if len(self.cells) != 1 or len(self._each()) > 1:
+        if len(self.cells) != 1 or len(self.each()) > 1:
             return said
         cell, facts = self._only, self.facts
         at, low, high = cell.texts()
@@ -334,16 +314,6 @@ class Release(Result):
 
 def _known(x: float | None) -> float:
     return math.nan if x is None else x
-
-
-def _gap(cell: Cell) -> str:
-    """The groups' difference with its interval and p-value, in one cell."""
-    low, at, high = cell.difference_low, cell.difference, cell.difference_high
-    if at is None or cell.p_value is None:
-        return ""
-    own = cell if low is None or high is None else cell._replace(low=low, high=high)
-    reach = "" if low is None or high is None else f" ± {own.texts(max(high - at, at - low))[0]}"
-    return f"{own.texts(at)[0]}{reach}, p = {cell.p_value:.2g}"
 
 
 Row = tuple[str, ...]
@@ -375,24 +345,116 @@ def _reshaped(every: list[tuple[str, str, Facts]], columns: Row, rows: list[Row]
     return heads, [(*row, *waves) for row, waves in zip(rows, both, strict=True)]
 
 
-def _differences(gaps: list[Cell], level: float) -> Words:
-    rows = [(cell.name, at, f"{low} to {high}", f"{cell.p_value:.3g}") for cell in gaps
-            for at, low, high in (cell.texts(),)]  # fmt: skip
-    title = f"Differences, with {100 * level:.6g}% intervals; p-values adjusted for {len(rows)} (Holm)"
-    return Words(title, ("groups", "difference", "interval", "p (no difference)"), rows)
+# --- what is published of a statistic ---------------------------------------------------------------------------------
 
 
-def _own_epsilons(own: Facts) -> Words:
-    groups = own["groups"]
-    few = groups if len(groups) <= 12 else (*groups[:6], *groups[-6:])
-    rows = []
-    for g in few:
-        asked, may, spent = (f"{float(g[key]):.6g}" for key in ("asked", "epsilon", "effective_epsilon"))
-        rows.append((asked, f"{g['people']:,}", may, spent, f"{g['weight']:.6g}"))
-    more = "" if len(few) == len(groups) else f" (12 of {len(groups):,})"
-    title = f"Trusted people by the epsilon they asked for{more}"
-    said = "May spend: what this release may use of what they asked for; spent below it: more privacy, for free."
-    return Words(title, ("asked", "people", "may spend", "spent", "weight of each"), rows, (said,))
+def statistic(
+    task: str,
+    estimate: Any,
+    interval: Sequence[Any] | None,
+    trusted: Any = None,
+    local: Any = None,
+    **details: Any,
+) -> dict[str, Any]:
+    """What a release says about one statistic: the keys that all have, then its own."""
+    ends = None if interval is None else list(interval)
+    return {"task": task, "estimate": estimate, "interval": ends, "trusted": trusted, "local": local, **details}
+
+
+def people_of(facts: Facts) -> dict[str, int]:
+    """How many people of each group took part in an answer."""
+    groups = facts.get("groups") or {"trusted": {"people": facts.get("people") or 0}}
+    return {name: groups[name]["people"] if name in groups else 0 for name in GROUPS[: max(2, len(groups))]}
+
+
+_SEALED = {"task", "estimate", "interval", "unbiased", "what", "clipped_to", "estimator", "weight", "mechanisms"}
+_SEALED |= {"joint", "people"}
+
+
+def unsealed(facts: Facts) -> list[str]:
+    """What a statistic says beside the numbers that went through the seal, and beside public facts."""
+    every = (item for one in (facts.get("groups") or {}).values() for item in one.items())
+    groups = [key for key, value in every if key != "people" and value is not None]
+    gap = [key for key, value in (facts.get("disagreement") or {}).items() if value is not None]
+    rest = [
+        key for key, value in facts.items() if value is not None and key not in _SEALED | {"groups", "disagreement"}
+    ]
+    return groups + gap + rest
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEstimate:
+    """One group's own noisy number, or several, with standard errors; None where it says nothing.
+
+    Of a mean `half_width` is that of its interval at the release's level; of several numbers `counts` is how many
+    people spoke about each.
+    """
+
+    people: int
+    estimate: float | Numbers | None = None
+    standard_error: float | Numbers | None = None
+    half_width: float | None = None
+    counts: Sequence[int] | None = None
+
+
+def _listed(values: Any) -> Any:
+    return list(values) if isinstance(values, Sequence) else values
+
+
+def answer(
+    task: str,
+    estimate: Any,
+    interval: Any,
+    groups: Mapping[str, GroupEstimate],
+    gap: Facts,
+    mechanisms: tuple[str, str],
+    shuffled: Shuffled | None = None,
+    **own: Any,
+) -> dict[str, Any]:
+    """The facts of a statistic: its own, what each group says (of a mean with how wide its interval is), how far they
+    differ (`gap_facts`), the mechanisms of trusted and of local people, and what is known of a mixer.
+
+    `estimate` is what is published, a number or one for each of those that are named. Each interval covers its own
+    number at the level or, when `joint`, all together.
+    """
+    if shuffled is not None:
+        groups = {**groups, "shuffled": shuffled.group}
+        own |= {"shuffled": _listed(shuffled.group.estimate), "mixing": shuffled.to_dict()}
+    said = {}
+    for name, group in groups.items():
+        counts = {} if group.counts is None else {"counts": list(group.counts)}
+        said[name] = {"people": group.people, **counts, "standard_error": _listed(group.standard_error)}
+        said[name] |= {"half_width": group.half_width} if task == "mean" else {}
+    trusted, local = (_listed(groups[name].estimate) for name in ("trusted", "local"))
+    made = dict(zip(("trusted", "local"), mechanisms, strict=True))
+    return statistic(task, estimate, interval, trusted, local, **own, groups=said, disagreement=gap, mechanisms=made)
+
+
+def gap_facts(
+    key: str,
+    names: Sequence[str],
+    level: float,
+    differences: Numbers | None,
+    widths: Numbers | None,
+    p_values: Numbers | None,
+    limit: float = math.inf,
+) -> dict[str, Any]:
+    """Where trusted and other people disagree, among what a `key` names ("options", "columns").
+
+    By how much, trusted less the others, with half the widths of the intervals (cut at a limit), and p-values that are
+    adjusted for their number (Holm).
+    """
+    test, ends = round(1 - level, 12), None
+    if differences is not None and widths:
+        both = list(zip(differences, widths, strict=True))
+        ends = [[None if x is None or w is None else max(-limit, min(limit, x + side * w)) for x, w in both]
+                for side in (-1, 1)]  # fmt: skip
+    apart = [name for name, p in zip(names, p_values or [None] * len(names), strict=True) if p is not None and p < test]
+    told = {"difference": _listed(differences), "interval": ends, "p_value": _listed(p_values)}
+    return {**told, key: apart, "test_level": test}
+
+
+# --- documents --------------------------------------------------------------------------------------------------------
 
 
 def read(path: str | PathLike[str], name: str = "release") -> Release:
@@ -402,36 +464,6 @@ def read(path: str | PathLike[str], name: str = "release") -> Release:
     except (OSError, UnicodeError, ValueError):
         raise InvalidInput(f"`{name}` must be a file with a release, as --out writes it. Got {path}.") from None
     return Release.of_dict(document, name)
-
-
-# --- pages and documents ----------------------------------------------------------------------------------------------
-
-
-def _mark() -> str:
-    return f'<p style="font-weight:700;color:#fff;background:{WARNING};padding:.2em .6em">{escape(SIMULATED)}</p>'
-
-
-def _table(words: Words) -> str:
-    def cells(row: Iterable[str], tag: str) -> str:
-        sides = ("left" if i == 0 else "right" for i in range(len(words.columns)))
-        return "".join(
-            f'<{tag} style="text-align:{side};padding:.2em .8em .2em 0">{escape(cell)}</{tag}>'
-            for cell, side in zip(row, sides, strict=True)
-        )
-
-    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in words.rows)
-    return f"<table><thead><tr>{cells(words.columns, 'th')}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _receipt(receipt: Receipt) -> str:
-    """What each group was promised, in the open; what that assumes, on demand."""
-    promised, rest = (
-        "".join(f"<li>{escape(str(line))}</li>" for line in lines) for lines in (receipt.promises, receipt.conditions)
-    )
-    return (
-        f'<p style="font-weight:600;margin:.6em 0 0">Receipt</p><ul style="margin:.2em 0">{promised}</ul>'
-        f"<details><summary>What this assumes</summary><ul>{rest}</ul></details>"
-    )
 
 
 def sole(document: Mapping[str, Any]) -> dict[str, Any]:

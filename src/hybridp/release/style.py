@@ -1,4 +1,5 @@
-"""How every picture looks: type, colours, axes and the words over it. matplotlib is imported when one is drawn.
+"""How numbers are written, and how every picture looks: type, colours, axes and the words over it. matplotlib is
+imported when one is drawn.
 
 Blue and rust are told apart by colour-blind people, and are the service's colours for the same groups; whatever is
 shown is labelled where it stands, so that a picture in grey says as much. On small axes type is smaller and words are
@@ -12,18 +13,56 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from hybridp.release.facts import SIMULATED, number, percent, shortly
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["FAINT", "INK", "LOCAL", "QUIET", "SHUFFLED", "SIMULATED", "TRUSTED", "WARNING", "Row", "dress"]
-__all__ += ["end_labels", "heard_rows", "interval_rows", "new_axes", "number", "percent", "plain_numbers", "points"]
-__all__ += ["shortly", "sized_rows"]
+__all__ += ["end_labels", "figure", "heard_rows", "interval_rows", "new_axes", "number", "percent", "plain_numbers"]
+__all__ += ["points", "shortly", "sized_rows", "text"]
 
 INK, QUIET, FAINT = "#1c2430", "#5b6675", "#d9dce1"
 TRUSTED, LOCAL, SHUFFLED, WARNING = "#1f5fa6", "#a84a08", "#2f6b3a", "#a11320"
+SIMULATED = "SIMULATED: not a private release"
 Grid = Literal["x", "y", "both", ""]
+
+
+def number(x: float) -> str:
+    """With separators and without the noise of binary fractions: 250,000 and 0.3, and 0.00001 without a power."""
+    return f"{x:,.12g}" if not 0 < abs(x) < 1e-4 else f"{x:.9f}".rstrip("0").rstrip(".")
+
+
+def figure(x: float | None) -> str:
+    """Six digits of a number that may be missing or infinite; four of a large one."""
+    if x is None or not math.isfinite(x):
+        return "" if x is None else "infinite" if math.isinf(x) else "-"
+    return f"{x:,.6g}" if abs(x) < 1e7 else f"{x:,.4g}"
+
+
+def percent(x: float, digits: int = 6) -> str:
+    """A share in percent: 95%, and 99.9% is not rounded away."""
+    return f"{100 * x:,.{digits}g}%"
+
+
+def shortly(x: float, width: float) -> str:
+    """A number with the digits that an interval of this width leaves standing.
+
+    >>> shortly(43547.93, 5220.0), shortly(0.144088, 0.0152)
+    ('43,548', '0.1441')
+    """
+    if not (math.isfinite(width) and width > 0):
+        return f"{x:,.6g}"
+    return f"{x:,.{min(12, max(0, 2 - math.floor(math.log10(width))))}f}"
+
+
+def text(x: float | None, width: float, *, share: bool = False) -> str:
+    """A number for people, with the digits that an interval of this width leaves standing."""
+    if x is None:
+        return ""
+    if not math.isfinite(x):
+        return "infinite" if math.isinf(x) else "-"
+    if abs(x) >= 1e8:
+        return f"{x:,.4g}"
+    return f"{shortly(100 * x, 100 * width)}%" if share else shortly(x, width)
 
 
 class Row(NamedTuple):

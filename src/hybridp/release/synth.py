@@ -23,9 +23,9 @@ from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload
 from hybridp.public.synth import MeasuredTable, significance
 from hybridp.public.workloads import Atom, Count, Formula, parse_formula
 from hybridp.release import style
-from hybridp.release.facts import promise_words, statistic
+from hybridp.release.facts import Words, promise_words
 from hybridp.release.receipt import Receipt
-from hybridp.release.release import Questions, Release, Result, Words
+from hybridp.release.release import Questions, Release, Result, statistic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -31,8 +31,7 @@ from hybridp.public.shares import MarginalReports, ShareReports
 from hybridp.public.study import Choice, Declaration, Question
 from hybridp.public.vector_randomisers import UnitVector
 from hybridp.randomness import Randomness
-from hybridp.release.facts import statistic
-from hybridp.release.release import Release
+from hybridp.release.release import Release, statistic
 from hybridp.service.formats import Heard, number_field, numbers_field, option_field, record_field
 from hybridp.service.problems import Refused
 from hybridp.service.questions import Part, pack_reports, unpacked_reports

@@ -31,9 +31,8 @@ from hybridp.public.messages import Invite, OnNumber
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
 from hybridp.public.rounds import Conversation, Crowd, Later, Numbers
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, count_noise
-from hybridp.release.facts import statistic
 from hybridp.release.receipt import Made, Protection
-from hybridp.release.release import Release
+from hybridp.release.release import Release, statistic
 from hybridp.tasks.evidence import DistributionEvidence, ask_counts, noise_in_shares
 from hybridp.tasks.task import Task, charge_all, task_receipt
 

@@ -42,7 +42,6 @@ from hybridp.public.kmeans import (
 from hybridp.public.rounds import Cells, Conversation, Crowd, Later, Many, Moves
 from hybridp.public.study import Declaration, Points
 from hybridp.public.vector import VectorBounds
-from hybridp.release.facts import statistic
 from hybridp.release.receipt import (
     Made,
     Protection,
@@ -52,7 +51,7 @@ from hybridp.release.receipt import (
     plain,
     public_choice,
 )
-from hybridp.release.release import Release
+from hybridp.release.release import Release, statistic
 from hybridp.tasks.task import Task, declared
 
 __all__ = ["KMeansTask", "Plan", "kmeans_task", "plan_rounds", "plan_with_map", "start"]

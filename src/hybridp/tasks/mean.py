@@ -7,13 +7,13 @@ devices send one report each; of trusted people the sum leaves the curator, with
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Unpack, cast
 
-from hybridp.blend.mean import Blend, Rule, blend, pooled, pooled_shares
+from hybridp.blend.mean import Blend, Disagreement, Rule, blend, pooled, pooled_shares
 from hybridp.blend.means import SealedBlend, seal
 from hybridp.errors import InvalidInput, cannot_exclude, must
 from hybridp.public.anchoring import SPREAD_SHARE, Anchoring, mean_anchoring
@@ -27,10 +27,10 @@ from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.public.rounds import Answer, Conversation, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Number
-from hybridp.release.answers import GroupEstimate, Shuffled, mean_release
+from hybridp.release.answers import Shuffled
 from hybridp.release.facts import clipped_share
-from hybridp.release.receipt import Made, Protection
-from hybridp.release.release import Release
+from hybridp.release.receipt import Made, Protection, Receipt
+from hybridp.release.release import GroupEstimate, Release, answer
 from hybridp.tasks.task import (
     Draw,
     MixedReports,
@@ -45,7 +45,7 @@ from hybridp.tasks.task import (
     undecided,
 )
 
-__all__ = ["MeanTask", "mean_task", "publish_mean"]
+__all__ = ["MeanTask", "group_mean", "mean_release", "mean_task", "publish_mean"]
 
 Publication = Literal["full", "estimate-only"]
 Guarantee = PureDP | ApproxDP
@@ -341,12 +341,64 @@ def _shuffled(
 def _alone(
     study: MeanTask, group: TrustedSummary | LocalSummary | None, people: int, error: NormalLaplace | None
 ) -> GroupEstimate:
-    """One group's own mean, with the interval that the law of its error gives at the study's level."""
-    if group is None or error is None:
+    unit = None if group is None or error is None else group.mean  # nobody has no mean
+    return group_mean(study.bounds, study.level, people, unit, error)
+
+
+def group_mean(
+    bounds: Bounds, level: float, people: int, unit: float | None, error: NormalLaplace | None
+) -> GroupEstimate:
+    """One group's own mean, from the unit coordinate, with the interval that the law of its error gives at a level."""
+    if unit is None or error is None:
         return GroupEstimate(people)
-    half = study.bounds.half
-    reach = half * error.quantile((1 + study.level) / 2)
-    return GroupEstimate(people, study.bounds.from_unit(group.mean), half * math.sqrt(error.variance), reach)
+    reach = bounds.half * error.quantile((1 + level) / 2)
+    return GroupEstimate(people, bounds.from_unit(unit), bounds.half * math.sqrt(error.variance), reach)
+
+
+def mean_release(
+    bounds: Bounds,
+    estimate: float,
+    reach: float,
+    groups: Mapping[str, GroupEstimate],
+    *,
+    level: float,
+    estimator: str,
+    weight: float,
+    gap: Disagreement | None,
+    mechanisms: tuple[str, str],
+    receipt: Receipt,
+    shuffled: Shuffled | None = None,
+    **own: Any,
+) -> Release:
+    """The mean of the population that the people were drawn from, in the unit of the bounds.
+
+    `estimate` is unbiased given the weight; what is published is the same put back inside the bounds, which can only
+    come closer, and its interval of half-width `reach`, which covers sampling and noise. A `gap` says whether the
+    groups disagree. Of an estimate-only publication the groups hold nothing but their numbers of people.
+    """
+    test = round(1 - level, 12)
+    having = " of those who have one" if own.get("left_out") else ""
+    apart = dict.fromkeys(("difference", "interval", "p_value", "groups_disagree", "test_level"))
+    if gap is not None:
+        difference, wide = bounds.half * gap.difference, bounds.half * gap.half_width(level)
+        ends, p = [difference - wide, difference + wide], gap.p_value
+        apart = dict(zip(apart, (difference, ends, p, p < test, test), strict=True))
+    facts = answer(
+        "mean",
+        bounds.project(estimate),
+        (bounds.project(estimate - reach), bounds.project(estimate + reach)),
+        groups,
+        apart,
+        mechanisms,
+        shuffled,
+        unbiased=estimate,
+        what=f"mean of values clipped to [{bounds.lower:,.6g}, {bounds.upper:,.6g}]{having}",
+        clipped_to=[bounds.lower, bounds.upper],
+        estimator=estimator,
+        weight=weight,
+        **{"clipped": None, "anchor": None, "sd_estimate": None, **own},
+    )
+    return Release({"value": {"mean": facts}}, level, receipt)
 
 
 # --- the receipt ------------------------------------------------------------------------------------------------------

@@ -29,9 +29,10 @@ from hybridp.public.personal import PersonalDP, adpm_weights
 from hybridp.public.rounds import Conversation, Crowd, Epsilons, Weighted
 from hybridp.public.shuffling import LevelMixing
 from hybridp.public.study import Declaration, Number
-from hybridp.release.answers import GroupEstimate, Shuffled, mean_release
+from hybridp.release.answers import Shuffled
 from hybridp.release.receipt import Made, Protection, public_choice
-from hybridp.release.release import Release
+from hybridp.release.release import GroupEstimate, Release
+from hybridp.tasks.mean import group_mean, mean_release
 from hybridp.tasks.task import LevelBatches, Task, declared, mixed_levels, task_receipt
 
 __all__ = [
@@ -242,11 +243,8 @@ def _nobody() -> ReportsByEpsilon:
 
 
 def _alone(study: PersonalTask, people: int, found: Blend | None) -> GroupEstimate:
-    if found is None:
-        return GroupEstimate(people)
-    bounds = study.bounds
-    error, reach = bounds.half * math.sqrt(found.error.variance), bounds.half * found.half_width(study.level)
-    return GroupEstimate(people, bounds.from_unit(found.estimate), error, reach)
+    unit, error = (None, None) if found is None else (found.estimate, found.error)
+    return group_mean(study.bounds, study.level, people, unit, error)
 
 
 def _by_epsilon(

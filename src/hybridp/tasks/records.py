@@ -27,10 +27,9 @@ from hybridp.public.messages import Invite, OnList, OptInCounts, SlotReports
 from hybridp.public.rounds import Conversation, Crowd, Discover, Later, Slots
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Records
-from hybridp.release.answers import GroupEstimate, Shuffled
-from hybridp.release.facts import statistic
+from hybridp.release.answers import Shuffled
 from hybridp.release.receipt import Made, Protection, build_receipt, choice_unprotected, plain, public_choice
-from hybridp.release.release import Release
+from hybridp.release.release import GroupEstimate, Release, statistic
 from hybridp.tasks.task import MixedReports, Task, declared, mixed_assumptions, mixed_batches, mixed_promises
 
 __all__ = ["RecordsTask", "list_mixing", "opt_in_counts", "records_task", "trim"]

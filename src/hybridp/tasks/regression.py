@@ -40,9 +40,8 @@ from hybridp.public.regression import (
 from hybridp.public.rounds import Conversation, Crowd, Later, Products, Scale
 from hybridp.public.study import Declaration, Regression
 from hybridp.public.vector import VectorBounds, VectorReportSums
-from hybridp.release.answers import GroupEstimate, answer, gap_facts
 from hybridp.release.receipt import Made, Protection, plain
-from hybridp.release.release import Release
+from hybridp.release.release import GroupEstimate, Release, answer, gap_facts
 from hybridp.tasks.task import Draw, Task, declared, noise_level, protected, task_receipt, undecided
 
 __all__ = ["FORMS", "FormName", "RegressionTask", "regression_task"]

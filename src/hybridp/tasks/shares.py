@@ -47,10 +47,9 @@ from hybridp.public.shares import (
 )
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Choice, Count, Declaration
-from hybridp.release.answers import GroupEstimate, answer, gap_facts
 from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made, Protection
-from hybridp.release.release import Release
+from hybridp.release.release import GroupEstimate, Release, answer, gap_facts
 from hybridp.tasks.task import (
     Draw,
     MixedReports,

@@ -11,7 +11,6 @@ Whatever the window, nothing of a number is lost: the part beyond it is the trus
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
@@ -24,12 +23,11 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, OnNumber, TrustedSummary
 from hybridp.public.rounds import Conversation, Crowd, Later, Numbers, Within
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Quartiles, WindowNoise, WindowSums
-from hybridp.release.answers import GroupEstimate, mean_release
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.evidence import ask_counts
-from hybridp.tasks.mean import MeanTask, publish_mean
+from hybridp.tasks.mean import MeanTask, group_mean, mean_release, publish_mean
 from hybridp.tasks.task import Task, task_receipt
 
 __all__ = ["SteeredTask"]
@@ -173,15 +171,9 @@ class SteeredTask(Task):
         local = local if local is not None and local.people else None
         result = blend_window(sums, local)
         estimate, reach = bounds.from_unit(result.estimate), bounds.half * result.half_width(study.level)
-
-        def group(people: int, law: Any, share: float) -> GroupEstimate:
-            if law is None:
-                return GroupEstimate(people)
-            mean, half = bounds.lower + bounds.width * share, bounds.half * law.quantile((1 + study.level) / 2)
-            return GroupEstimate(people, mean, bounds.half * math.sqrt(law.variance), half)
-
         (low, high), beyond = invite.windows[0], sums.outside_mean if sums.within else 0.0
         told = 0.0 if local is None else low + (high - low) * (local.mean + 1) / 2
+        own, people = 2 * (sums.outside_mean + sums.inside_mean) - 1, 0 if local is None else local.people
         noise = sums.noise
         size = noise.sums.scale / noise.sums.sensitivity
         text = (
@@ -198,8 +190,8 @@ class SteeredTask(Task):
             estimate,
             reach,
             {
-                "trusted": group(sums.people, result.trusted_error, sums.outside_mean + sums.inside_mean),
-                "local": group(0 if local is None else local.people, result.local_error, beyond + told),
+                "trusted": group_mean(bounds, study.level, sums.people, own, result.trusted_error),
+                "local": group_mean(bounds, study.level, people, 2 * (beyond + told) - 1, result.local_error),
             },
             level=study.level,
             estimator="steered",

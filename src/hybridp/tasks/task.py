@@ -24,8 +24,9 @@ from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.study import Declaration
 from hybridp.public.vector import VectorReportSums
 from hybridp.release import receipt as receipts
-from hybridp.release.answers import GroupEstimate, MixedBatch, MixedLevel, Shuffled
+from hybridp.release.answers import MixedBatch, MixedLevel, Shuffled
 from hybridp.release.receipt import COLLUDING, MIXED, Made, Promise, Protection, Receipt
+from hybridp.release.release import GroupEstimate
 
 __all__ = ["Batches", "Draw", "LevelBatches", "MixedReports", "Task", "charge_all", "declared", "mixed_assumptions"]
 __all__ += ["mixed_batches", "mixed_levels", "mixed_promises", "noise_level", "on_device", "protected", "task_receipt"]

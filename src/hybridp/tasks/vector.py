@@ -28,9 +28,9 @@ from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Vector
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums, VectorSum, vector_noise
 from hybridp.public.vector_randomisers import VectorLocalName, vector_reports
-from hybridp.release.answers import GroupEstimate, Shuffled, answer, gap_facts
+from hybridp.release.answers import Shuffled
 from hybridp.release.receipt import Made, Protection
-from hybridp.release.release import Release
+from hybridp.release.release import GroupEstimate, Release, answer, gap_facts
 from hybridp.tasks.task import (
     Draw,
     MixedReports,
