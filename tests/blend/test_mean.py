@@ -79,15 +79,6 @@ def test_the_weight_is_kvh_s_by_two_other_routes(
     assert found.slack == pytest.approx(abs(found.weight - c) * gap)
 
 
-def test_a_weight_fixed_in_advance_does_not_look_at_the_reports() -> None:
-    for name in ("kvh", "pwh", "everyone", "fixed", "tcm-only", "lm-only"):
-        fixed = replace(rule(name), sd=0.4)
-        assert fixed.fixed_in_advance
-        sent = [(summed(50, t), told(900, m, sd=s)) for t in (-3, 0.9) for m in (-2, 0.7) for s in (0.1, 1)]
-        weights = {blend(trusted, local, fixed).weight for trusted, local in sent}
-        assert len(weights) == 1, name
-
-
 def test_the_papers_weights() -> None:
     trusted, local = summed(40, 0.1), told(760, 0.0)
     assert blend(trusted, local, Rule("everyone")).weight == pytest.approx(0.05)

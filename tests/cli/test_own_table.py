@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -75,17 +74,3 @@ def test_bounds_that_were_guessed_are_said_until_somebody_chooses_them(folder: P
     planned = hybridp(folder, "plan", "study.toml", "people.csv", "--json")
     assert planned.stderr == ""
     assert json.loads(planned.stdout)["questions"]["salary"]["mean"]["predicted"]
-
-
-def test_the_next_command_that_init_names_runs_as_it_stands(folder: Path) -> None:
-    place = folder / "my answers"
-    place.mkdir()
-    (folder / "people.csv").rename(place / "people.csv")
-    words = ["--yes", "--out", "my study.toml"]
-    said = hybridp(folder, "init", "my answers/people.csv", *words).stdout
-    (called,) = [line.removeprefix("Next: ") for line in said.splitlines() if line.startswith("Next: ")]
-    name, *words = shlex.split(called)
-    assert name == "hybridp"
-    done = hybridp(folder, *words)
-    assert done.returncode == 0, done.stderr
-    assert "4,000 people" in done.stdout

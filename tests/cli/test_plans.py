@@ -12,26 +12,10 @@ from hybridp.release.release import sole
 
 from .conftest import Ran, Runner
 
-PLAN = "plan heavy-hitters --n 519371 --opt-in 0.05 --epsilon 4 --delta 1e-5"
-
 
 def planned(said: Ran) -> dict[str, Any]:
     """The predictions by estimator."""
     return dict(sole(said.document)["predicted"]["estimators"])
-
-
-def test_a_file_of_counts_is_a_plan_too(run: Runner, tmp_path: Path) -> None:
-    counts = [1000, 500, 250, 125]
-    (tmp_path / "counts.csv").write_text("times\n" + "\n".join(map(str, counts)) + "\n")
-    (tmp_path / "shares.csv").write_text("times\n" + "\n".join(str(c / 1875) for c in counts) + "\n")
-    one, two = (
-        sole(run(f"{PLAN} --popularity {f}.csv --column times --json").document)["predicted"]
-        for f in ("counts", "shares")
-    )
-    for key in ("share", "standard_error"):
-        assert one["top"][key] == pytest.approx(two["top"][key])
-    assert one["discovered"] == pytest.approx(4)
-    assert one["top"]["share"][0] == pytest.approx(1000 / 1875)
 
 
 def test_the_plan_of_a_count_is_that_of_its_share(run: Runner) -> None:
@@ -165,16 +149,3 @@ def test_plans_predict_what_releases_show(run: Runner, tmp_path: Path) -> None:
     assert told["by"]["categories"] == ["law", "sales", "other"]
     assert told["shares"] == pytest.approx([0.3, 0.6, 0.1])
     assert run("plan study.toml people.csv").code == 0
-
-
-def test_a_plan_with_another_epsilon_for_the_trusted(run: Runner) -> None:
-    """The Laplace noise on their mean has variance 2 (250,000/(1,000 epsilon))^2; local people's error stays."""
-    stated = "plan mean --n 50_000 --opt-in 0.02 --lower 0 --upper 250_000 --sd 45_000 --epsilon 1 --json"
-    plain, other = run(stated).document, run(f"{stated} --trusted-epsilon 0.25").document
-    assert plain["promise"] == {"epsilon": 1.0, "trusted_epsilon": 1.0, "delta": 0.0}
-    assert other["promise"] == {"epsilon": 1.0, "trusted_epsilon": 0.25, "delta": 0.0}
-    before, after = (sole(document)["predicted"]["estimators"] for document in (plain, other))
-    more = {name: after[name]["mse"] - before[name]["mse"] for name in after}
-    assert more["tcm-only"] == pytest.approx(2 * 250.0**2 * (1 / 0.25**2 - 1))
-    assert more["lm-only"] == more["full-lm"] == 0
-    assert 0 < more["kvh"] < more["tcm-only"]

@@ -73,17 +73,6 @@ def test_a_delta_of_a_tenth_must_be_insisted_on(run: Runner, line: str) -> None:
     assert any("WARNING: delta 0.02" in text for text in receipt["assumes"])
 
 
-def test_a_synthetic_fit_is_no_exception(run: Runner) -> None:
-    pytest.importorskip("torch")
-    line = "synth fit trusted.csv --column age --bins age=0,3,7 --other last --marginals age --epsilon 1 "
-    line += "--out model --json"
-    refused = run(f"{line} --delta 0.2")
-    assert (refused.code, "add --insist" in refused.document["error"]["message"]) == (2, True)
-    warned = run(f"{line} --delta 0.05")
-    assert warned.code == 0
-    assert any("not below 1/n" in text for text in warned.document["warnings"])
-
-
 def test_devices_refuse_what_a_release_would(run: Runner) -> None:
     """Reports cannot be taken back: what must be insisted on at the release is asked before they are made."""
     line = (

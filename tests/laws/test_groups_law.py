@@ -129,16 +129,3 @@ def test_a_number_is_rounded_up_in_proportion() -> None:
     assert (up[0], up[2]) == (0, 40_000)
     assert stats.binomtest(int(up[1]), 40_000, 0.25).pvalue > 1e-6
     assert stats.binomtest(int(up[1]), 40_000, 0.27).pvalue < 1e-6  # the check can fail
-
-
-def test_the_receipt_of_many_groups_says_once_what_differs_by_its_figures(tmp_path: Path) -> None:
-    """Groups of different sizes have different costs of anchoring: one line with their range, however many."""
-    way = {dept: list("xyz") * 20 * (i + 1) for i, dept in enumerate("abcdef")}
-    people = [*rows(way, "way"), *rows(way, "way", "local")]
-    file = write(tmp_path / "p.csv", people)
-    found = command("release", "shares", file, *SHARES, *BY, "--epsilon", 4, "--simulate-local",
-                    "--estimator", "alike")  # fmt: skip
-    lines = [line for line in found["receipt"]["assumes"] if "estimator:" in line]
-    forms = {"anchored" if "alike is anchored" in line else "hybrid" for line in lines}
-    assert len(lines) == len(forms)
-    assert any(" to " in line for line in lines)

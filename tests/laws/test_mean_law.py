@@ -34,7 +34,6 @@ from hybridp.public.mean import sum_noise
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import DitheredBit, randomiser
 from hybridp.randomness import seeded
-from hybridp.release.answers import groups_release
 from hybridp.release.receipt import VIEWER
 from hybridp.release.release import sole
 from hybridp.tasks.distribution import DistributionTask
@@ -112,17 +111,6 @@ def test_every_estimator_publishes_the_same_noisy_sum(rows: Any, estimator: str)
             *ESTIMATORS[estimator],
         )  # fmt: skip
     assert span_of(tape, added(found), laplaces(LEVELS)) == (0, len(tape.words))
-
-
-def test_what_only_listens_to_reports_draws_nothing_and_charges_nobody_else(rows: Any, tmp_path: Path) -> None:
-    with Recording(4).as_the_systems() as tape:
-        found = command(
-            "release", "mean", rows(), *BASE, "--epsilon", 1, "--local", "dithered", "--estimator", "lm-only",
-            "--ledger", tmp_path / "l",
-        )  # fmt: skip
-    assert len(tape.words) == 0
-    assert sole(found)["trusted"] is None
-    assert [e.people for e in Ledger.open(tmp_path / "l").history()] == ["local"]
 
 
 @pytest.mark.parametrize(
@@ -301,19 +289,6 @@ def test_an_amplified_promise_is_what_the_noise_gives_for_the_largest_shift(tmp_
         assert claimed["epsilon"] < 1
 
 
-def test_the_sealed_noise_is_the_stated_one(rows: Any) -> None:
-    """Two tapes on the same rows: the estimates differ by the difference of two draws, weighted."""
-    found, drawn = [], []
-    for seed in (15, 16):
-        with Recording(seed).as_the_systems() as tape:
-            found.append(command("release", "mean", rows(), *BASE, *SEALED, "--epsilon", 1))
-        noise_of, end = tape.read_from(0, laplaces(LEVELS), 1)
-        assert end == len(tape.words)
-        drawn.append(int(noise_of[0]))
-    step = sole(found[0])["weight"] * 2 / (LEVELS * len(VALUES))
-    assert (_unit(found[1]) - _unit(found[0])) / step == pytest.approx(drawn[1] - drawn[0], abs=0.1)
-
-
 def every_form(found: Any) -> list[str]:
     """All that is published of a release, in every form that it has."""
     axes = found.plot()
@@ -386,11 +361,6 @@ def test_nothing_but_a_sealed_number_may_stand_beside_an_amplified_promise(
         with pytest.raises(InvalidInput, match="`receipt` must claim no amplification"):
             having(sealed, name, figure)
         having(full, name, figure)  # without the promise it may
-    told = groups_release("pay", "mean", Grouping("dept"), {}, (), (), [], by={}, withheld=(), people=(8, 10),
-                          options=(), level=0.95, mechanisms=("laplace", "dithered"),
-                          receipt=full.receipt)  # fmt: skip
-    with pytest.raises(InvalidInput, match="`receipt` must claim no amplification"):
-        replace(told, receipt=sealed.receipt)
 
 
 def test_an_answer_by_group_and_one_beside_counts_cannot_be_sealed(tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def test_the_noise_of_the_count_is_a_draw_of_its_own_beside_that_of_the_sum(tmp_
 
 # --- the refusal ------------------------------------------------------------------------------------------------------
 
+
 def test_a_type_that_has_a_number_in_every_row_needs_no_word_and_any_other_does() -> None:
     study, columns = MeanTask(Bounds(0, 128), PureDP(1.0)), Columns("pay", EVERYONE)
 
@@ -265,24 +266,6 @@ def test_the_interval_covers_the_share_of_those_who_are_left_out(options: int, p
 
     # Everybody is here, so that noise is all of the error; it is wider than the rounding to whole people.
     assert 0.88 <= np.mean([once(seed) for seed in range(100)]) <= 0.995
-
-
-@pytest.mark.parametrize("asked", ["mean", "shares"])
-def test_every_output_says_how_many_were_left_out(tmp_path: Path, asked: str) -> None:
-    words = (["bus"] * 4 + ["car"] * 3 + [""] * 3) * 40
-    file = write(
-        tmp_path / "rows.csv", [{"way": word, "pay": 12 if word else "", "trust": "trusted"} for word in words]
-    )
-    number = {"name": "pay", "kind": "number", "lower": 0, "upper": 25, "missing": "exclude"}
-    choice = {"name": "way", "kind": "choice", "options": ["bus", "car"], "missing": "exclude"}
-    question = number if asked == "mean" else choice
-    found = hp.Study(promise=1.0, trust="trust", questions=[question]).release(file)
-    told = found.to_dict()["questions"][question["name"]][asked]["left_out"]
-    assert abs(told["share"] - 0.3) < 0.1
-    assert told["interval"][0] < told["share"] < told["interval"][1]
-    said = f"Left out, without an answer: {told['share']:.2%} of trusted people ("
-    assert any(said in remark for remark in found[question["name"]].in_words().remarks)
-    assert asked == "mean" or said in str(found[question["name"]])
 
 
 def test_an_option_stands_for_missing_fields_and_other_for_words_that_are_not_listed(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp import BudgetExceeded, InvalidInput, Ledger, PureDP, Study, noise
+from hybridp import BudgetExceeded, Ledger, PureDP, Study, noise
 from hybridp.public.randomisers import DitheredBit
 
 from .means import LEVELS, LOWER, UPPER, command, flips, level, local, read, trusted, whole, write
@@ -215,19 +215,3 @@ def test_several_of_several_beside_other_questions_are_told_at_their_part(tmp_pa
     trial = declared(asked).release(tmp_path / "raw.csv", simulate_local=True)
     assert trial.simulated
     assert np.abs(np.array(trial["ways"].facts["local"]) - ticked.mean(axis=0)).max() < 0.2
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"several": 9}, r"`several` must be at most the number of options, of which 60 may be. Got 9."),
-        ({"several": 2, "other": "none"}, r"`ways.other` must be left out where several may be ticked"),
-        ({"several": 2, "noise": "gaussian"}, r"`ways.noise` must be left out where several may be ticked"),
-        ({"several": 2, "options": ["a;b", "c"]}, r"`values of ways` must hold no `;`"),
-        ({"several": 2, "options": [], "edges": [0, 1, 2]}, r"`ways.several` must go with options"),
-    ],
-)
-def test_what_cannot_be_ticked_is_refused(changes: dict[str, Any], said: str) -> None:
-    asked = {"name": "ways", "kind": "choice", "options": list(OPTIONS), **changes}
-    with pytest.raises(InvalidInput, match=said):
-        Study(promise={"epsilon": 1.0, "delta": 1e-6}, trust="trust", questions=[asked])

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp import BudgetExceeded, InvalidInput, PureDP, Study, seeded
+from hybridp import PureDP, Study, seeded
 from hybridp.curator.models import held_rows
 from hybridp.ledger import Ledger
 from hybridp.protocols.models import LatticePeople
@@ -248,10 +248,6 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recording]:
     return folder, tape
 
 
-def spent(file: Path) -> list[tuple[str, float]]:
-    return [(e.people, e.budget.epsilon) for e in Ledger.open(file).history() if e.state == "spent"]
-
-
 def test_in_a_study_sums_and_reports_are_made_at_the_questions_part(asked: tuple[Path, Recording]) -> None:
     folder, tape = asked
     invite = json.loads((folder / "invite.json").read_text())
@@ -268,70 +264,6 @@ def test_in_a_study_sums_and_reports_are_made_at_the_questions_part(asked: tuple
     assert all("epsilon=0.75," in row["report_mechanism"] for row in sent)
     copied = [row for row in read(folder / "rows.csv") if row["trust"] == "local"]
     assert {row[name] for row in copied for name in NAMES} == {""}, "the other reports' file holds no local value"
-
-
-def test_in_a_study_the_promise_is_charged_once_over_both_phases(asked: tuple[Path, Recording], tmp_path: Path) -> None:
-    folder, _ = asked
-    assert spent(folder / "l") == [("trusted", 0.75)]
-    (tmp_path / "l").write_bytes((folder / "l").read_bytes())
-    line = ("release", folder / "study.toml", folder / "rows.csv", "--invite", folder / "invite.json", "--reports",
-            folder / "line.csv", "--ledger", tmp_path / "l")  # fmt: skip
-    found = command(*line)
-    assert spent(tmp_path / "l") == [("trusted", 0.75), ("trusted", 0.25), ("local", 1.0)]
-    assert {stated(found, group)["epsilon"] for group in ("trusted", "local")} == {1.0}
-    assert found["receipt"]["ledger_entries"] == [1, 2, 3]
-    assert not found["simulated"]
-    told = found["questions"]["line"]["regression"]
-    assert (told["columns"], told["form"], told["joint"]) == (["intercept", "a", "b"], "steered", True)
-    alone = command("release", "regression", folder / "line.csv", "--invite", folder / "invite.json")
-    assert sole(alone)["estimate"] == told["estimate"]
-    with pytest.raises(BudgetExceeded):
-        Study.read(folder / "study.toml").release(
-            folder / "rows.csv", ledger=tmp_path / "l", invite=folder / "invite.json", reports=folder / "line.csv"
-        )
-
-
-def test_in_a_trial_a_look_at_the_residuals_is_paid_out_of_the_questions_part(tmp_path: Path) -> None:
-    """Without a clip 7 % of the part of 0.75 finds the scale; the study is still charged 1, once for each group."""
-    study = declared(promise={"epsilon": 4.0, "trusted_epsilon": 1.0}, line={"clip": None})
-    crowd = np.random.default_rng(6).uniform(LOWER, UPPER, (3000, 3))
-    table = write(tmp_path / "raw.csv", [*rows(PEOPLE * 100), *rows(crowd, "local")])
-    with Recording(13).as_the_systems() as tape:
-        found = study.release(table, simulate_local=True, ledger=tmp_path / "l")
-    assert spent(tmp_path / "l") == [("trusted", 1.0), ("local", 4.0)]
-    told = found.to_dict()["questions"]["line"]["regression"]
-    assert told["noisy_place"] is not None
-    added = np.array(told["noisy_totals"][0]) - 100 * exact()
-    span_of(tape, added, laplaces(sensitivity(1) / 0.6975))
-    with pytest.raises(AssertionError, match="stretches"):
-        span_of(tape, added, laplaces(sensitivity(1) / 0.75))
-    assert list(found.to_frame().query("question == 'line'")["name"]) == ["intercept", "a", "b"]
-    alone = write(tmp_path / "trusted.csv", rows(PEOPLE))
-    study.release(alone, ledger=tmp_path / "m")
-    assert spent(tmp_path / "m") == [("trusted", 1.0)], "nobody local: nobody else is charged"
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"promise": 0.5}, "with the epsilon 0.375. Got 0.75"),
-        ({"promise": {"epsilon": 1.0, "trusted_epsilon": 0.5}}, "with the trusted epsilon 0.375. Got None"),
-        ({"line": {"clip": 2.0}}, "with the clip 2.0. Got 4.0"),
-        ({"line": {"on": ["b", "a"]}}, "with the columns b, a, y. Got a, b, y"),
-        ({"line": {"missing": [0.0, 0.0, 0.0]}}, "with the missing 0.0, 0.0, 0.0. Got middle"),
-    ],
-)
-def test_an_invitation_to_another_question_or_promise_is_refused_by_devices_and_release(
-    asked: tuple[Path, Recording], tmp_path: Path, changes: dict[str, Any], said: str
-) -> None:
-    folder, _ = asked
-    other, rule = declared(**changes), f"`invite` must be an invitation to this question, {said}"
-    with pytest.raises(InvalidInput, match=rule):
-        other.randomise(folder / "raw.csv", tmp_path / "line.csv", invite=folder / "invite.json")
-    with pytest.raises(InvalidInput, match=rule):
-        other.release(folder / "rows.csv", ledger=tmp_path / "l", invite=folder / "invite.json",
-                      reports=folder / "line.csv")  # fmt: skip
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- intervals that hold together -------------------------------------------------------------------------------------

@@ -109,26 +109,6 @@ def test_trusted_people_with_a_promise_of_their_own_share_that_one(folder: Path)
     assert charged == {"trusted": 0.5, "local": 1.0}
 
 
-def test_a_study_of_one_question_is_the_shortcuts_release(folder: Path) -> None:
-    """The same noise, receipt and charged promises as `hybridp release mean` at the whole promise.
-
-    (The command charges after it has counted the groups, and can name its noise; a study charges before.)
-    """
-    one = declared(questions=[declared().questions[0].to_dict()])
-    write(folder / "t.csv", [{"pay": str(v), "trust": "trusted"} for v in PAY])
-    with Recording(3).as_the_systems():
-        found = one.release(folder / "t.csv", ledger=folder / "a").to_dict()
-    with Recording(3).as_the_systems():
-        other = command("release", "mean", folder / "t.csv", "--column", "pay", "--trust", "trust",
-                        "--missing", "middle",
-                        "--lower", LOWER,
-                        "--upper", UPPER, "--epsilon", 1, "--noise", "laplace", "--ledger", folder / "b")  # fmt: skip
-    assert found["questions"]["pay"]["mean"] == other["questions"]["pay"]["mean"]
-    assert found["receipt"]["promises"] == other["receipt"]["promises"]
-    charges = [[(e.people, e.budget) for e in Ledger.open(folder / name).history()] for name in ("a", "b")]
-    assert charges[0] == charges[1]
-
-
 def test_what_raw_values_decide_stays_charged(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure inside the second question may tell of raw values: the one charge for all stands, as refused."""
     from hybridp.errors import UnusableRows

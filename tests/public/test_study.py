@@ -48,6 +48,7 @@ def declare(**changes: object) -> Declaration:
 
 
 WAY = {"name": "way", "kind": "choice"}
+TICKS = {**WAY, "options": ["a", "b", "c"], "several": 2}
 STUDIES = {
     "number": declare(),
     "two": declare(
@@ -171,6 +172,12 @@ def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_che
         ({"questions": [{**WAY, "options": ["a", "b"], "edges": [1, 2, 3]}]}, "edges"),
         ({"questions": [{**WAY, "edges": [3, 2, 1]}]}, "each above"),
         ({"questions": [WAY]}, "neither"),
+        ({"questions": [{**TICKS, "several": 9}]}, r"`several` must be at most the number of options"),
+        ({"questions": [{**TICKS, "other": "none"}]}, r"`way.other` must be left out where several may be ticked"),
+        ({"questions": [{**TICKS, "noise": "gaussian"}], "promise": {"epsilon": 1, "delta": 1e-6}},
+         r"`way.noise` must be left out where several may be ticked"),
+        ({"questions": [{**TICKS, "options": ["a;b", "c"]}]}, r"`values of way` must hold no `;`"),
+        ({"questions": [{**TICKS, "options": [], "edges": [0, 1, 2]}]}, r"`way.several` must go with options"),
         ({"level": 1}, r"`level` must be strictly between 0 and 1. Got 1."),
         ({"title": "two\nlines"}, r"`title` must be text of one line."),
         ({"people": {"record_id": "r"}}, r"`people.column` must go with record_key or record_id. Got nothing."),

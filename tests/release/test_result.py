@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache, partial
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +25,6 @@ import hybridp.release.synth
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.release import style
-from hybridp.release.receipt import CURATOR, VIEWER, Promise
 from hybridp.release.release import GroupEstimate, Release, Result
 from hybridp.service.html import shown_release
 from hybridp.tasks.mean import mean_release
@@ -59,16 +58,6 @@ def frozen(name: str) -> Release:
     told = json.loads((GOLDEN / f"{file}.json").read_text(encoding="utf-8"))[place]["answer"]
     found = Release.of_dict(json.loads(json.dumps(told).replace(json.dumps(word), json.dumps(ODD))))
     return replace(found, receipt=replace(found.receipt, simulated=False))
-
-
-class Apart(NamedTuple):
-    """How far two groups' means are apart, in half-ranges."""
-
-    difference: float
-    p_value: float
-
-    def half_width(self, level: float) -> float:
-        return 0.02
 
 
 PEOPLE = {"trusted": 500, "local": 9_500}
@@ -259,16 +248,3 @@ TOLD: dict[str, Any] = {"level": 0.95, "estimator": "kvh", "weight": 0.5, "mecha
 def test_what_lies_outside_of_the_bounds_is_published_inside_of_them() -> None:
     low = mean_release(BOUNDS, -12.5, 13.0, GROUPS, gap=None, receipt=frozen("mean").receipt, **TOLD)
     assert (low.estimate, low.low, low.high, low.facts["unbiased"]) == (0.0, 0.0, 0.5, -12.5)
-
-
-def test_an_amplified_promise_goes_with_sealed_numbers_alone() -> None:
-    """Whatever else is told of the reports would have to be sealed too: any further fact is refused."""
-    sealed = [Promise("local", CURATOR, ONE, "a report"), Promise("local", VIEWER, PureDP(0.3), "a report")]
-    receipt = replace(frozen("mean").receipt, promises=tuple(sealed))
-    quiet = {name: GroupEstimate(people) for name, people in (("trusted", 400), ("local", 9_600))}
-    found = mean_release(BOUNDS, 40_600.0, 1_400.0, quiet, gap=None, receipt=receipt, **TOLD)
-    assert found.receipt.amplified
-    for groups, gap, more in ((GROUPS, None, {}), (quiet, Apart(0.1, 0.5), {}), (quiet, None, {"sd_estimate": 5.0}),
-                              (quiet, None, {"anchor": {"plain": 1.0, "most": 2.0, "reach": 1.5}})):  # fmt: skip
-        with pytest.raises(hybridp.InvalidInput, match="amplification"):
-            mean_release(BOUNDS, 40_600.0, 1_400.0, groups, gap=gap, receipt=receipt, **TOLD, **more)
