@@ -161,19 +161,11 @@ def spelled(number: float) -> str:
     """
     if not number:
         return "0"
-    sign, digits, exponent = Decimal(repr(number)).as_tuple()
-    point = len(digits) + int(exponent)  # how many digits stand before the point
-    text = "".join(map(str, digits)).rstrip("0")
-    if len(text) <= point <= 21:
-        text += "0" * (point - len(text))
-    elif 0 < point <= 21:
-        text = f"{text[:point]}.{text[point:]}"
-    elif -6 < point <= 0:
-        text = f"0.{'0' * -point}{text}"
-    else:
-        rest = f".{text[1:]}" if len(text) > 1 else ""
-        text = f"{text[0]}{rest}e{point - 1:+d}"
-    return f"-{text}" if sign else text
+    if 1e-6 <= abs(number) < 1e21:
+        text = f"{Decimal(repr(number)):f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    digits, _, exponent = repr(number).partition("e")
+    return f"{digits}e{int(exponent):+d}"
 
 
 def _report(

@@ -235,12 +235,12 @@ def _refusals(method: str, path: str) -> dict[str, Any]:
     result |= {401, 429} if path.startswith("/api/") else set()
     result |= {404} if "{id}" in path else set()
     result |= {400, 408, 411, 413} if method == "post" else set()
-    told = {}
+    responses = {}
     for status in sorted(result):
         codes = ", ".join(code for code, own in STATUS.items() if own == status)
         sent = {"content": {MEDIA_TYPE: {"schema": _ref("Problem")}}} if codes else {}
-        told[str(status)] = {"description": f"{HTTPStatus(status).phrase}: {codes}".strip(": "), **sent}
-    return told
+        responses[str(status)] = {"description": f"{HTTPStatus(status).phrase}: {codes}".strip(": "), **sent}
+    return responses
 
 
 def _ref(name: str) -> dict[str, str]:

@@ -204,17 +204,17 @@ class Front:
             if scope["method"] != "POST":
                 raise Refused("wrong-method", "Reports and batches are sent with POST.")
             self._pass(scope, 1)
-            told = Response(msgspec.json.encode(await answer()), 200, _SAFE, media_type="application/json")
+            response = Response(msgspec.json.encode(await answer()), 200, _SAFE, media_type="application/json")
         except HybridpError as error:
-            told = _answer(*problem_of(error))
-            if told.status_code == 405:
-                told.headers["allow"] = "POST"
+            response = _answer(*problem_of(error))
+            if response.status_code == 405:
+                response.headers["allow"] = "POST"
             self._service.metrics.refused(getattr(error, "code", "invalid"))
         except Exception as error:
             log_internal(error)
-            told = _answer(500, _INTERNAL)
-        await told(scope, receive, send)
-        self._service.metrics.count("hybridp_requests_total", route=route, status=str(told.status_code))
+            response = _answer(500, _INTERNAL)
+        await response(scope, receive, send)
+        self._service.metrics.count("hybridp_requests_total", route=route, status=str(response.status_code))
 
     async def _answer(self, scope: Scope, receive: Receive, study_id: str) -> dict[str, Any]:
         service = self._service

@@ -73,8 +73,8 @@ class PageRoute(APIRoute):
                     return see("/login")
                 back = path if path in ("/login", "/studies/new") else "/"
                 back = f"/studies/{study}" if study and getattr(error, "code", "") != "not-found" else back
-                told = None if path.startswith("/s/") else back
-                return trouble(status_of(error), str(error), told, getattr(error, "retry_after", None))
+                back_to = None if path.startswith("/s/") else back
+                return trouble(status_of(error), str(error), back_to, getattr(error, "retry_after", None))
 
         return answer
 
@@ -402,26 +402,21 @@ def _written(one: Declared) -> str:
 
 
 def declared_by(form: Mapping[str, str]) -> dict[str, Any]:
-    """A study as plain data from a form's fields: empty ones are left to their defaults."""
+    """A study as plain data from a form's fields: empty ones are left to their defaults, others are the declaration's
+    to refuse."""
     kind = form.get("kind", "mean")
     if kind not in KINDS:
         raise InvalidInput(f"`kind` must be one of {', '.join(KINDS)}. Got another.")
-    places: dict[str, type[Fields]] = {
-        "": Declaration, "promise": Promise, "collection": Collection, "people": People, "question": KINDS[kind],
-        **({"mixer": Mixer} if _FORMS[kind].mixes else {}),
-    }  # fmt: skip
-    result: dict[str, dict[str, Any]] = {place: {} for place in places}
-    result["question"]["kind"] = KINDS[kind].kind
+    places: dict[str, type[Fields]] = {"": Declaration, "promise": Promise, "collection": Collection, "people": People,
+                                       "mixer": Mixer, "question": KINDS[kind]}  # fmt: skip
+    result: dict[str, dict[str, Any]] = {"": {}, "question": {"kind": KINDS[kind].kind}}
     for name, given in form.items():
         place, _, field = name.rpartition(".")
-        if name in ("kind", "form_token") or not given.strip():
-            continue
-        known = {one.name: one for one in declared(places[place])} if place in places else {}
-        if field not in known:
-            raise InvalidInput(f"`{name[:80]}` must be left out: a study of this kind has no such field.")
-        result[place][field] = _read(known[field], given.strip())
+        if name not in ("kind", "form_token") and given.strip():
+            known = {one.name: one.form for one in declared(places[place])} if place in places else {}
+            result.setdefault(place, {})[field] = _read(known.get(field, "text"), given.strip())
     own, question = result.pop(""), result.pop("question")
-    return {**own, **{place: given for place, given in result.items() if given}, "questions": [question]}
+    return {**own, **result, "questions": [question]}
 
 
 _READERS: dict[str, Callable[[str], Any]] = {
@@ -434,9 +429,9 @@ _READERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _read(one: Declared, given: str) -> Any:
+def _read(form: str, given: str) -> Any:
     """A field's text in its form, where it has it; what it may be is the declaration's to say."""
     try:
-        return _READERS.get(one.form, str)(given)
+        return _READERS.get(form, str)(given)
     except ValueError:
         return given

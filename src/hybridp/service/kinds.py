@@ -48,14 +48,7 @@ __all__ = ["drawable", "pack_reports", "parts_of", "unpacked_reports"]
 MOST_OPTIONS, MOST_QUESTIONS, MOST_COLUMNS, MOST_COORDINATES = 500, 50, 500, 20
 """On a page: of one choice, of one study, of a vector, and of a point."""
 _FAR, _NEAR = 1e30, 1e-12
-
-
-def _unsupported(asked: Question, **nothing: Any) -> None:
-    """Fields of a question that only a table can answer, with the value at which they ask for nothing."""
-    for name, value in nothing.items():
-        given = getattr(asked, name)
-        rule = "must be left out: a study that people answer on a page cannot do it"
-        asked.must(given == value, name, rule, given)
+_FOR_TABLES = "must be left out: a study that people answer on a page cannot do it"
 
 
 def _check_bounds(asked: Question, lower: float, upper: float) -> None:
@@ -68,7 +61,7 @@ def _check_bounds(asked: Question, lower: float, upper: float) -> None:
 
 def _check_number(declared: Declaration, number: Any) -> None:
     """What an analyst states of the values must fit the range and the page."""
-    _unsupported(number, publish="full", clipped_share=0.0)
+    number.left_out(_FOR_TABLES, "publish", "clipped_share")
     rule = "must be deleted, and the bounds chosen: everyone reads them, and they cannot be changed"
     number.must(not number.guessed, "guessed", rule, number.guessed)
     _check_bounds(number, number.lower, number.upper)
@@ -146,7 +139,7 @@ def _several(asked: Any, task: Any, **about: Any) -> Part:
 
 def _vector(declared: Declaration, place: int, asked: Any) -> Part:
     most = len(asked.columns)
-    _unsupported(asked, statistics=("mean",))
+    asked.left_out(_FOR_TABLES, "statistics")
     asked.must(most <= MOST_COLUMNS, "columns", f"must be at most {MOST_COLUMNS} on a page", most)
     ok = asked.radius is None or asked.radius <= most
     asked.must(ok, "radius", f"must be at most {most}: beyond, it holds the whole box", asked.radius)
@@ -168,7 +161,7 @@ def _points(declared: Declaration, place: int, asked: Any) -> Part:
 
 def _regression(declared: Declaration, place: int, asked: Any) -> Part:
     """Trusted people find the line first, and local people are asked about it."""
-    _unsupported(asked, missing=())
+    asked.left_out(_FOR_TABLES, "missing")
     rule = "must not be tcm-only in the service, which asks local people too"
     asked.must(asked.form != "tcm-only", "form", rule, asked.form)
     people = declared.people

@@ -112,11 +112,11 @@ def _session(request: Request) -> Session:
     """Whoever is logged in; who is not is sent to the login, and a form of theirs is refused."""
     service = request.app.state.service
     cookie = request.cookies.get(COOKIE, "")
-    who = read_session(service.settings.session_secret, cookie, now=time.time())
+    who = read_session(service.settings.keys.session, cookie, now=time.time())
     analyst = None if who is None else _known(service, who, cookie)
     if analyst is None:
         raise Refused("unauthorised", "Please log in first.")
-    return Session(analyst, _mac(service.settings.session_secret, "form", cookie), cookie)
+    return Session(analyst, _mac(service.settings.keys.session, "form", cookie), cookie)
 
 
 Asked = Annotated[Session, Depends(_session)]
@@ -151,7 +151,7 @@ async def login(request: Request) -> Response:
     if analyst is None or not _same_site(request):
         return html.page("login.html", 401, problem="This key is not known.")
     answer = html.see("/")
-    cookie = open_session(service.settings.session_secret, analyst.id, now=time.time())
+    cookie = open_session(service.settings.keys.session, analyst.id, now=time.time())
     secure = service.settings.secure_cookies
     answer.set_cookie(COOKIE, cookie, max_age=LASTS, httponly=True, samesite="lax", secure=secure)
     return answer

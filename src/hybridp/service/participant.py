@@ -239,33 +239,31 @@ async def participate(request: Request, study_id: str) -> Response:
     form = await html.form_fields(request)
     token = form.get("t") or None
     try:
-        html.slowly(request)
-        if token:
-            service.guesses.may_guess(html.address_of(request))
-        task = await run_in_threadpool(studies.task_document, service, study_id)
-        payload, epsilon = trusted_payload(task, form)
-        report = {
-            "id": form.get("report_id", ""),
-            "time": studies.rounded_now(task),
-            "token": token,
-            "group": "trusted",
-            "epsilon": epsilon,
-            "payload": payload,
-        }
-        failures = await studies.submit(service, study_id, [report])
-        if not failures:
-            return html.see(f"/s/{study_id}/thanks")
-        problem, status = str(failures[0]["detail"]), int(failures[0].get("status", 422))
-    except HybridpError as error:
-        problem, status = str(error), html.status_of(error)
-        if status in (429, 503):
-            return _again(study_id, form, error)
+        try:
+            html.slowly(request)
+            if token:
+                service.guesses.may_guess(html.address_of(request))
+            task = await run_in_threadpool(studies.task_document, service, study_id)
+            payload, epsilon = trusted_payload(task, form)
+            report = {
+                "id": form.get("report_id", ""),
+                "time": studies.rounded_now(task),
+                "token": token,
+                "group": "trusted",
+                "epsilon": epsilon,
+                "payload": payload,
+            }
+            failures = await studies.submit(service, study_id, [report])
+            if not failures:
+                return html.see(f"/s/{study_id}/thanks")
+            problem, status = str(failures[0]["detail"]), int(failures[0].get("status", 422))
+        except HybridpError as error:
+            problem, status = str(error), html.status_of(error)
+            if status in (429, 503):
+                return _again(study_id, form, error)
+        return await run_in_threadpool(_participant, request, study_id, token, form, problem, status)
     except SQLAlchemyError as error:
         log_internal(error)
-        return _again(study_id, form, Refused("unavailable", "The store does not answer.", retry_after=5))
-    try:
-        return await run_in_threadpool(_participant, request, study_id, token, form, problem, status)
-    except SQLAlchemyError:
         return _again(study_id, form, Refused("unavailable", "The store does not answer.", retry_after=5))
 
 

@@ -7,7 +7,7 @@ packed as the whole numbers that the device drew.
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -121,10 +121,9 @@ class Failure:
 
 def report_id(text: str) -> bytes:
     """The 16 bytes of an id, only from its one right spelling."""
-    try:
+    raw = b""
+    with contextlib.suppress(ValueError):
         raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        raise Refused("bad-id", "The id must be 16 bytes in base64url without padding.") from None
     if len(raw) != 16 or len(text) != 22 or base64.urlsafe_b64encode(raw)[:22] != text.encode():
         raise Refused("bad-id", "The id must be 16 bytes in base64url without padding.")
     return raw

@@ -253,10 +253,6 @@ class Settings:
     metrics_token: str = field(default="", repr=False)
     metrics_open: bool = False
 
-    @property
-    def session_secret(self) -> bytes:
-        return self.keys.session
-
     @classmethod
     def from_environment(
         cls,
