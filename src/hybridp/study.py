@@ -324,7 +324,7 @@ def shares(
 
 
 def count(
-    data: TableLike, column: str, *, value: str, trust: str | TrustRule, **terms: Unpack[Terms]
+    data: TableLike, column: str, *, value: str, trust: str | TrustRule, **terms: Unpack[Groups]
 ) -> Release:  # fmt: skip
     """How many people have one public value in a column."""
     return _release(data, "count", column, trust, {"value": value}, terms)

@@ -57,7 +57,7 @@ from hybridp.tasks.mean import MeanTask
 from hybridp.tasks.shares import SharesTask
 from hybridp.tasks.task import noise_level
 
-__all__ = ["as_count", "plan_distribution", "plan_groups", "plan_shares"]
+__all__ = ["plan_distribution", "plan_groups", "plan_shares"]
 
 Floats = NDArray[np.float64]
 HEARD = ("everyone", "hybrid", "tcm-only", "lm-only")
@@ -94,6 +94,8 @@ class _Options(Cells):
         default = share_anchoring(len(self.share), self.study.count_noise, people[0], reports)
         said = {"estimator": "hybrid" if default.reach is None else "anchored", "reach": default.reach}
         named = {**result["batch"], "reports": mixed.name}
+        if self.study.counted:
+            result["rmse_population"] = sum(people) * result["rmse_population"][0]
         return {**result, "batch": named, "default": {"estimator": "everyone"}, "alike": said}
 
 
@@ -140,10 +142,11 @@ def plan_shares(own: SharesTask, crowd: Crowd) -> Plan:
         remarks=said,
         range=1.0,
     )  # fmt: skip
-    return crowd.planned(own, {statistic: facts}, setting=cells)
+    plan = crowd.planned(own, {statistic: facts}, setting=cells)
+    return _as_count(plan) if own.counted else plan
 
 
-def as_count(plan: Plan) -> Plan:
+def _as_count(plan: Plan) -> Plan:
     """The plan of shares as that of a count: how many people have the first of two options."""
     ((name, (facts,)),) = ((name, some.values()) for name, some in plan.questions.items())
     n, known = plan.people["n"], facts["predicted"]
@@ -175,8 +178,11 @@ def plan_groups(own: MeanTask | SharesTask, by: Grouping, crowd: Crowd) -> Plan:
     parts = _shares(guess.shares, len(names), "groups")
     must(min(parts) > 0, "shares", "must be positive", ", ".join(f"{p:g}" for p in parts))
     errors, gaps = (_private if by.private else _public)(own, by, crowd, parts)
+    if counted := isinstance(own, SharesTask) and own.counted:  # of people with the first option, in groups of so many
+        many, options = [crowd.n * part for part in parts], ()
+        errors = {who: [(n * each[0],) for n, each in zip(many, some, strict=True)] for who, some in errors.items()}
     assumes = ["the groups of trust are alike", "categories have equal shares" if guess.shares is None else ""]
-    if not options:
+    if not own.options:
         assumes.append(_spread_words(guess.sd is not None, private=by.private))
     facts = predicted(
         f"{own.called}-by-group",
@@ -190,7 +196,7 @@ def plan_groups(own: MeanTask | SharesTask, by: Grouping, crowd: Crowd) -> Plan:
         by={"column": by.column, "private": by.private, "categories": list(names)},
         shares=parts,
         assumes=[line for line in (*assumes, by.unlisted) if line],
-        range=_range(own),
+        range=max(many) if counted else _range(own),
     )
     if options:
         by_option = {name: [list(each) for each in some] for name, some in errors.items()}

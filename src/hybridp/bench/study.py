@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from hybridp.bench.counts import as_count, plan_distribution, plan_groups, plan_shares
+from hybridp.bench.counts import plan_distribution, plan_groups, plan_shares
 from hybridp.bench.crowd import Crowd, Guesses, plan_steered
 from hybridp.bench.mean import plan_mean, plan_vector
 from hybridp.bench.models import plan_personal, plan_points, plan_records, plan_regression
@@ -212,7 +212,7 @@ def _by_group(one: _Asked) -> Plan:
         guess = replace(crowd.guess, shares=[size / many for size in left.values()])
         by, crowd = replace(by, names=tuple(left)), replace(crowd, n=many, guess=guess)
     question.must(bool(by.names), "categories", "must be listed for a plan without a table, as A,B,C", "none")
-    own = question.entry({"number": mean_task, "choice": shares_task})(one.study, one.i)
+    own = question.entry({"number": mean_task, "choice": shares_task, "count": shares_task})(one.study, one.i)
     return plan_groups(own, by, crowd)
 
 
@@ -266,7 +266,7 @@ def _of_task(plan: Callable[[Any, Crowd], Plan]) -> Callable[[_Asked], Plan]:
 _PLANS: dict[str, Callable[[_Asked], Plan]] = {
     "number": _number,
     "choice": _of_task(plan_shares),
-    "count": _of_task(lambda own, crowd: as_count(plan_shares(own, crowd))),
+    "count": _of_task(plan_shares),
     "vector": _of_task(plan_vector),
     "records": _of_task(plan_records),
     "points": _of_task(plan_points),

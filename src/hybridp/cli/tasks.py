@@ -459,6 +459,7 @@ _SHARES = Task(
 _COUNT = Task(
     question=Count,
     people=_PEOPLE,
+    mixer=True,
     title="How many people have one value in a column, with an interval, whether the groups agree, and a receipt.",
     about="Whatever else stands there is a no.",
 )

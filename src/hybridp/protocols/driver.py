@@ -43,7 +43,6 @@ from hybridp.public.rounds import Crowd, drive
 from hybridp.public.study import Declaration
 from hybridp.public.trust import TrustRule, drawn_trust, rule_of
 from hybridp.randomness import Randomness, secure
-from hybridp.release.answers import as_count as counted_as
 from hybridp.release.receipt import assuming, noted, plain, values_rule
 from hybridp.release.release import Release
 from hybridp.tasks.groups import ask_groups
@@ -72,7 +71,6 @@ def release(
     invite: Path | None = None,
     reports: Path | None = None,
     assume_mechanism: bool = False,
-    as_count: bool = False,
     rng: Randomness | None = None,
 ) -> Release:
     """Release the answer to a question from a table of trusted values and local reports.
@@ -101,7 +99,6 @@ def release(
     if by is not None:
         task = task.prepared_for(by, columns)
         must_be_public(path, "by", by.column)
-    must(not as_count or len(task.options) == 2, "as_count", "must go with two options", len(task.options))
     if epsilon is not None:
         must_be_public(path, "epsilon-column", epsilon)
     must_read_again(path, 2 if by is not None or (raw and task.reads_again) else 1)
@@ -171,12 +168,11 @@ def release(
                                  unasked=unasked, cells_told=sent, stack=stack)  # fmt: skip
             crowd = Crowd(columns.names, lambda middle: values_rule(columns.missing, middle), made, steered)
             if by is None:
-                result = drive(task.ask(crowd), people, heard)
+                result: Release = drive(task.ask(crowd), people, heard)
             else:
                 ways, absent = (CHOICES, task.absent) if task.options else (NUMBERS, columns.missing)
                 people.rows = stack.enter_context(grouped(rows, by.column, columns, ways, absent))
                 result = ask_groups(task, by, people, crowd)
-        result = counted_as(result) if as_count else result
         result = noted(assuming(result, text if people.assumed else None, batches.assumed), rows.notes)
         stated = columns if epsilon is None else {**plain(columns), "epsilon": epsilon}
         if draft is not None:

@@ -218,7 +218,6 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
     question, simulate, mixed = study.questions[i], run["simulate_local"], run.get("mixed", ())
     task, columns, groups = task_of(study, i), columns_of(study, i, trust), study.questions[i].groups
     told: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
-    told["as_count"] = question.as_count
     by = None if groups is None or groups.private else groups
     own = task.prepared(columns) if by is None else task.prepared(columns).prepared_for(by, columns)
     charges = own.charges(question.name, None)

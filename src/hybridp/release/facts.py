@@ -218,6 +218,7 @@ def heading(question: str, name: str, facts: Facts) -> str:
         return f"What changed in {question}"
     if "by" in facts:
         what = f"Shares of {question}" if facts.get("options") else f"Mean {question}"
+        what = f"People with {facts['counted']} in {question}" if "counted" in facts else what
         return f"{what} by {facts['by']['column']}{' (private)' * facts['by']['private']}"
     match task:
         case _ if name in ("mean", "sum") and task != "vector-mean":

@@ -148,13 +148,15 @@ def _many(release: Release, every: list[Cell], facts: Facts, ax: Axes | None) ->
     elif share:
         ax.set_xlim(left=0)
     by = "the group's people" if "by" in facts else "people"
-    unit = f"share of {by}" if share else next(iter(release.questions))
+    counted = "counted" in facts
+    unit = f"share of {by}" if share else "people" if counted else next(iter(release.questions))
     how = {"x": "second wave less first" if changes else unit, "percents": "x" * share}
     if crowd:
         ax.set_yticks([])
         ax.set_ylabel(f"{len(rows):,} of them, in their order")
     more = f"The {_RECORDS} most frequent of {len(every):,} are shown." if len(every) > len(shown) else ""
-    group = f"{'share' if share else 'mean'} of its group" if "by" in facts else "change" if changes else "number"
+    group = "share" if share else "number" if counted else "mean"
+    group = f"{group} of its group" if "by" in facts else "change" if changes else "number"
     return _dress(release, ax, facts, _TRUE.get(facts["task"], group), more, **how)
 
 

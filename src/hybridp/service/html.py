@@ -222,7 +222,7 @@ def _part(release: Release, facts: Facts, unit: str) -> dict[str, Any]:
     every, share, task = release.cells, is_share(facts), facts["task"]
     level = "" if release.level is None else f"{release.level:.0%}"
     level += " (all together)" if facts.get("joint") and len(every) > 1 else ""
-    what = "share of people" if share else "people" if task == "count" else unit or key.replace("_", " ")
+    what = "share of people" if share else "people" if task.startswith("count") else unit or key.replace("_", " ")
     shown = {"title": "", "headline": heading(question, key, facts), "beside": f"{what}, {level} intervals"}
     rows = [(cell.name or "everyone", cell.estimate, cell.low, cell.high) for cell in every]
     if task == "synthetic-data":

@@ -35,7 +35,6 @@ from hybridp.public.shares import NoisyCounts, ShareReports
 from hybridp.public.study import Choice, Question
 from hybridp.public.vector import OnVector, VectorReportSums
 from hybridp.randomness import Randomness
-from hybridp.release.answers import as_count
 from hybridp.release.release import Release
 from hybridp.service.formats import Field, Heard, Reports, option_field, place_reports, reports_on
 from hybridp.tasks.groups import ask_groups
@@ -215,7 +214,7 @@ class Part:
             return ask_groups(self.task.decided(0, 0), self.grouping, own, crowd)
         sizes = 0 if answers is None else people, told.people, 0 if told.mixed is None else told.mixed.people
         result: Release = drive(self.task.decided(*sizes).ask(crowd), own)
-        return as_count(result) if self.question.kind == "count" else result
+        return result
 
     # --- what an analyst is told of a first phase ---------------------------------------------------------------------
 

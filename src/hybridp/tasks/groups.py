@@ -93,6 +93,8 @@ def publish_groups(
         more["clipped_to"] = [study.bounds.lower, study.bounds.upper]
         gaps = [[Gap(half * gap.estimate, half * gap.low, half * gap.high, gap.p_value)]
                 for gap in mean_gaps(blends, pairs, study.level, joint=grouping.joint)]  # fmt: skip
+    elif study.counted:  # what differs between groups of different sizes is not compared
+        more["counted"], gaps = study.question.values[0], []
     else:
         options = study.question.values
         more |= {"edges": list(study.question.edges)} if study.question.edges else {}
@@ -120,7 +122,7 @@ def publish_groups(
 
 def _own_p_values(facts: Facts, blended: Any) -> list[float] | None:
     """Do a group's trusted and local people disagree? Not adjusted."""
-    if facts["task"] == "mean":
+    if facts["task"] in ("mean", "count"):
         p = facts["disagreement"]["p_value"]
         return None if p is None else [p]
     result: list[float] | None = blended.single_p_values()

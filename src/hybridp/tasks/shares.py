@@ -47,6 +47,7 @@ from hybridp.public.shares import (
 )
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Choice, Count, Declaration
+from hybridp.release.answers import as_count
 from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import GroupEstimate, Release, answer, gap_facts
@@ -89,6 +90,8 @@ class SharesTask(Task):
     joint: bool = False
     mixing: Mixing | None = None
     answering: float = field(default=1.0, repr=False)
+    counted: bool = field(default=False, repr=False)
+    """Whether a number of people is told: of those with the first of two options."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "estimator", SYNONYMS.get(self.estimator, self.estimator))
@@ -104,7 +107,7 @@ class SharesTask(Task):
 
     @property
     def called(self) -> str:  # type: ignore[override]
-        return "histogram" if self.question.edges else "shares"
+        return "count" if self.counted else "histogram" if self.question.edges else "shares"
 
     @property
     def options(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -113,7 +116,7 @@ class SharesTask(Task):
     @property
     def absent(self) -> str | bool | None:
         """What is declared of a missing field, if anything."""
-        return self.question.absent or self.question.missing or None
+        return self.question.absent or self.question.missing or self.question.most > 0 or None
 
     def purpose(self, names: tuple[str, ...], by: Grouping | None) -> str:
         return "shares" if by is None else super().purpose(names, by)
@@ -124,8 +127,6 @@ class SharesTask(Task):
         return self
 
     def prepared_for(self, by: Grouping, columns: Any) -> SharesTask:
-        if self.question.most:
-            return super().prepared_for(by, columns)
         rule = "must be an option for an answer by group: nobody can be left out of it yet"
         must(not self.question.excludes, "missing", rule, "exclude")
         by.must_differ(columns.value)
@@ -137,6 +138,8 @@ class SharesTask(Task):
 
     def blended(self, got: Answer) -> ShareBlend:
         """What the groups said, blended."""
+        if self.question.most:
+            return blend_ticks(got.trusted, got.local, self.estimator, self.question.values)
         return blend_shares(got.trusted, got.local, self.estimator)
 
     def ask(self, crowd: Crowd) -> Conversation:
@@ -239,7 +242,7 @@ def publish_shares(
         else {"plain": held.plain.tolist(), "most": held.most.tolist(), "reach": held.reach},
         **more,
     )
-    return Release(
+    release = Release(
         {question.name: {facts["task"]: facts}},
         study.level,
         task_receipt(
@@ -254,6 +257,7 @@ def publish_shares(
             **made,
         ),
     )
+    return as_count(release) if study.counted else release
 
 
 def _group(people: int, shares: Floats | None, errors: Floats | None) -> GroupEstimate:
@@ -309,4 +313,4 @@ def shares_task(study: Declaration, place: int) -> SharesTask:
     asked = cast(Choice | Count, study.questions[place])
     feature = asked.feature
     mixing = None if feature.most else study.mixing
-    return declared(SharesTask, study, place, question=feature, mixing=mixing)
+    return declared(SharesTask, study, place, question=feature, mixing=mixing, counted=asked.as_count)

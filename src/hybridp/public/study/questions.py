@@ -341,14 +341,47 @@ def check_estimator(asked: Any) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice(Grouped):
+class _Shares(Grouped):
+    """What is asked of one option a person."""
+
+    column: str | None = field(
+        None, help="The column with everybody's answer. Default: the question's name.", shown=True
+    )
+    estimator: str = field("everyone", help="Who is heard, and how the groups are weighed.", choices=CHOICE_ESTIMATORS)
+    noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
+    report: str | None = field(None, help=REPORT, option="")
+
+    def check(self) -> None:
+        if self.column is None:
+            object.__setattr__(self, "column", self.name)
+        settled(self)
+        self.check_groups(self.column)
+
+    @property
+    def size(self) -> int:
+        """How many options there are."""
+        return 2
+
+    @property
+    def mixes(self) -> bool:
+        return self.by is None
+
+    def mixed_size(self) -> int:
+        return self.size
+
+    def report_columns(self, start: str) -> tuple[str, ...]:
+        return _report_columns(self.report or f"{start}report", batch=True)
+
+    def report_variance(self, promise: Guarantee) -> float:
+        return share_oracle(promise, self.size).variance(1 / self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(_Shares):
     """One of several public options a person, or a number in one of several bins: the share of each is asked for."""
 
     kind: ClassVar[str] = "choice"
 
-    column: str | None = field(
-        None, help="The column with everybody's option. Default: the question's name.", shown=True
-    )
     options: tuple[str, ...] = field((), help='The public options: A,B or "Yes, always",No.', check=named, shown=True)
     edges: tuple[float, ...] = field((), help="Or the public edges of a number's bins, ascending: 0,10,20.")
     several: int | None = field(
@@ -366,23 +399,17 @@ class Choice(Grouped):
         "of several options, none: nothing is ticked.",
         check=named,
     )
-    estimator: str = field("everyone", help="Who is heard, and how the groups are weighed.", choices=CHOICE_ESTIMATORS)
-    noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
-    report: str | None = field(None, help=REPORT, option="")
 
     def check(self) -> None:
-        if self.column is None:
-            object.__setattr__(self, "column", self.name)
-        settled(self)
+        super().check()
         one = bool(self.options) != bool(self.edges)
         self.must(one, "options", "must be given, or edges in their place", "both" if self.options else "neither")
-        self.check_groups(self.column)
         rule = "must go with options, not with edges"
         self.must(self.several is None or not self.edges, "several", rule, self.several)
         self._check_missing()
         if self.several is not None:
             rule = "must be left out where several may be ticked"
-            self.left_out(rule, "other", "by")
+            self.left_out(rule, "other", "by_private")
             self.must(self.noise != "gaussian", "noise", rule, self.noise)
             known = self.estimator in ("everyone", "hybrid", "tcm-only", "lm-only")
             self.must(known, "estimator", rule, self.estimator)
@@ -418,7 +445,7 @@ class Choice(Grouped):
 
     @property
     def mixes(self) -> bool:
-        return self.several is None and self.by is None
+        return self.several is None and super().mixes
 
     @property
     def says_missing(self) -> bool:
@@ -433,48 +460,29 @@ class Choice(Grouped):
         """How many options or bins there are, with one for whatever is not listed."""
         return (len(self.options) or len(self.edges) - 1) + (self.other is not None)
 
-    def mixed_size(self) -> int:
-        return self.size
-
-    def report_columns(self, start: str) -> tuple[str, ...]:
-        return _report_columns(self.report or f"{start}report", batch=True)
-
     def report_variance(self, promise: Guarantee) -> float:
         if self.several is not None:
             return len(self.options) * share_oracle(promise, 2).variance(0.5)
-        return share_oracle(promise, self.size).variance(1 / self.size)
+        return super().report_variance(promise)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Count(Question):
+class Count(_Shares):
     """How many people have one public value in a column: a yes or no, whose share is told too."""
 
     kind: ClassVar[str] = "count"
     as_count: ClassVar[bool] = True
-    drawable: ClassVar[bool] = True
 
-    column: str | None = field(
-        None, help="The column with everybody's answer. Default: the question's name.", shown=True
-    )
     value: str = field(help="The value that is counted, as it is written in the column.", check=named)
-    estimator: str = field("everyone", help="Who is heard, and how the groups are weighed.", choices=CHOICE_ESTIMATORS)
-    noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
-    report: str | None = field(None, help=REPORT, option="")
 
     def check(self) -> None:
-        settled(self)
-        if self.column is None:
-            object.__setattr__(self, "column", self.name)
+        super().check()
+        rule = "must be left out of a count, which goes by the number of people in a group: ask a choice instead"
+        self.left_out(rule, "by_private", "compare")
 
     @property
     def feature(self) -> Feature:
         return Feature.categorical(str(self.column), (self.value,), other=f"not {self.value}")
-
-    def report_columns(self, start: str) -> tuple[str, ...]:
-        return _report_columns(self.report or f"{start}report", batch=True)
-
-    def report_variance(self, promise: Guarantee) -> float:
-        return share_oracle(promise, 2).variance(0.5)
 
 
 KINDS |= {one.kind: one for one in (Number, Choice, Count)}
