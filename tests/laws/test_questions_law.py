@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hybridp as hp
 from hybridp import BudgetExceeded, Ledger, PureDP, Study, noise
 from hybridp.public.randomisers import DitheredBit
 
@@ -190,6 +191,19 @@ def test_a_count_is_one_noisy_count_of_people(tmp_path: Path) -> None:
     history = Ledger.open(tmp_path / "l").history()
     assert [(e.people, e.budget.epsilon) for e in history] == [("trusted", 0.01), ("local", EPSILON)]
     assert study.plan(trusted=34, local=300).to_dict()["questions"]["smokers"]["count"]["predicted"]["estimators"]
+
+
+def test_counts_by_group_are_each_groups_share_times_its_people() -> None:
+    """The same draws: a choice of yes or not yes, and a count of yes, in groups of 900 and 300."""
+    rows = {"smokes": ["yes", "no", "no"] * 400, "town": ["u"] * 900 + ["v"] * 300, "trust": ["trusted", "local"] * 600}
+    people: dict[str, Any] = {name: np.array(column) for name, column in rows.items()}
+    terms: Any = {"trust": "trust", "epsilon": 1.0, "by": "town", "public": ["town"], "simulate_local": True}
+    told = hp.count(people, "smokes", value="yes", rng=hp.seeded(3), **terms).facts
+    share = hp.shares(people, "smokes", options=["yes"], other="not yes", rng=hp.seeded(3), **terms).facts
+    for name in ("unbiased", "trusted", "local"):
+        assert told[name] == pytest.approx([900 * share[name][0][0], 300 * share[name][1][0]])
+    for end, shares in zip(told["interval"], share["interval"], strict=True):
+        assert end == pytest.approx([900 * shares[0][0], 300 * shares[1][0]])
 
 
 OPTIONS = ("train", "car", "walk", "bus", "boat")
