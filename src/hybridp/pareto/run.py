@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, Required, TypeAlias, TypedDict, Unpack, final
 
 import numpy as np
 
@@ -81,25 +81,34 @@ def observed_hypervolume(problem: Problem, evaluations: Sequence[Evaluation]) ->
     return hypervolume(problem.points(evaluations), problem.corner)
 
 
+class Evaluating(TypedDict, total=False):
+    """How settings are evaluated, whoever chooses them."""
+
+    seed: Required[int]
+    jobs: int
+    """At so many settings at a time (1)."""
+    backend: str
+    """By these workers of joblib ("loky")."""
+    store: Store | None
+    """In this run, which goes on where it was; in memory without one."""
+    progress: Progress | None
+
+
 def dpareto(
     problem: Problem,
     *,
     init: int = 16,
     steps: int = 256,
     batch: int = 1,
-    jobs: int = 1,
-    backend: str = "loky",
     acquisition: str = "exact",
     handmade: bool = False,
-    store: Store | None = None,
-    seed: int,
-    progress: Progress | None = None,
+    **how: Unpack[Evaluating],
 ) -> Run:
     """Algorithm 3.2: `init` settings spread over the space, then `steps` chosen by the acquisition function.
 
     The first settings are a scrambled Sobol sequence, or with `handmade` drawn by the problem's own laws.
     """
-    how = _How(jobs, backend, store, seed, progress)
+    made, seed = _How(**how), how["seed"]
     must(init >= 1, "init", "must be at least 1", init)
     must(steps >= 0, "steps", "must not be negative", steps)
     must(batch >= 1, "batch", "must be at least 1", batch)
@@ -127,54 +136,35 @@ def dpareto(
 
     def wave(claimed: int) -> int:
         # The first settings depend on nothing, so as many of them run at once as there are workers.
-        return max(batch, jobs) if claimed < init else batch
+        return max(batch, made.jobs) if claimed < init else batch
 
-    return _fill(problem, init + steps, choose, wave, how)
+    return _fill(problem, init + steps, choose, wave, made)
 
 
-def random_search(
-    problem: Problem,
-    *,
-    n: int,
-    handmade: bool = False,
-    jobs: int = 1,
-    backend: str = "loky",
-    store: Store | None = None,
-    seed: int,
-    progress: Progress | None = None,
-) -> Run:
+def random_search(problem: Problem, *, n: int, handmade: bool = False, **how: Unpack[Evaluating]) -> Run:
     """n independent settings: uniform, or by the problem's hand-made laws (Tables 3.2, 3.3)."""
-    how = _How(jobs, backend, store, seed, progress)
+    made = _How(**how)
     must(n >= 1, "n", "must be at least 1", n)
-    return _listed(problem, _drawn(problem, n, handmade, seed), how)
+    return _listed(problem, _drawn(problem, n, handmade, made.seed), made)
 
 
-def grid_search(
-    problem: Problem,
-    *,
-    per_axis: int,
-    jobs: int = 1,
-    backend: str = "loky",
-    store: Store | None = None,
-    seed: int,
-    progress: Progress | None = None,
-) -> Run:
+def grid_search(problem: Problem, *, per_axis: int, **how: Unpack[Evaluating]) -> Run:
     """Every combination of `per_axis` levels of each knob."""
-    return _listed(problem, problem.space.grid(per_axis), _How(jobs, backend, store, seed, progress))
+    return _listed(problem, problem.space.grid(per_axis), _How(**how))
 
 
 # --- the engine -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _How:
-    """How settings are evaluated, whoever chooses them."""
+    """The same, checked."""
 
-    jobs: int
-    backend: str
-    store: Store | None
     seed: int
-    progress: Progress | None
+    jobs: int = 1
+    backend: str = "loky"
+    store: Store | None = None
+    progress: Progress | None = None
 
     def __post_init__(self) -> None:
         whole = isinstance(self.seed, int) and self.seed >= 0

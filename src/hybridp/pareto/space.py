@@ -36,7 +36,10 @@ _TRIES = 100_000
 
 @dataclass(frozen=True)
 class _Range:
-    """Numbers from low to high, whole ones or any; subclasses say where a number lies on the axis."""
+    """Numbers from low to high, whole ones or any, on the axis itself or on that of their logarithm.
+
+    A whole number owns a slice of the axis that ends at half numbers, and sits in it.
+    """
 
     low: float
     high: float
@@ -52,15 +55,21 @@ class _Range:
             must(all(v == int(v) for v in ends), "low", "and `high` must be whole numbers", ends)
         must(self.low > 0 or not self._log, "low", "must be positive on a logarithmic knob", self.low)
 
-    def _within(self, value: float) -> float:
-        return min(max(value, self.low), self.high)
-
     def holds(self, value: object) -> bool:
         kind = int if self._whole else int | float
         return isinstance(value, kind) and not isinstance(value, bool) and self.low <= value <= self.high
 
+    def encode(self, value: Value) -> float:
+        a, b = self.low - 0.5 * self._whole, self.high + 0.5 * self._whole
+        if a == b:
+            return 0.5
+        return math.log(float(value) / a) / math.log(b / a) if self._log else (float(value) - a) / (b - a)
+
     def decode(self, x: float) -> Value:
-        raise NotImplementedError
+        a, b = self.low - 0.5 * self._whole, self.high + 0.5 * self._whole
+        value = a * (b / a) ** x if self._log else a + x * (b - a)
+        value = min(max(math.floor(value + 0.5) if self._whole else value, self.low), self.high)
+        return int(value) if self._whole else float(value)
 
     def levels(self, n: int) -> list[Value]:
         if self._whole:
@@ -73,12 +82,6 @@ class _Range:
 class Real(_Range):
     """A real knob on [low, high]."""
 
-    def encode(self, value: Value) -> float:
-        return (float(value) - self.low) / (self.high - self.low) if self.high > self.low else 0.5
-
-    def decode(self, x: float) -> float:
-        return float(self._within(self.low + x * (self.high - self.low)))
-
 
 @final
 class LogReal(_Range):
@@ -86,24 +89,12 @@ class LogReal(_Range):
 
     _log = True
 
-    def encode(self, value: Value) -> float:
-        return math.log(float(value) / self.low) / math.log(self.high / self.low) if self.high > self.low else 0.5
-
-    def decode(self, x: float) -> float:
-        return float(self._within(self.low * (self.high / self.low) ** x))
-
 
 @final
 class Integer(_Range):
-    """A whole number in low .. high; each owns an equal slice of the axis and sits in its middle."""
+    """A whole number in low .. high."""
 
     _whole = True
-
-    def encode(self, value: Value) -> float:
-        return (float(value) - self.low + 0.5) / (self.high - self.low + 1)
-
-    def decode(self, x: float) -> int:
-        return int(self._within(self.low + math.floor(x * (self.high - self.low + 1))))
 
 
 @final
@@ -111,18 +102,6 @@ class LogInteger(_Range):
     """A whole number in low .. high, low >= 1, whose logarithm matters (a lot size)."""
 
     _whole = _log = True
-
-    def _ends(self) -> tuple[float, float]:
-        """Slices end at half numbers, so that rounding in the exponential scale is the inverse of encoding."""
-        return math.log(self.low - 0.5), math.log(self.high + 0.5)
-
-    def encode(self, value: Value) -> float:
-        a, b = self._ends()
-        return (math.log(float(value)) - a) / (b - a)
-
-    def decode(self, x: float) -> int:
-        a, b = self._ends()
-        return int(self._within(round(math.exp(a + x * (b - a)))))
 
 
 @final
