@@ -31,7 +31,8 @@ from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
 from hybridp.tables import columns as marginals
 from hybridp.tables.engine import answers
-from hybridp.tables.source import VIEW, TableLike
+from hybridp.tables.source import TableLike
+from hybridp.tables.sql import VIEW
 
 __all__ = ["LATTICE", "Codes", "codes_of", "count_people", "counts", "gain", "groups_of", "measure_answers"]
 __all__ += ["measure_table", "pick_table", "read_codes", "read_domain", "read_groups", "table_counts"]

@@ -18,8 +18,9 @@ from hybridp.public.queries import Schema
 from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, Trusts, keyed, label_column, suggestion
 from hybridp.randomness import Randomness
 from hybridp.tables.engine import answers, arrays, drop, fresh, keep, stream
-from hybridp.tables.source import TABLES, VIEW, Rows, unstated
+from hybridp.tables.source import TABLES, Rows, unstated
 from hybridp.tables.sql import (
+    VIEW,
     chosen,
     column,
     count_if,
@@ -28,7 +29,7 @@ from hybridp.tables.sql import (
     labelled,
     literal,
     not_a_number,
-    number,
+    number_of,
     select,
     text,
 )
@@ -104,7 +105,7 @@ class Columns:
 def number_column(rows: Rows, name: str) -> NDArray[np.float64]:
     """A column of numbers, none of them missing. For public figures: nothing is protected here."""
     rows.need("count-column", name)
-    result = arrays(rows, select({"value": number(column(name), is_text=rows.is_text(name))}, VIEW))["value"]
+    result = arrays(rows, select({"value": number_of(rows, name)}, VIEW))["value"]
     if np.ma.is_masked(result) or not bool(np.isfinite(np.asarray(result, dtype=np.float64)).all()):
         raise UnusableRows(f"Column `{name}` must hold a finite number in every row.")
     return np.asarray(result, dtype=np.float64)
@@ -113,7 +114,7 @@ def number_column(rows: Rows, name: str) -> NDArray[np.float64]:
 def slot_counts(rows: Rows, name: str, slots: int) -> NDArray[np.int64]:
     """How many reports name each slot. Reports are private already; a number that is no slot is refused."""
     rows.need("report", name)
-    value = number(column(name), is_text=rows.is_text(name))
+    value = number_of(rows, name)
     result = arrays(rows, select({"slot": value, "reports": "COUNT(*)"}, VIEW, f"GROUP BY {value}"))
     told = np.ma.filled(np.ma.asarray(result["slot"], dtype=np.float64), np.nan)
     ok = (told >= 0) & (told < slots) & (told == np.floor(told))
@@ -148,7 +149,7 @@ def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: 
         rows.need("report", name)
         if not (rows.is_number(name) or rows.is_text(name)):
             raise UnusableRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
-        value = number(column(name), is_text=rows.is_text(name))
+        value = number_of(rows, name)
         fields |= {f"n{i}": value, f"text{i}": not_a_number(column(name), value)}
     for part in stream(rows, select(fields, VIEW, _of_local(trust)), chunk):
         for i, name in enumerate(names):
@@ -341,7 +342,7 @@ def count_people(rows: Rows, trust: str, person: str | None, epsilon: str | None
         many = f"COUNT(DISTINCT {column(person)})"
     if epsilon is not None:
         rows.need("epsilon-column", epsilon)
-        fields["asked"] = number(column(epsilon), is_text=rows.is_text(epsilon))
+        fields["asked"] = number_of(rows, epsilon)
     result = arrays(rows, select(fields | {"people": many}, VIEW, f"GROUP BY {', '.join(fields.values())}"))
     labels: Any = np.ma.asarray(result["label"], dtype=object).filled("")
     counts = np.asarray(result["people"], dtype=np.int64)
@@ -360,7 +361,7 @@ def count_people(rows: Rows, trust: str, person: str | None, epsilon: str | None
 def epsilon_counts(rows: Rows, epsilon: str) -> Levels:
     """The distinct epsilons of a column and how many rows have each: what a plan needs, and no value."""
     rows.need("epsilon-column", epsilon)
-    asked = number(column(epsilon), is_text=rows.is_text(epsilon))
+    asked = number_of(rows, epsilon)
     result = arrays(rows, select({"asked": asked, "people": "COUNT(*)"}, VIEW, f"GROUP BY {asked}"))
     values = np.ma.filled(np.ma.asarray(result["asked"], dtype=np.float64), np.nan)
     if not bool((values >= 0).all()):

@@ -26,10 +26,10 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from hybridp.errors import InvalidInput, must
-from hybridp.tables.source import VIEW, is_number_type
-from hybridp.tables.sql import joined
+from hybridp.tables.source import is_number_type
+from hybridp.tables.sql import VIEW, joined
 
-__all__ = ["as_flag", "computed_of_others", "parse_query", "parsed", "row_by_row", "table_of", "translated"]
+__all__ = ["computed_of_others", "parse_query", "parsed", "row_by_row", "table_of", "translated"]
 
 Sql = Any  # Any sqlglot node: the library's own node classes share no public static type for operands.
 
@@ -47,15 +47,8 @@ def parsed(sql: str) -> Sql:
     return sqlglot.parse_one(sql, read="duckdb")
 
 
-def as_flag(this: Sql) -> Sql:
-    """Truth as 0 and 1 for a `source`: PostgreSQL has no least truth and no number of one. Its text stays `true`."""
-    flag = exp.cast(this, "int")
-    flag.meta["flag"] = True
-    return flag
-
-
-def translated(sql: str, dialect: str, source: Sql = None, view: str = "") -> str:
-    """A query in the words of one dialect, identifiers quoted; a query `source`, if given, is the table `view`.
+def translated(sql: str, dialect: str, source: Sql = None) -> str:
+    """A query in the words of one dialect, identifiers quoted; a query `source`, if given, stands for the rows.
 
     >>> translated("SELECT TRY_CAST(x AS DOUBLE) FROM t", "duckdb")
     'SELECT TRY_CAST("x" AS DOUBLE) FROM "t"'
@@ -64,15 +57,13 @@ def translated(sql: str, dialect: str, source: Sql = None, view: str = "") -> st
     """
     result = parsed(sql)
     source = parsed(source).subquery() if isinstance(source, str) else source
-    if source is not None:
-        _flags_as_text(result, source, view)
     for node in reversed(list(result.dfs())) if dialect != "duckdb" else ():  # what is inside a part comes before it
         changed = _changed(node, dialect)
         if changed is not node:
             node.replace(changed)
     for table in list(result.find_all(exp.Table)) if source is not None else ():
-        if table.name == view and not table.db:
-            table.replace(exp.alias_(source.copy(), table.alias or view, quoted=True, table=True))
+        if table.name == VIEW and not table.db:
+            table.replace(exp.alias_(source.copy(), table.alias or VIEW, quoted=True, table=True))
     return str(result.sql(dialect=dialect, identify=True, copy=False))
 
 
@@ -136,17 +127,6 @@ def _as_number(this: Sql, dialect: str) -> Sql:
     like = "~" if dialect == "postgres" else "RLIKE"
     branches = " ".join(f"WHEN LOWER(x) {like} '{pattern}' THEN {this}" for this, pattern in cases.items())
     return _of(f"CASE {branches} END", dialect, x=exp.Trim(this=this, expression=exp.Literal.string(_BLANKS)))
-
-
-def _flags_as_text(found: Sql, source: Sql, view: str) -> None:
-    """Where a flag of the source is read as text, it is `true` or `false`, as the truth that it stands for."""
-    flags = {output.alias for output in source.this.expressions if output.this.meta.get("flag")}
-    for cast in list(found.find_all(exp.Cast)) if flags else []:
-        select = cast.find_ancestor(exp.Select)
-        read = select is not None and select.args.get("from_")
-        direct = isinstance(cast.this, exp.Column) and cast.this.name in flags and cast.to.is_type("text")
-        if direct and read and isinstance(read.this, exp.Table) and read.this.name == view:
-            cast.set("this", exp.paren(exp.EQ(this=cast.this.copy(), expression=exp.Literal.number(1))))
 
 
 def _for_postgres(node: Sql) -> Sql:

@@ -13,7 +13,7 @@ import itertools
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
-from hybridp.tables.sql import chosen, column, literal, select
+from hybridp.tables.sql import VIEW, chosen, column, literal, select
 
 if TYPE_CHECKING:
     from hybridp.tables.source import Rows, Source
@@ -72,11 +72,8 @@ class Engine(Protocol):
     def give(self, table: str, fields: Mapping[str, Any]) -> None:
         """Arrays as a table, which `drop` forgets."""
 
-    def stream(self, sql: str, chunk: int) -> Generator[dict[str, Any]]:
-        """The columns that answer a query, some rows at a time and in its order."""
-
     def parts(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
-        """The same of a table that was kept."""
+        """The columns of a table that was kept, some rows at a time and in their order."""
 
     def sentence(self, error: Exception) -> HybridpError | None:
         """What to say in place of an error of this engine; None for an error that is not the engine's."""
@@ -98,7 +95,7 @@ def _sql(rows: Rows, query: str) -> str:
         return query
     from hybridp.tables.dialects import translated
 
-    return translated(query, dialect, source, "rows")
+    return translated(query, dialect, source)
 
 
 def attempt(engine: Engine, call: Callable[[], T], sentence: HybridpError | None = None) -> T:
@@ -160,25 +157,26 @@ def given(rows: Rows, fields: Mapping[str, Any]) -> Iterator[str]:
 def stream(rows: Rows, query: str, chunk: int) -> Iterator[dict[str, Any]]:
     """The columns that answer a query, at most `chunk` rows at a time, in its order.
 
-    The query runs at the call; other queries may run while the parts are read.
+    The query runs at the call, and its answer is kept: other queries may run while the parts are read.
     """
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
-    sql = _sql(rows, query)
-    parts = attempt(rows.engine, lambda: rows.engine.stream(sql, chunk))
-    return _parts(rows.engine, parts)
+    table = fresh("stream")
+    keep(rows, table, query)
+    return _once(rows, table, chunk)
+
+
+def _once(rows: Rows, table: str, chunk: int) -> Iterator[dict[str, Any]]:
+    try:
+        yield from read_kept(rows, table, chunk)
+    finally:
+        drop(rows, table)
 
 
 def read_kept(rows: Rows, table: str, chunk: int) -> Iterator[dict[str, Any]]:
-    """The columns of a table that was kept, at most `chunk` rows at a time."""
-    return _parts(rows.engine, attempt(rows.engine, lambda: rows.engine.parts(table, chunk)))
-
-
-def _parts(engine: Engine, parts: Generator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The columns of a table that was kept, at most `chunk` rows at a time, in the order of its query."""
+    parts = attempt(rows.engine, lambda: rows.engine.parts(table, chunk))
     try:
-        while True:
-            part = attempt(engine, lambda: next(parts, None))
-            if part is None:
-                return
+        while (part := attempt(rows.engine, lambda: next(parts, None))) is not None:
             yield part
     finally:
         parts.close()
@@ -247,7 +245,6 @@ class Duck:
     name: str
     connection: Any = field(repr=False)
     spill: tempfile.TemporaryDirectory[str] = field(repr=False)
-    view: str = "rows"
     dialect: str = field(default="duckdb", init=False)
     source: None = field(default=None, init=False)
 
@@ -265,12 +262,17 @@ class Duck:
         return result
 
     def derive(self, columns: Mapping[str, str], where: str | None = None) -> Duck:
-        before = fresh("before")
-        self.connection.execute(f"ALTER VIEW {column(self.view)} RENAME TO {column(before)}")
-        there = [row[0] for row in self.connection.execute(f"DESCRIBE {column(before)}").fetchall()]
-        made = derived(there, columns, column(before), where)
-        self.connection.execute(f"CREATE TEMP VIEW {column(self.view)} AS {made}")
+        self.replace_view(derived(self.types(), columns, (before := fresh("before")), where), before)
         return self
+
+    def types(self) -> dict[str, str]:
+        """The columns of the rows, and DuckDB's names of their types."""
+        return {row[0]: str(row[1]) for row in self.connection.execute(f"DESCRIBE {VIEW}").fetchall()}
+
+    def replace_view(self, sql: str, before: str) -> None:
+        """Let the rows be what a query makes of them, which calls them `before`. Nothing is read here."""
+        self.connection.execute(f"ALTER VIEW {VIEW} RENAME TO {before}")
+        self.connection.execute(f"CREATE TEMP VIEW {VIEW} AS {sql}")
 
     def keep(self, table: str, sql: str) -> None:
         self.connection.execute(f"CREATE TEMP TABLE {column(table)} AS {sql}")
@@ -287,20 +289,8 @@ class Duck:
     def give(self, table: str, fields: Mapping[str, Any]) -> None:
         self.connection.register(table, dict(fields))
 
-    def stream(self, sql: str, chunk: int) -> Generator[dict[str, Any]]:
-        # A connection holds one result at a time, and temporary tables are its own: rows are numbered in a table.
-        table = fresh("stream")
-        self.keep(table, sql)
-        return self._once(table, chunk)
-
-    def _once(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
-        try:
-            yield from self.parts(table, chunk)
-        finally:
-            self.drop(table)
-
     def parts(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
-        start = 0
+        start = 0  # a connection holds one result at a time: rows are found by their numbers
         while True:
             here = f"rowid >= {start:d} AND rowid < {start + chunk:d}"
             part = self.columns(f"SELECT * FROM {column(table)} WHERE {here} ORDER BY rowid")
@@ -333,7 +323,7 @@ def without_bar(connection: Any) -> None:
 
 
 def open_duck(
-    source: Source, view: str, *, table: str | None, threads: int | None, memory_limit: str
+    source: Source, *, table: str | None, threads: int | None, memory_limit: str
 ) -> tuple[Duck, dict[str, str]]:
     """The engine with a view of the rows, and the types of its columns."""
     where = source.location
@@ -341,7 +331,7 @@ def open_duck(
     must(table is None or kind == "DuckDB", "table", "is only for a DuckDB file", table)
     asked = None
     if source.query is not None:
-        from hybridp.tables.dialects import parse_query, table_of
+        from hybridp.tables.dialects import parse_query, row_by_row, table_of
 
         asked = parse_query(source.query, "duckdb")
         named = table_of(asked, "duckdb", tables=kind == "DuckDB")
@@ -353,7 +343,7 @@ def open_duck(
     engine: Duck | None = None
     try:
         name = source.held or Path(where).name
-        engine = Duck(name, _connected(spill.name, threads, memory_limit), spill, view)
+        engine = Duck(name, _connected(spill.name, threads, memory_limit), spill)
         run = engine.connection.execute
 
         def look() -> None:
@@ -366,20 +356,22 @@ def open_duck(
             # What has no type, because there is nothing in it, is text without a letter.
             empty = [row[0] for row in run(f"DESCRIBE SELECT * FROM {relation}").fetchall() if "NULL" in str(row[1])]
             instead = ", ".join(f"CAST({column(name)} AS VARCHAR) AS {column(name)}" for name in empty)
-            run(f"CREATE TEMP VIEW {view} AS SELECT * {f'REPLACE ({instead}) ' if empty else ''}FROM {relation}")
+            run(f"CREATE TEMP VIEW {VIEW} AS SELECT * {f'REPLACE ({instead}) ' if empty else ''}FROM {relation}")
 
         # A stream is read here, whole: what its rows hold may be why it fails, which is then no fault of the form.
         attempt(engine, look, None if source.held is not None else refused)
         if asked is not None:
-            _answer(engine, asked, source.public)
-        result = attempt(engine, lambda: run(f"DESCRIBE {view}").fetchall(), refused)
+            before, unknown = fresh("before"), InvalidInput("`query` must combine columns as their types allow.")
+            sql = row_by_row(asked, "duckdb", before, engine.types(), source.public)
+            attempt(engine, lambda: engine.replace_view(sql, before), unknown)
+        result = attempt(engine, engine.types, refused)
     except BaseException:
         if engine is not None:
             engine.connection.close()
         spill.cleanup()
         raise
     # The words of an enumeration are of the rows: they belong in no message.
-    return engine, {row[0]: re.sub(r"ENUM\(.*\)", "ENUM", str(row[1])) for row in result}
+    return engine, {name: re.sub(r"ENUM\(.*\)", "ENUM", kind) for name, kind in result.items()}
 
 
 def _connected(spill: str, threads: int | None, memory_limit: str) -> Any:
@@ -406,18 +398,6 @@ def _connected(spill: str, threads: int | None, memory_limit: str) -> Any:
     # value inside the least and the greatest, and so be neither refused nor replaced.
     connection.execute("SET disabled_optimizers = 'statistics_propagation'")
     return connection
-
-
-def _answer(engine: Duck, asked: Any, public: Collection[str]) -> None:
-    """The view of the rows becomes a view of what a query makes of them. Nothing is read here."""
-    from hybridp.tables.dialects import row_by_row
-
-    run, before = engine.connection.execute, fresh("before")
-    types = {row[0]: str(row[1]) for row in run(f"DESCRIBE {column(engine.view)}").fetchall()}
-    sql = row_by_row(asked, "duckdb", column(before), types, public)
-    run(f"ALTER VIEW {column(engine.view)} RENAME TO {column(before)}")
-    unknown = InvalidInput("`query` must combine columns as their types allow.")
-    attempt(engine, lambda: run(f"CREATE TEMP VIEW {column(engine.view)} AS {sql}"), unknown)
 
 
 def parquet_or_csv(path: str) -> str | None:

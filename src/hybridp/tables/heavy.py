@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusablePublicRows, UnusableRows, must
+from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.heavy import HeadList
-from hybridp.tables.columns import Columns, check_trust, unlabelled
+from hybridp.tables.columns import Columns, unlabelled
 from hybridp.tables.engine import answers, arrays, drop, fresh, given, keep, stream
-from hybridp.tables.source import VIEW, Rows
-from hybridp.tables.sql import chosen, column, count_if, joined, labelled, number, select, text, whole
-from hybridp.tables.totals import CHUNK
+from hybridp.tables.query import Query
+from hybridp.tables.source import Rows
+from hybridp.tables.sql import VIEW, chosen, column, count_if, joined, labelled, number, select, text, whole
+from hybridp.tables.totals import CHUNK, changed, check_columns
 
 __all__ = ["Record", "RecordSample", "discovery_counts", "head_counts", "local_slots"]
 __all__ += ["records_at", "sample_records"]
@@ -77,20 +78,17 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
 
     Raises `UnusableRows` when a label or a person's name breaks a rule; no record is refused.
 
-    >>> import pathlib, tempfile
     >>> from hybridp.tables import open_rows
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> file = pathlib.Path(folder.name, "log.csv")
-    >>> _ = file.write_text("user,query,trust\\n1,maps,trusted\\n1,maps,trusted\\n2,news,local\\n3,maps,local\\n")
+    >>> log = {"user": [1, 1, 2, 3], "query": ["maps", "maps", "news", "maps"]}
+    >>> log["trust"] = ["trusted", "trusted", "local", "local"]
     >>> query = Columns(("query",), "trust", person="user")
-    >>> with open_rows(file) as rows, sample_records(rows, query, 7, discovery_share=1.0) as sample:
+    >>> with open_rows(log) as rows, sample_records(rows, query, 7, discovery_share=1.0) as sample:
     ...     sample.trusted_people, sample.local_people
     ...     records_at(sample, discovery_counts(sample)[0])
     ...     head_counts(sample, HeadList.of([("maps",)]), "local").tolist()
     (1, 2)
     [('maps',)]
     [1, 1]
-    >>> folder.cleanup()
     """
     must(isinstance(salt, int) and salt >= 0, "salt", "must be a whole number of 0 or more", salt)
     must(0 <= discovery_share <= 1, "discovery_share", "must lie between 0 and 1", discovery_share)
@@ -111,7 +109,7 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
         asked = {part: count_if(_within(part)) for part in ("discovery", "estimation", "local")}
         (counted,) = answers(rows, select(asked | {"people": "COUNT(*)"}, table))
         if counted["people"] != result["people"]:
-            raise UnusableRows(f"The rows of {rows.name} must not change while they are read.")
+            raise changed(rows)
     except BaseException:
         drop(rows, table)
         raise
@@ -174,21 +172,15 @@ def _check_columns(rows: Rows, query: Columns) -> None:
     must(len(query.names) in (1, 2), "record", "must be one or two columns", len(query.names))
     names = (query.person, query.label, *query.names)
     must(len({*names}) == len(names), "record", "must differ from `person`, `trust` and itself", query.names)
-    must(None in (query.record_key, query.record_id), "record_id", "must not join `record_key`", query.record_id)
-    own = {"person": query.person, "trust": query.label, "record_key": query.record_key, "record_id": query.record_id}
-    for parameter, name in own.items():
-        if name is not None:
-            rows.need(parameter, name)
-    rows.need_identifier("person", query.person or "")
-    if query.record_id is not None:
-        rows.need_identifier("record_id", query.record_id)
     for name in query.names:
         rows.need("record", name)
         # The text of a double differs between engines, and with it the records.
         if not (rows.is_text(name) or rows.is_number(name)) or rows.columns[name] in ("FLOAT", "DOUBLE"):
             kind = rows.columns[name]
             raise UnusablePublicRows(f"Column `{name}` must hold text or whole numbers; its type is {kind}.")
-    check_trust(rows, query.label)
+    key, own_id = query.record_key, query.record_id
+    check_columns(rows, Query(values=(), trust=query.label, person=query.person, record_key=key, record_id=own_id))
+    rows.need_identifier("person", query.person or "")
 
 
 def _names(query: Columns) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 from sqlglot import exp
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
-from hybridp.tables.dialects import as_flag, parsed
+from hybridp.tables.dialects import parsed
 from hybridp.tables.engine import array_of, attempt, fresh, type_name, unreadable
 from hybridp.tables.sql import column as _quoted
 
@@ -52,19 +52,17 @@ class Postgres:
             return _arrays([column.name for column in cursor.description], cursor.fetchall())
 
     def derive(self, columns: Mapping[str, str], where: str | None = None) -> Postgres:
-        """Computed from the table's own columns: truth as truth, and text that is compared byte by byte."""
         known = {output.alias: output.this for output in self.source.this.expressions}
-        plain = {name: this.this if this.meta.get("flag") else this for name, this in known.items()}
 
         def read(node: Any) -> Any:
-            return plain[node.name].copy() if isinstance(node, exp.Column) else node
+            return known[node.name].copy() if isinstance(node, exp.Column) else node
 
         outputs = known | {name: parsed(this).transform(read) for name, this in columns.items()}
         listed = [exp.alias_(this, name, quoted=True) for name, this in outputs.items()]
         relation = self.source.copy()
         relation.this.set("expressions", listed)
         if where is not None:
-            plain |= {name: outputs[name] for name in columns}
+            known = outputs
             relation.set("this", relation.this.where(parsed(where).transform(read)))
         return replace(self, source=relation)
 
@@ -98,25 +96,11 @@ class Postgres:
             cursor.execute(f"ANALYZE {_quoted(table)}")
         self.kept.add(table)
 
-    def stream(self, sql: str, chunk: int) -> Generator[dict[str, Any]]:
-        # Kept first: an open cursor would hold on to every table that the query reads.
-        table = fresh("stream")
-        self.keep(table, f"SELECT *, row_number() OVER () AS place_ FROM ({sql}) AS answer")
-        return self._stream(table, chunk)
-
     def parts(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
-        return self.stream(f"SELECT * FROM {table}", chunk)
-
-    def _stream(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
-        try:
-            with self.connection.cursor(name=f"cursor_{table}", binary=True) as cursor:
-                cursor.execute(f"SELECT * FROM {_quoted(table)} ORDER BY place_")
-                while rows := cursor.fetchmany(chunk):
-                    result = _arrays([column.name for column in cursor.description], rows)
-                    result.pop("place_")
-                    yield result
-        finally:
-            self.drop(table)
+        with self.connection.cursor(name=fresh("cursor"), binary=True) as cursor:
+            cursor.execute(f"SELECT * FROM {_quoted(table)} ORDER BY ctid")  # where a row lies: as they were written
+            while rows := cursor.fetchmany(chunk):
+                yield _arrays([column.name for column in cursor.description], rows)
 
     @contextmanager
     def _tried(self) -> Iterator[None]:
@@ -265,13 +249,11 @@ def _columns(connection: Any, number: int) -> dict[str, str]:
 
 
 def _relation(schema: str, name: str, types: Mapping[str, str]) -> Any:
-    """The columns as the queries expect them: truth as 0 and 1, and text compared byte by byte, as elsewhere."""
+    """The columns as the queries expect them: text compared byte by byte, as elsewhere."""
     outputs: list[Any] = []
     for column, kind in types.items():
         this: Any = exp.column(column, quoted=True)
-        if kind == "boolean":
-            this = as_flag(this)
-        elif type_name(kind) == "VARCHAR":
+        if type_name(kind) == "VARCHAR":
             # Another collation could sort texts differently from other engines, or even take different ones for equal.
             this = exp.Collate(this=exp.cast(this, "text"), expression=exp.to_identifier("C", quoted=True))
         outputs.append(exp.alias_(this, column, quoted=True))

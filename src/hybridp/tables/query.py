@@ -13,9 +13,10 @@ from hybridp.public.kmeans import Box
 from hybridp.public.lattice import HALF, LEVELS, Bounds, Lattice, missing_each
 from hybridp.public.queries import Feature
 from hybridp.public.vector import SHRINK, VectorBounds
-from hybridp.tables.source import CHOICES, VIEW, Rows
+from hybridp.tables.source import CHOICES, Rows
 from hybridp.tables.sql import (
     INFINITY,
+    VIEW,
     chosen,
     column,
     count_if,
@@ -26,15 +27,16 @@ from hybridp.tables.sql import (
     labelled,
     level,
     not_a_number,
+    number,
+    number_of,
     select,
     steps,
     text,
     whole,
 )
-from hybridp.tables.sql import number as as_number
 
 __all__ = ["TIMES", "ByCategory", "Category", "Codec", "Number", "Query", "Report", "flags", "labels", "one_each"]
-__all__ += ["option_codec", "people", "shrunk", "totals"]
+__all__ += ["option_codec", "people", "records", "totals"]
 
 
 # --- how a field becomes a whole number, in SQL -----------------------------------------------------------------------
@@ -84,8 +86,7 @@ class Number:
             rows.need_missing(self.column, self.missing)
 
     def fields(self, rows: Rows, j: int) -> dict[str, str]:
-        own = column(self.column)
-        return {f"value{j}": as_number(own, is_text=rows.is_text(self.column), decimal=rows.decimal)}
+        return {f"value{j}": number_of(rows, self.column, decimal=rows.decimal)}
 
     def level(self, rows: Rows, j: int) -> str:
         return level(f"value{j}", self.lattice, self.missing)
@@ -290,7 +291,6 @@ class Query:
 
 TIMES = "hybridp times"
 """The column that says how many records are alike."""
-_WIDE = 19
 
 
 def labels(trust: str | None, table: str = "") -> dict[str, str]:
@@ -304,37 +304,40 @@ def flags(query: Query) -> list[str]:
     """The problems that people may have, by name."""
     if query.person is None:
         return []
-    if query.order is None:
-        return ["nobody", "repeated", "mixed"]
-    return ["nobody", "keyless", "first", "mixed", "tied", *(["uneven"] if query.epsilon is not None else [])]
+    ordered, own = query.order is not None, query.epsilon is not None
+    return ["nobody", "first", "mixed", *(["keyless", "tied"] if ordered else []), *(["uneven"] if own else [])]
 
 
 def one_each(query: Query, label: str) -> str:
     """Which rows of `people` stand for a person with this label."""
-    return f"{label} AND first" if "first" in flags(query) else label
+    return label if query.person is None else f"{label} AND first"
 
 
 def _clipped(query: Query) -> list[str]:
     return ["clipped"] if query.count_clipped else []
 
 
-def _sent(query: Query) -> list[str]:
-    return [f"{name}{j}" for j in range(len(query.sent)) for name in ("sent", "number")]
+def _sent(rows: Rows, query: Query) -> list[str]:
+    """Reports as numbers, and as they were sent where that is text."""
+    named = {f"sent{j}": one.text or rows.is_text(one.column) for j, one in enumerate(query.sent)}
+    return [*(name for name, words in named.items() if words), *(f"number{j}" for j in range(len(query.sent)))]
 
 
 def _text_keys(rows: Rows, query: Query) -> bool:
     return query.record_key is not None and rows.is_text(query.record_key)
 
 
-def _records(rows: Rows, query: Query, *, alike: bool = False) -> str:
+def records(rows: Rows, query: Query, *, alike: bool = False, local: str = "") -> str:
     """Every record: its labels as flags, the levels of values that are read here, its reports and its epsilon.
+
+    Where it is given, `local` says who is taken for local.
 
     No field of a trusted record is refused: a value has a level whatever it is, and an epsilon that is missing,
     negative or no number is 0, so that nothing is used of that person. With `alike` those that hold the same are one
     row, with their number: fields are worked out once for many people, which for options, of which there are few, costs
     hardly more than DuckDB's own grouping of the file.
     """
-    fields = labels(query.trust)
+    fields = labels(query.trust) | ({"local": local} if local else {})
     outputs = chosen(fields)
     for j, codec in enumerate(query.values):
         fields |= codec.fields(rows, j)
@@ -343,11 +346,10 @@ def _records(rows: Rows, query: Query, *, alike: bool = False) -> str:
         if query.count_clipped and isinstance(codec, Number):
             outputs["clipped"] = f"({'TRUE' if query.reads == 'all' else query.reads} AND ({codec.outside(j)}))"
     for j, report in enumerate(query.sent):
-        sent = column(report.column)
-        fields |= {f"sent{j}": sent, f"number{j}": as_number(sent, is_text=rows.is_text(report.column))}
-    outputs |= chosen(_sent(query))
+        fields |= {f"sent{j}": text(column(report.column)), f"number{j}": number_of(rows, report.column)}
+    outputs |= chosen(_sent(rows, query))
     if query.epsilon is not None:
-        fields["own"] = as_number(column(query.epsilon), is_text=rows.is_text(query.epsilon))
+        fields["own"] = number_of(rows, query.epsilon)
         stated = f"own >= {double(0.0)} AND own <= {INFINITY}"
         outputs["asked"] = f"CASE WHEN {stated} THEN own WHEN trusted THEN {double(0.0)} END"
     if query.person is not None:
@@ -359,7 +361,7 @@ def _records(rows: Rows, query: Query, *, alike: bool = False) -> str:
         own = {"key_field": key, "key": f"MD5({text(key)})" if query.record_id is not None else key}
         if _text_keys(rows, query):
             # Numbers kept as text are compared as numbers; keys that are the same double are compared as text.
-            own["key_number"] = as_number(key, is_text=True)
+            own["key_number"] = number(key, is_text=True)
         fields |= own
         outputs |= chosen(own)
     held = VIEW
@@ -370,10 +372,10 @@ def _records(rows: Rows, query: Query, *, alike: bool = False) -> str:
         counted = select(read | {TIMES: "COUNT(*)"}, VIEW, f"GROUP BY {', '.join(read.values())}")
         held = f"({counted}) AS held"
         fields[TIMES] = outputs[TIMES] = column(TIMES)
-    return shrunk(query, outputs, f"({select(fields, held)}) AS fields")
+    return _shrunk(query, outputs, f"({select(fields, held)}) AS fields")
 
 
-def shrunk(query: Query, outputs: dict[str, str], source: str) -> str:
+def _shrunk(query: Query, outputs: dict[str, str], source: str) -> str:
     """The outputs, of which c0, c1, ... are shrunk to the radius.
 
     Coordinates are integers from the lattice on, and a squared norm fits 64 bits (`hybridp.public.vector.HALF`), so
@@ -397,47 +399,29 @@ def shrunk(query: Query, outputs: dict[str, str], source: str) -> str:
 
 
 def people(rows: Rows, query: Query, *, alike: bool = False) -> str:
-    """One row for each person, or record: labels as flags, levels of values read here, reports as they were sent."""
-    records = _records(rows, query, alike=alike)
-    if query.person is None:
-        return records
-    return _by_hash(records, query) if query.order is None else _by_key(rows, records, query)
+    """The records, or of each person one, along their keys, an empty key last; what is on the others is left out.
 
-
-def _by_hash(records: str, query: Query) -> str:
-    """The records of each person as one: of several, the one whose levels have the smallest MD5.
-
-    Of several labels or reports there is no choice: they are flagged.
+    Labels are flags, levels are those of values read here, reports are as they were sent.
     """
-    outputs = {label: labelled("MIN(label)", label) for label in ("trusted", "local")}
-    outputs |= {"nobody": "who IS NULL", "repeated": "COUNT(*) > 1", "mixed": "MIN(label) <> MAX(label)"}
-    # The levels stand behind their hash, which is 32 digits, each in as many as 64 bits need.
-    digits = [f"LPAD({text(f'{c} + {whole(query.origin)}')}, {_WIDE}, '0')" for c in query.levels]
-    drawn = f"MIN(MD5({joined(*map(text, query.levels))}) || {' || '.join(digits)})" if digits else ""
-    for j, c in enumerate(query.levels):
-        outputs[c] = f"CAST(SUBSTRING({drawn}, {33 + _WIDE * j}, {_WIDE}) AS BIGINT) - {whole(query.origin)}"
-    kept = [*_sent(query), *(["asked"] if query.epsilon else [])]
-    outputs |= {name: f"MIN({name})" for name in kept}
-    if query.count_clipped:  # of several records, whether any was clipped
-        outputs["clipped"] = "MAX(CAST(clipped AS INT)) > 0"
-    return select(outputs, f"({records}) AS records", "GROUP BY who")
-
-
-def _by_key(rows: Rows, records: str, query: Query) -> str:
-    """The records of each person along their keys, an empty key last; what is not on the first of them is left out."""
+    every = records(rows, query, alike=alike)
+    if query.person is None:
+        return every
     # Records with one key are told apart by their levels: where those are the same too, it does not matter.
     along = [*(["key_number"] if _text_keys(rows, query) else []), "key", *query.levels]
+    if query.order is None:
+        drawn = f"MD5({joined(*map(text, query.levels))})" if query.levels else "label"
+        along[0] = f"CASE WHEN NOT {query.levels[0]} IS NULL THEN {drawn} END" if query.excludes else drawn
     over = f"OVER (PARTITION BY who ORDER BY {', '.join(f'{part} NULLS LAST' for part in along)})"
     outputs = {
         **chosen(["trusted", "local"]),
         "nobody": "who IS NULL",
-        "keyless": "key_field IS NULL",
         "first": f"ROW_NUMBER() {over} = 1",
         # Where a person has two labels, one of them differs from the label before it.
         "mixed": f"LAG(label) {over} <> label",
-        "tied": f"LAG(key) {over} = key",
     }
-    kept = [*query.levels, *_clipped(query), *_sent(query)]
+    if query.order is not None:
+        outputs |= {"keyless": "key_field IS NULL", "tied": f"LAG(key) {over} = key"}
+    kept = [*query.levels, *_clipped(query), *_sent(rows, query)]
     outputs |= chosen(kept)
     if query.epsilon is not None:
         outputs["uneven"] = f"LAG(asked) {over} <> asked"
@@ -445,7 +429,7 @@ def _by_key(rows: Rows, records: str, query: Query) -> str:
         outputs["asked"] = "CASE WHEN trusted THEN MIN(asked) OVER (PARTITION BY who) ELSE asked END"
         kept.append("asked")
     masked = {name: f"CASE WHEN first THEN {name} END" for name in kept}
-    ranked = select(outputs, f"({records}) AS records")
+    ranked = select(outputs, f"({every}) AS records")
     return select(chosen(["trusted", "local", *flags(query)]) | masked, f"({ranked}) AS ranked")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +19,20 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude, must
 from hybridp.public.queries import Schema
 from hybridp.public.shuffling import MOST_LEVELS
-from hybridp.tables.columns import check_schema, check_trust, local_rows, unlabelled
+from hybridp.tables.columns import check_schema, check_trust, local_rows
 from hybridp.tables.engine import DECIMAL, Duck, answers, attempt, drop, fresh, given, keep, kind_of, stream
-from hybridp.tables.query import Query, labels, shrunk
-from hybridp.tables.source import VIEW, Rows
+from hybridp.tables.query import Query, labels, records
+from hybridp.tables.source import Rows
 from hybridp.tables.sql import (
-    INFINITY,
-    chosen,
+    VIEW,
     column,
     count_if,
-    double,
     labelled,
     literal,
-    number,
+    number_of,
     select,
-    whole,
 )
-from hybridp.tables.totals import CHUNK, check_columns
+from hybridp.tables.totals import CHUNK, check_columns, count_groups
 
 __all__ = ["Copy", "Reporting", "check_one_answer", "write_reports"]
 
@@ -141,8 +138,7 @@ def write_reports(
     _check_copy(rows, copy)
     for told in copy.told:
         told.check(rows)
-    if copy.person is not None:
-        _check_once(rows, copy.person, copy.trust)
+    count_groups(rows, Query(values=(), trust=copy.trust, person=copy.person))  # all have a label, the local one name
     on_files(rows)
     people: list[int] = []
     drawn: dict[str, tuple[Reporting, str]] = {}
@@ -150,7 +146,7 @@ def write_reports(
     try:
         for told in copy.told:
             keep(rows, held, _draws(rows, copy, told))  # once: what is randomised and the order are of the same rows
-            people.append(_check_rows(rows, copy, answers(rows, _problems(held, copy))[0]))
+            people.append(_reporting_people(rows, copy, held))
             place = fresh("drawn")
             drawn[place] = told, "" if told.batch is None else told.batch[1]()
             _draw(rows, copy, told, held, place, chunk)
@@ -181,25 +177,19 @@ def _check_copy(rows: Rows, copy: Copy) -> None:
         taken.add(name.lower())
 
 
-def _check_once(rows: Rows, person: str, trust: str | None) -> None:
-    """Refuse a local person who is named in several rows, or in none, and one who is trusted too."""
-    (result,) = answers(rows, _local_people(person, trust))
-    if not (result["local"] or 0) == result["local_named"] == result["local_people"]:
-        raise UnusablePublicRows(f"Column `{person}` must name every local person, and once.")
-    if result["local_people"] + result["trusted_people"] > result["labelled_people"]:
-        raise UnusablePublicRows(f"Column `{trust}` must hold one label for each person, not both.")
-
-
-def _check_rows(rows: Rows, copy: Copy, found: dict[str, int | None]) -> int:
-    local = int(found["local"] or 0)
-    if (found["known"] or 0) != found["rows"]:
-        raise unlabelled(rows, copy.trust or "")
-    if copy.epsilon is not None and (found["stated"] or 0) != local:
+def _reporting_people(rows: Rows, copy: Copy, held: str) -> int:
+    """How many rows are to report, where everyone's own epsilon obeys the rules."""
+    asked = {"local": count_if("local")}
+    if copy.epsilon is not None:
+        own = "CASE WHEN local THEN asked END"
+        asked |= {"stated": f"COUNT({own})", "levels": f"COUNT(DISTINCT {own})"}
+    (result,) = answers(rows, select(asked, held))
+    local = int(result["local"] or 0)
+    if copy.epsilon is not None and result["stated"] != local:
         raise UnusablePublicRows(f"Column `{copy.epsilon}` must hold an epsilon of 0 or more in every local row.")
     if copy.mixed and copy.epsilon is not None:
-        levels = int(found["levels"] or 0)
         rule = f"must hold at most {MOST_LEVELS} different numbers in a mixed batch, or people hide among hardly any"
-        must(levels <= MOST_LEVELS, "epsilon-column", rule, f"{levels:,}")
+        must(result["levels"] <= MOST_LEVELS, "epsilon-column", rule, f"{result['levels']:,}")
     return local
 
 
@@ -211,22 +201,18 @@ def check_one_answer(
     `reports` names every question's columns of reports, none where they are in a file of their own. Gives how many
     people drew each question.
     """
-    rows.need("trust", trust)
-    if person is not None:  # each question sees the rows that answer it alone: only here two of them meet
-        rows.need("person", person)
-        _check_once(rows, person, trust)
+    # Each question sees the rows that answer it alone: only here two of them meet.
+    _, local = count_groups(rows, Query(values=(), trust=trust, person=person))
     drawn = "as `hybridp randomise` writes it: every local person answers one drawn question"
     needed = [name for columns in reports.values() for name in columns]
     if column not in rows.columns or any(name not in rows.columns for name in needed):
-        (result,) = answers(rows, select({"local": count_if(labels(trust)["local"])}, VIEW))
-        if result["local"]:
+        if local:
             raise UnusablePublicRows(
                 f"{local_rows(trust)}, and no column `{column}` names the one question that each of them drew: make "
                 "their reports with `hybridp randomise`, or add --simulate-local for a trial on raw rows."
             )
         return dict.fromkeys(reports, 0)
     (result,) = answers(rows, _one_answer(trust, column, reports))
-    local = int(result["local"] or 0)
     if int(result["named"] or 0) != local:
         raise UnusablePublicRows(f"Column `{column}` must name one of the questions in every local row, {drawn}.")
     for i, columns in enumerate(reports.values()):
@@ -257,50 +243,18 @@ def _reporting(copy: Copy, asked: tuple[str, str] | None, table: str = "") -> st
 
 
 def _draws(rows: Rows, copy: Copy, told: Reporting) -> str:
-    """Every row, in order: whether it is to report, whether its label is known, its levels and everyone's epsilon."""
-    query, known = told.query, labels(copy.trust)
-    fields = {"local": _reporting(copy, told.asked), "known": f"({known['trusted']} OR {known['local']})"}
-    outputs = chosen(fields)
-    for j, codec in enumerate(query.values):
-        fields |= codec.fields(rows, j)
-        outputs[f"c{j}"] = f"CASE WHEN local THEN {codec.level(rows, j)} - {whole(query.origin)} END"
-    if copy.epsilon is not None:
-        fields["epsilon"] = number(column(copy.epsilon), is_text=rows.is_text(copy.epsilon))
-        outputs |= {"epsilon": "epsilon", "stated": f"epsilon >= {double(0.0)} AND epsilon <= {INFINITY}"}
-    return shrunk(query, outputs, f"({select(fields, VIEW)}) AS fields")
-
-
-def _problems(table: str, copy: Copy) -> str:
-    """The counts that tell whether every row to randomise obeys the rules, and how many report."""
-    asked = {"rows": "COUNT(*)", "known": count_if("known"), "local": count_if("local")}
-    if copy.epsilon is not None:
-        asked["stated"] = count_if("local AND stated")
-        asked["levels"] = "COUNT(DISTINCT CASE WHEN local THEN epsilon END)"
-    return select(asked, table)
-
-
-def _local_people(person: str, trust: str | None) -> str:
-    """How many rows are local, how many of those name a person, and how many people there are: of each label, and in
-    all."""
-    who = column(person)
-    trusted, local = labels(trust).values()
-    asked = {
-        "local": count_if(local),
-        "local_named": f"COUNT(CASE WHEN {local} THEN {who} END)",
-        "local_people": f"COUNT(DISTINCT CASE WHEN {local} THEN {who} END)",
-        "trusted_people": f"COUNT(DISTINCT CASE WHEN {trusted} THEN {who} END)",
-        "labelled_people": f"COUNT(DISTINCT CASE WHEN {local} OR {trusted} THEN {who} END)",
-    }
-    return select(asked, VIEW)
+    """Every row, in order: whether it is to report, its levels and everyone's epsilon."""
+    query = replace(told.query, reads="local", epsilon=copy.epsilon)
+    return records(rows, query, local=_reporting(copy, told.asked))
 
 
 def _one_answer(trust: str, answered: str, reports: Mapping[str, tuple[str, ...]]) -> str:
-    """How many rows are local, how many name each of the questions, and how many reports are out of place.
+    """How many local rows name each of the questions, and how many reports are out of place.
 
     A report is in the columns of its question, of which some may be empty, or elsewhere where there are none.
     """
     said = [labelled(column(answered), name) for name in reports]
-    outputs = {"local": "COUNT(*)", "named": count_if(" OR ".join(said))}
+    outputs = {"named": count_if(" OR ".join(said))}
     for i, (one, columns) in enumerate(zip(said, reports.values(), strict=True)):
         outputs[f"answered{i}"] = count_if(one)
         if columns:
@@ -320,7 +274,7 @@ def _copied(rows: Rows, copy: Copy, drawn: Mapping[str, tuple[Reporting, str]]) 
     kept |= {name: f"CASE WHEN {flags['trusted']} THEN {column(name, VIEW)} END" for name in copy.values}
     sorted_by = []
     if copy.mixed and copy.epsilon is not None:
-        kept[copy.epsilon] = number(column(copy.epsilon, VIEW), is_text=rows.is_text(copy.epsilon))
+        kept[copy.epsilon] = number_of(rows, copy.epsilon, column(copy.epsilon, VIEW))
         sorted_by.append(kept[copy.epsilon])
     if copy.beside is not None:
         name, text, *asked = copy.beside
@@ -354,7 +308,7 @@ def _draw(rows: Rows, copy: Copy, told: Reporting, held: str, drawn: str, chunk:
             read = [np.ma.getdata(part[name])[local] for name in part if name.startswith("c")]
             asked: list[Any] = [np.array(read, dtype=np.int64).reshape(len(read), int(local.sum())).T]
             if copy.epsilon is not None:
-                asked.append(np.asarray(part["epsilon"], dtype=np.float64)[local])
+                asked.append(np.asarray(part["asked"], dtype=np.float64)[local])
             made = np.asarray(told.draw(*asked), dtype=reports.dtype)
             made = made.reshape(-1, 1) if wide == 1 else made
             ok = made.shape == (int(local.sum()), wide) and (told.texts or wide > 1 or bool(np.isfinite(made).all()))

@@ -22,10 +22,9 @@ from hybridp.randomness import Randomness
 from hybridp.tables.engine import Engine, attempt
 from hybridp.tables.sql import column
 
-__all__ = ["ENGINES", "VIEW", "EngineName", "Rows", "Source", "TableLike", "is_number_type", "open_rows"]
+__all__ = ["ENGINES", "EngineName", "Rows", "Source", "TableLike", "is_number_type", "open_rows"]
 __all__ += ["CHOICES", "NUMBERS", "TABLES", "filled_columns", "held", "shown", "unstated"]
 
-VIEW = "rows"
 AS_WRITTEN = "trust as written"  # beside the labels in the open rows, for a copy of them
 EngineName = Literal["duckdb", "postgresql", "spark"]
 ENGINES: tuple[str, ...] = get_args(EngineName)
@@ -361,7 +360,7 @@ def _opened(
     if source.engine == "duckdb":
         from hybridp.tables.engine import open_duck
 
-        engine, columns = open_duck(source, VIEW, table=table, threads=threads, memory_limit=memory_limit)
+        engine, columns = open_duck(source, table=table, threads=threads, memory_limit=memory_limit)
         return engine, columns, source.held or os.path.basename(source.location)
     if source.engine == "postgresql":
         from hybridp.tables.postgres import open_postgres
@@ -369,7 +368,7 @@ def _opened(
         return open_postgres(source, table)
     from hybridp.tables.spark import open_spark
 
-    return open_spark(source, VIEW, table, threads=threads, memory_limit=memory_limit)
+    return open_spark(source, table, threads=threads, memory_limit=memory_limit)
 
 
 def _answering(rows: Rows, trust: TrustRule, person: str | None) -> Rows:

@@ -37,6 +37,7 @@ from hybridp.tables.engine import (
     type_name,
     unreadable,
 )
+from hybridp.tables.sql import VIEW
 
 if TYPE_CHECKING:
     from hybridp.tables.source import Source
@@ -57,7 +58,6 @@ class Spark:
 
     name: str
     session: Any = field(repr=False)
-    view: str = field(repr=False)
     remote: bool = False
     links: str | None = field(default=None, repr=False)
     kept: set[str] = field(default_factory=set, repr=False)
@@ -71,12 +71,12 @@ class Spark:
         return _arrays(self.session.sql(sql).toArrow())
 
     def derive(self, columns: Mapping[str, str], where: str | None = None) -> Spark:
-        frame = self.session.table(self.view)
+        frame = self.session.table(VIEW)
         before = fresh("before")
         frame.createOrReplaceTempView(before)
         self.kept.add(before)
         made = derived(frame.columns, columns, before, where)
-        self.session.sql(translated(made, "spark")).createOrReplaceTempView(self.view)
+        self.session.sql(translated(made, "spark")).createOrReplaceTempView(VIEW)
         return self
 
     def keep(self, table: str, sql: str) -> None:
@@ -98,16 +98,10 @@ class Spark:
         self.session.createDataFrame(given).createOrReplaceTempView(table)
         self.kept.add(table)
 
-    def stream(self, sql: str, chunk: int) -> Generator[dict[str, Any]]:
-        # In one piece: a partition at a time would run the query once for each on some clusters.
-        return self._stream(self.session.sql(sql).toArrow(), chunk)
-
     def parts(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
-        return self.stream(f"SELECT * FROM {table}", chunk)
-
-    def _stream(self, found: Any, chunk: int) -> Generator[dict[str, Any]]:
-        for start in range(0, found.num_rows, chunk):
-            yield _arrays(found.slice(start, chunk))
+        # In one piece: a partition at a time would run the query once for each on some clusters.
+        whole = self.session.table(table).toArrow()
+        return (_arrays(whole.slice(start, chunk)) for start in range(0, whole.num_rows, chunk))
 
     def sentence(self, error: Exception) -> HybridpError | None:
         kind = type(error).__module__.split(".")[0]
@@ -128,7 +122,7 @@ class Spark:
         with ExitStack() as last:
             if self.remote:
                 last.callback(_forgiven, self.session.stop)
-            last.callback(_forgiven, self.session.catalog.dropTempView, self.view)
+            last.callback(_forgiven, self.session.catalog.dropTempView, VIEW)
             for table in [*self.kept]:
                 last.callback(_forgiven, self.drop, table)
             if self.links is not None:
@@ -155,7 +149,7 @@ def _condition(error: Exception) -> str:
 
 
 def open_spark(
-    source: Source, view: str, table: str | None, *, threads: int | None, memory_limit: str
+    source: Source, table: str | None, *, threads: int | None, memory_limit: str
 ) -> tuple[Spark, dict[str, str], str]:
     """The engine with a view of the file or table, the types of its columns, and its name for messages."""
     from hybridp.tables.dialects import parse_query, row_by_row, table_of
@@ -180,7 +174,7 @@ def open_spark(
         _check_text(files[0], name)
     session = _connected(url) if url is not None else _own(threads, memory_limit)
     links = _linked(files) if files else None
-    engine = Spark(name, session, view, remote=url is not None, links=links)
+    engine = Spark(name, session, remote=url is not None, links=links)
     refused = InvalidInput(
         f"`table` must be a table that the cluster knows and this user may read. Got {table}."
         if table is not None
@@ -197,7 +191,7 @@ def open_spark(
             sql = row_by_row(asked, "spark", before, types, source.public)
             unknown = InvalidInput("`query` must combine columns as their types allow.")
             frame = attempt(engine, lambda: session.sql(sql), unknown)
-        frame.createOrReplaceTempView(view)
+        frame.createOrReplaceTempView(VIEW)
         return {column: type_name(told) for column, told in frame.dtypes}
 
     try:

@@ -18,9 +18,12 @@ from hybridp.public.queries import SEPARATOR, Feature
 if TYPE_CHECKING:
     from hybridp.tables.source import Rows
 
-__all__ = ["INFINITY", "chosen", "code_of", "column", "count_if", "double", "feature_code", "fingerprint"]
+__all__ = ["INFINITY", "VIEW", "chosen", "code_of", "column", "count_if", "double", "feature_code", "fingerprint"]
 __all__ += ["is_one_of", "joined"]
-__all__ += ["labelled", "level", "literal", "not_a_number", "number", "select", "steps", "text", "whole"]
+__all__ += ["labelled", "level", "literal", "not_a_number", "number", "number_of", "select", "steps", "text", "whole"]
+
+VIEW = "rows"
+"""What every query calls the rows, whatever holds them."""
 
 
 def column(name: str, table: str = "") -> str:
@@ -118,6 +121,14 @@ def number(this: str, *, is_text: bool, decimal: str = "") -> str:
     return f"CASE WHEN NOT {this} IS NULL THEN TRY_CAST({plain} AS DOUBLE) END"
 
 
+def number_of(rows: Rows, name: str, field: str = "", *, decimal: str = "") -> str:
+    """A field of a column (the column itself unless given) as a double; truth is 1 or 0."""
+    raw = field or column(name)
+    if rows.columns[name] == "BOOLEAN":  # which not every engine takes for a number
+        raw = f"CAST({raw} AS INT)"
+    return number(raw, is_text=rows.is_text(name), decimal=decimal)
+
+
 def not_a_number(raw: str, as_number: str) -> str:
     return f"(NOT {raw} IS NULL AND {as_number} IS NULL)"
 
@@ -160,7 +171,7 @@ def feature_code(rows: Rows, feature: Feature, field: str | None = None) -> str:
     if feature.most:
         return _ticked(raw, feature)
     if feature.edges:
-        value = number(raw, is_text=rows.is_text(feature.name), decimal=rows.decimal)
+        value = number_of(rows, feature.name, raw, decimal=rows.decimal)
         inner = feature.edges[1:-1]
         # NaN is above infinity on every engine: it is no number, and falls through.
         ends = {**{i: f"< {double(edge)}" for i, edge in enumerate(inner)}, len(inner): f"<= {INFINITY}"}
