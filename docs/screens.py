@@ -21,7 +21,6 @@ from playwright.sync_api import Page, sync_playwright
 
 from hybridp.cli.demo import Demo, demo_plan, serve_demo, take_part
 from hybridp.public.mixing import Signer, new_key, text
-from hybridp.randomness import secure, seeded
 
 __all__ = ["main"]
 
@@ -93,9 +92,7 @@ def main(names: list[str]) -> None:
     out = Path(*names) if names else IMAGES
 
     def crowd(demo: Demo, stopped: Callable[[], bool]) -> None:
-        came = {"people": PEOPLE // 2, "opt_in": 0.05, "seconds": SECONDS / 2}
-        where = demo.base_url, demo.study_id
-        take_part(*where, made_up=seeded(2010), rng=secure(), stopped=stopped, **came)  # type: ignore[arg-type]
+        take_part(demo, PEOPLE // 2, 0.05, SECONDS / 2, stopped)
         _pictures(demo, out, phone=bool(names))
 
     with tempfile.TemporaryDirectory() as folder:

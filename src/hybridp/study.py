@@ -44,12 +44,6 @@ if TYPE_CHECKING:
     from hybridp.release.plan import Plan
     from hybridp.release.release import Release
 
-if TYPE_CHECKING:
-    from hybridp.curator.sources import TableLike
-    from hybridp.ledger import Ledger
-    from hybridp.randomness import Randomness
-    from hybridp.release.release import Release
-
 __all__ = ["Study"]
 __all__ += ["Terms", "count", "heavy_hitters", "kmeans", "mean", "quantiles", "regression", "shares", "total"]
 __all__ += ["vector_mean"]
@@ -118,17 +112,15 @@ class Study(Declaration):
 
         With an `invite` the one question that it is to is answered, in a file of its own: `out`, or `reports` where
         every local person answers one drawn question. With `mixed` the table is of people who trust the study's mixer,
-        and what it would hand on is written: their
-        reports alone, with the larger epsilon that a batch allows, sorted, so that their order tells nothing. With
-        `trial_opt_in` this share of people is drawn as trusting: a trial.
+        and what it would hand on is written: their reports alone, with the larger epsilon that a batch allows, sorted,
+        so that their order tells nothing. With `trial_opt_in` this share of people is drawn as trusting: a trial.
         """
         from hybridp.protocols.devices import randomise_study
-        from hybridp.public.trust import TrustRule
 
-        asked, told = (None if place is None else Path(place) for place in (invite, reports))
-        run: dict[str, Any] = {"table": table, "overwrite": overwrite, "rng": rng}
-        run["trust"] = None if trial_opt_in is None else TrustRule(trial_opt_in=trial_opt_in)
-        return randomise_study(self, self._rows(data), out, invite=asked, reports=told, kept=keep, mixed=mixed, **run)
+        return randomise_study(
+            self, self._rows(data), out, table=table, invite=_path(invite), reports=_path(reports), kept=keep,
+            mixed=mixed, overwrite=overwrite, trust=_drawn(trial_opt_in), rng=rng,
+        )  # fmt: skip
 
     def release(
         self,
@@ -162,9 +154,8 @@ class Study(Declaration):
         answer who are asked later: `local_people`, or as many as the table has.
         """
         from hybridp.protocols.study import Files, first_phase, release_study
-        from hybridp.public.trust import TrustRule
 
-        drawn = None if trial_opt_in is None else TrustRule(trial_opt_in=trial_opt_in)
+        drawn = _drawn(trial_opt_in)
         files = Files(
             self._named("invite", invite, lambda question: question.by_invitation),
             self._named("reports", reports, lambda question: question.by_invitation),
@@ -173,7 +164,7 @@ class Study(Declaration):
         trial = simulate_local or drawn is not None or (rng is not None and rng.simulated)
         run: dict[str, Any] = {"table": table, "trust": drawn, "simulate_local": simulate_local, "rng": rng}
         run |= {"collection": collection, "assume_mechanism": assume_mechanism, "phases": phases}
-        run["tally"] = None if tally is None else Path(tally)
+        run["tally"] = _path(tally)
         with self._paying(ledger, trial=trial) as paying:
             if invite_out is not None:
                 place = Path(invite_out)
@@ -233,6 +224,15 @@ class Study(Declaration):
                 f"Got one path for {len(known)} questions."
             )
         return {known[0]: Path(given)}
+
+
+def _path(place: Place | None) -> Path | None:
+    return None if place is None else Path(place)
+
+
+def _drawn(share: float | None) -> TrustRule | None:
+    """For a trial: this share of people is drawn as trusting."""
+    return None if share is None else TrustRule(trial_opt_in=share)
 
 
 Pair = tuple[float, float]

@@ -11,7 +11,7 @@ import pytest
 
 import hybridp.cli
 from hybridp.cli.app import LazyGroup, cli
-from hybridp.cli.verbs import Verb
+from hybridp.cli.options import Verb
 from hybridp.public.study import Number, People, Points, Promise, Records, Table, Vector
 from hybridp.public.study.fields import Fields, declared
 

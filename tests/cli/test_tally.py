@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hybridp.cli import tally
-from hybridp.cli.verbs import randomise, release
+from hybridp.cli.tasks import randomise, release
 from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
 

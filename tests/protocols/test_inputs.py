@@ -120,7 +120,7 @@ def test_devices_randomise_every_form_alike_and_keep_the_words(
     assert [line[2] for line in lines] == words  # as they were written, so that the same option reads them again
     assert all(line[1] == "" for line, word in zip(lines, words, strict=True) if word != "yes")
     assert study.release(out, rng=seeded(1)).people == {"trusted": TRUSTED, "local": LOCAL}
-    with pytest.raises(HybridpError, match=r"Got the words No, no, yes in `consent`. Add --trusted-value yes\."):
+    with pytest.raises(HybridpError, match=r"Got the words No, no, yes in `consent`. Add --trusted-value yes"):
         declare("mean", trust="consent", people={}).release(out)
 
 

@@ -81,7 +81,7 @@ def _inside(ctx: click.Context, name: str) -> Iterable[str]:
 
 
 _VERBS = ("plan", "randomise", "release")
-_HOMES = {"mix": "serve", "compare": "verbs", "randomise": "verbs", "release": "verbs"}
+_HOMES = {"mix": "serve", "compare": "tasks", "randomise": "tasks", "release": "tasks"}
 _GROUPS = {
     name: LazyGroup(name, text, lazy)
     for name, text, lazy in (

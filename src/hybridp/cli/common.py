@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from hybridp.randomness import Randomness
 
-__all__ = ["check_delta", "check_plot", "count", "emit", "insist_option", "json_option", "say_left_out"]
-__all__ += ["needed", "table_option", "note", "number", "plot_option", "progress", "public_option", "randomness"]
-__all__ += ["receipt", "rows_argument", "rows_in", "save_plot", "sd_range", "share_type", "stack", "show_release"]
-__all__ += ["show_words", "table", "telling"]
+__all__ = ["FILE_PATH", "FOLDER_PATH", "check_delta", "check_plot", "count", "emit", "insist_option", "json_option"]
+__all__ += ["needed", "note", "number", "plot_option", "progress", "public_option", "randomness", "receipt"]
+__all__ += ["rows_argument", "say_left_out", "table_option", "rows_in", "save_plot", "sd_range", "share_type", "stack"]
+__all__ += ["show_release", "show_words", "table", "telling"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -102,10 +102,10 @@ def stack(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return apply
 
 
+FILE_PATH = click.Path(dir_okay=False, path_type=Path)
+FOLDER_PATH = click.Path(file_okay=False, path_type=Path)
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout and nothing else.")
-plot_option = click.option(
-    "--plot", "plot_file", type=click.Path(dir_okay=False, path_type=Path), help="Save a picture (.png, .svg, .pdf)."
-)
+plot_option = click.option("--plot", "plot_file", type=FILE_PATH, help="Save a picture (.png, .svg, .pdf).")
 table_option = click.option("--table", "table_name", help="The table, in a DuckDB file or a database.")
 
 

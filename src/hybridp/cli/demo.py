@@ -22,11 +22,11 @@ from hybridp.bench.crowd import PLAIN, Guesses
 from hybridp.bench.simulate import collect, salary_like
 from hybridp.bench.study import plan_question
 from hybridp.blend.mean import Rule
-from hybridp.cli.common import count, note, number, progress, receipt, share_type, table, telling
+from hybridp.cli.common import FOLDER_PATH, count, note, number, progress, receipt, share_type, table, telling
 from hybridp.cli.serve import needs_service
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import must
-from hybridp.randomness import Randomness, secure, seeded, synthetic_data_generator
+from hybridp.randomness import secure, seeded, synthetic_data_generator
 from hybridp.release import style
 from hybridp.release.plan import Plan
 from hybridp.release.release import Release
@@ -40,8 +40,7 @@ RULES = ("tcm-only", "full-lm", "everyone", "pwh", "kvh", "adaptive")
 
 
 @telling("demo")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("hybridp-demo"),
-              show_default=True, help="Where to put files.")  # fmt: skip
+@click.option("--out", type=FOLDER_PATH, default=Path("hybridp-demo"), show_default=True, help="Where to put files.")
 @click.option("--n", "people", type=count, help="How many made-up people [250,000; 10,000 with --serve].")
 @click.option("--opt-in", type=share_type, help="The share that trusts [.01; .05 with --serve].")
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="What everyone is promised.")
@@ -219,44 +218,33 @@ Crowd = Callable[[Demo, Callable[[], bool]], None]
 
 
 def take_part(
-    server: str,
-    study: str,
-    *,
-    people: int,
-    opt_in: float,
-    seconds: float,
-    made_up: Randomness,
-    rng: Randomness,
+    demo: Demo, people: int, opt_in: float, seconds: float, stopped: Callable[[], bool],
     tick: Callable[[int], None] = lambda sent: None,
-    stopped: Callable[[], bool] = lambda: False,
-    pause: float = 0.2,
-) -> int:
-    """Let made-up people answer a study of a mean, one after the other, by a device's client; how many were taken.
+) -> None:  # fmt: skip
+    """Let made-up people, a share `opt_in` of whom trust, answer the study one after the other, by a device's client.
 
-    `made_up` draws the people, a share `opt_in` of whom trust, and `rng` their reports, as real devices draw them.
-    Minutes on the way to work are skewed like real ones, with a median of 27; many come early, few late, none after
-    the end. `tick` is told how many have been sent; `stopped` ends it early.
+    Their reports are drawn as real devices draw them. Minutes on the way to work are skewed like real ones, with a
+    median of 27; many come early, few late, none after the end. `tick` is told how many have been sent.
     """
-    task = fetch_task(server, study)
+    task, rng, made_up = fetch_task(demo.base_url, demo.study_id), secure(), seeded(2010)
     minutes = 27 * np.exp(0.6 * synthetic_data_generator(made_up).standard_normal(people))
     values = np.clip(np.round(minutes), 1, 240).tolist()
     when = np.sort(synthetic_data_generator(made_up).beta(1.3, 2.0, people)) * seconds
     trusts = (synthetic_data_generator(made_up).random(people) < opt_in).tolist()
-    began, sent, taken = time.monotonic(), 0, 0
+    began, sent = time.monotonic(), 0
     while sent < people and not stopped():
         due = int(np.searchsorted(when, time.monotonic() - began, side="right")) if seconds else people
         stop = min(due, sent + _AT_ONCE)
         if stop == sent:
-            time.sleep(pause)
+            time.sleep(0.2)
             continue
         made = [
             trusted_report(task, x) if trust else local_report(task, x, rng=rng)
             for x, trust in zip(values[sent:stop], trusts[sent:stop], strict=True)
         ]
-        taken += len(made) - len(send_reports(server, study, made))
+        send_reports(demo.base_url, demo.study_id, made)
         sent = stop
         tick(sent)
-    return taken
 
 
 _AT_ONCE = 500  # reports a request
@@ -280,10 +268,7 @@ def serve_people(
         )
         with progress() as bar:
             task = bar.add_task("people", total=people)
-            take_part(
-                demo.base_url, demo.study_id, people=people, opt_in=opt_in, seconds=seconds, made_up=seeded(2010),
-                rng=secure(), tick=lambda sent: bar.update(task, completed=sent), stopped=stopped,
-            )  # fmt: skip
+            take_part(demo, people, opt_in, seconds, stopped, lambda sent: bar.update(task, completed=sent))
         if stay and not stopped():
             note("All have come. Close the study and release it on its page, or stop with Ctrl-C.")
 

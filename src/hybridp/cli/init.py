@@ -17,11 +17,11 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import note, rows_argument, table_option, telling
+from hybridp.cli.common import FILE_PATH, note, rows_argument, table_option, telling
 from hybridp.cli.options import Later, Spread, number_or_word, options_of, some
 from hybridp.curator.sources import must_not_ask, open_rows
 from hybridp.errors import InvalidInput, must
-from hybridp.public.study import People, Promise, Trust, Vector, to_toml
+from hybridp.public.study import People, Promise, Trust, to_toml
 from hybridp.public.study.fields import write_new
 from hybridp.study import Study
 
@@ -85,11 +85,10 @@ def _look(file: Any, table: str | None) -> _Seen:
 
 @telling("init", cls=Spread)
 @rows_argument
-@click.option("--out", "out_file", type=click.Path(dir_okay=False, path_type=Path), default=Path("study.toml"),
-              show_default=True, help="The new study file.")  # fmt: skip
+@click.option("--out", "out_file", type=FILE_PATH, default=Path("study.toml"), show_default=True, help="The new file.")
 @click.option("--yes", "defaults", is_flag=True, help="Do not ask: guess from names what is not given, marked so.")
 @options_of(
-    question=some(Vector, "columns", "lower", "upper", "missing", later=True),
+    question=some("vector", "columns", "lower", "upper", "missing", later=True),
     trust=some(Trust, "column", "trusted", "local", "everyone", later=True),
     people=some(People, "column", later=True),
     promise=some(Promise, "epsilon", later=True),

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import check_delta, count, needed, number, table, telling
+from hybridp.cli.common import FILE_PATH, check_delta, count, needed, number, table, telling
 from hybridp.cli.options import Later, options_of, some
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger, tight_epsilon
@@ -19,7 +19,7 @@ __all__ = ["create", "show"]
 
 
 @telling("create")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE_PATH)
 @options_of(promise=some(Promise, "epsilon", "delta", "trusted_epsilon", later=True))
 @click.option(
     "--personal", is_flag=True, help="For personal epsilons: each group may spend all of everyone's own, once."
@@ -41,7 +41,7 @@ def create(file: Path, promise: Later, personal: bool, trial: bool) -> Any:
 
 
 @telling("show")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE_PATH)
 @click.option("--release", "number_of", type=count, metavar="ID", help="Show one release again, as it was published.")
 @click.option("--delta", type=float, help="Also compose each history tightly at this delta (needs dp-accounting).")
 @click.option(

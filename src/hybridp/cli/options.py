@@ -11,28 +11,30 @@ from __future__ import annotations
 
 import csv
 import functools
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from hybridp.cli.common import check_delta, count, needed, share_type, stack
-from hybridp.errors import InvalidInput
+from hybridp.cli.common import FILE_PATH, check_delta, count, needed, share_type, stack
+from hybridp.errors import InvalidInput, did_you_mean
 from hybridp.public.lattice import Bounds
-from hybridp.public.study import KINDS, Choice, Mixer, Number, People, Promise, Question, Trust
+from hybridp.public.study import KINDS, Mixer, People, Promise, Question, Trust
 from hybridp.public.study.fields import Declared, Fields, declared
 from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust, rule_of
 from hybridp.study import Study
 
-__all__ = ["all_given", "Later", "Spread", "command", "binned", "count", "edges_options", "given", "joined"]
-__all__ += ["list_option", "listed", "must_not_join", "number_or_word", "numbers", "one_question", "options_of"]
-__all__ += ["said_as_options", "share_type", "some", "trust_options", "value_of", "who_trusts"]
+__all__ = ["FILE", "Later", "Spread", "Verb", "all_given", "binned", "command", "count", "edges_options", "given"]
+__all__ += ["joined", "list_option", "listed", "must_not_join", "number_or_word", "numbers", "one_question"]
+__all__ += ["options_of", "said_as_options", "share_type", "some", "trust_options", "value_of", "who_trusts"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+FILE = "STUDY.toml"
+"""Stands for a study file among the tasks."""
 _MOST_BINS = 1000
 
 
@@ -49,7 +51,7 @@ def _type(one: Declared) -> Any:
         case "whole":
             return int if one.name == "seed" else count
         case "path":
-            return click.Path(dir_okay=False, path_type=Path)
+            return FILE_PATH
     return str
 
 
@@ -143,19 +145,17 @@ class Later:
         return self.group.make(self.values)
 
 
-def some(of: type[Fields], *names: str, needed: tuple[str, ...] = (), later: bool = False) -> Some:
-    """Some fields of a declaration (all that are options unless named).
+def some(of: type[Fields] | str, *names: str, needed: tuple[str, ...] = (), later: bool = False) -> Some:
+    """Some fields of a declaration, or of a kind of question (all that are options unless named).
 
     With `later` the command makes it by itself: nothing is required, or checked, before that.
     """
-    if of is Number and not later:
-        needed = (*needed, "column")
-    return Some(of, names, frozenset(needed), later)
+    return Some(KINDS[of] if isinstance(of, str) else of, names, frozenset(needed), later)
 
 
-def value_of(of: type[Fields], name: str) -> Some:
+def value_of(of: type[Fields] | str, name: str) -> Some:
     """One field of a declaration, of which the command gets the value."""
-    return Some(of, (name,), frozenset(), later=False, alone=True)
+    return replace(some(of, name), alone=True)
 
 
 def options_of(**groups: type[Fields] | Some) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -209,7 +209,7 @@ def numbers(name: str, text: str) -> list[float]:
 
 def binned(
     question: Later, edges: str | None, lower: float | None, upper: float | None, bins: int | None, column: str = ""
-) -> Choice:
+) -> Any:
     """A choice among options or, where they are given, among the bins of a number."""
     values, options = question.values, question.values.get("options")
     if edges is not None:
@@ -230,7 +230,7 @@ def binned(
         needed("options", options or None, "--edges, or --lower and --upper")
     if not options:
         values["column"] = values["column"] or column or None
-    return question()  # type: ignore[no-any-return]
+    return question()
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
@@ -297,6 +297,43 @@ class Spread(click.Command):
 def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
     """A command of the groups."""
     return click.command(name, cls=Spread)
+
+
+class Verb(click.Command):
+    """One command whose options are those of all tasks; which of them it takes, its first word says."""
+
+    def __init__(self, name: str, text: str, *commands: click.Command) -> None:
+        self.tasks = {str(one.name): one for one in commands}
+        every = {one.opts[0]: one for task in commands for one in task.params if isinstance(one, click.Option)}
+        more = f"`hybridp {name} TASK --help` shows the options of one."
+        super().__init__(name, params=list(every.values()), help=text, epilog=more, no_args_is_help=True)
+        for task in commands:
+            task.verb = self  # type: ignore[attr-defined]
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        word = args[0] if args else "--help"
+        if word in self.tasks and word != FILE:
+            return self.tasks[word].make_context(f"{info_name} {word}", args[1:], parent, **extra)
+        if word.lower().endswith(".toml") or (not word.startswith("-") and os.path.isfile(word)):
+            return self.tasks[FILE].make_context(info_name, args, parent, **extra)
+        if word in ("-h", "--help"):
+            return super().make_context(info_name, args, parent, **extra)
+        raise click.UsageError(f"No such task '{word}', and no such study file.{did_you_mean(word, self.tasks)}")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The tasks, each of which has a help of its own."""
+        with formatter.section("Tasks"):
+            formatter.write_dl([(name, _first(task)) for name, task in self.tasks.items()])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [f"TASK|{FILE} [OPTIONS] ..."]
+
+
+def _first(task: click.Command) -> str:
+    """What a command is about, in a line."""
+    return re.split(r"[.:;](?:\s|$)", " ".join((task.help or "").split()))[0] + "."
 
 
 def number_or_word(text: str | None) -> float | str | None:

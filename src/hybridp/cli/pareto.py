@@ -14,7 +14,7 @@ from typing import Any
 import click
 import numpy as np
 
-from hybridp.cli.common import count, note, number, progress, table, telling
+from hybridp.cli.common import FILE_PATH, count, note, number, progress, table, telling
 from hybridp.errors import InvalidInput
 from hybridp.pareto import (
     Problem,
@@ -34,7 +34,7 @@ from hybridp.release import style
 
 __all__ = ["compare", "front", "run", "suggest"]
 
-store_argument = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+store_argument = click.argument("file", type=FILE_PATH)
 # Fewer evaluations than this are no data for a model.
 _MODELLED = 3
 _MODELS = ("exact", "hvpoi", "nehvi")
@@ -114,7 +114,7 @@ def _line(error: Exception, file: Path) -> str:
     "dissertation's) or nehvi (botorch's). random tries init + steps settings, handmade draws them by the problem's "
     "laws; grid about as many.",
 )  # fmt: skip
-@click.option("--out", "store_file", type=click.Path(dir_okay=False, path_type=Path), help="Keep the run; resumes.")
+@click.option("--out", "store_file", type=FILE_PATH, help="Keep the run; resumes.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the search and the oracle.")
 def run(problem: str, init: int, steps: int, jobs: int, search: str, store_file: Path | None, seed: int) -> Any:
     """Find the front of PROBLEM: a name (svt, logreg, dpsgd-adult, ...) or FILE.py:name.
@@ -308,10 +308,7 @@ def suggest(file: Path, epsilon: float, problem: str | None) -> Any:
     return document, lambda: table(f"{asked.name} within epsilon {epsilon:g}", columns, rows, caption=caption)
 
 
-_RUN = click.Path(dir_okay=False, path_type=Path)
-
-
-@telling("compare", click.argument("first", type=_RUN), click.argument("second", type=_RUN), plot=True)
+@telling("compare", click.argument("first", type=FILE_PATH), click.argument("second", type=FILE_PATH), plot=True)
 def compare(first: Path, second: Path) -> Any:
     """Two runs on common axes: hypervolumes, where each is better, and errors at round epsilons."""
     (a, _), (b, _) = _read(first), _read(second)

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from hybridp.cli.common import (
+    FILE_PATH,
     count,
     note,
     public_option,
@@ -25,9 +26,11 @@ from hybridp.cli.common import (
     telling,
 )
 from hybridp.cli.options import (
+    FILE,
     Later,
     Some,
     Spread,
+    Verb,
     binned,
     edges_options,
     given,
@@ -40,27 +43,13 @@ from hybridp.cli.options import (
     said_as_options,
     some,
 )
-from hybridp.cli.releasing import check_out
+from hybridp.cli.releasing import check_out, read_study, study_argument
 from hybridp.cli.synth import StatedSchema, must_have_torch, workload_of
-from hybridp.cli.verbs import FILE, Verb, read_study, said_of_file, study_argument
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.regression import MOST_PREDICTORS
-from hybridp.public.study import (
-    Choice,
-    Count,
-    Mixer,
-    Number,
-    People,
-    Points,
-    Promise,
-    Question,
-    Records,
-    Regression,
-    Table,
-    Vector,
-)
+from hybridp.public.study import Mixer, People, Promise, Question
 from hybridp.public.study.fields import Fields, at_least, field
 from hybridp.release.plan import Plan
 
@@ -146,9 +135,7 @@ def _plan(
 _shares = list_option(
     "--shares", help="Guesses of the options' shares of people, with --by of the groups': 0.5,0.3,0.2; equal without."
 )
-_invited = click.option(
-    "--invite-out", type=click.Path(dir_okay=False, path_type=Path), help="Write the invitation to points."
-)
+_invited = click.option("--invite-out", type=FILE_PATH, help="Write the invitation to points.")
 _guessed_mean = click.option("--mean", type=float, help="A guess of the mean.  [default: the middle]")
 
 
@@ -169,7 +156,7 @@ _guessed_mean = click.option("--mean", type=float, help="A guess of the mean.  [
     click.option("--elasticity", type=float,
                  help="Percent more opt-ins for each percent less trusted epsilon: does lowering it pay?"),
     crowd=some(Crowd, later=True),
-    question=some(Number, "lower", "upper", "noise", "local", *_GROUPED, later=True),
+    question=some("number", "lower", "upper", "noise", "local", *_GROUPED, later=True),
     promise=some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",), later=True),
     mixer=_MIXER,
 )  # fmt: skip
@@ -258,7 +245,7 @@ _at = list_option("--at", default="0.5", help="The shares of people whose quanti
 _guessed_sd = click.option("--sd", type=float, help="A guess of the standard deviation. Default: a sixth of the range.")
 quantiles, median = (
     planned(name, *own, _guessed_mean, _guessed_sd, crowd=TWO, promise=PROMISE,
-            question=some(Number, "lower", "upper", "local", "noise", later=True))(_quantiles)
+            question=some("number", "lower", "upper", "local", "noise", later=True))(_quantiles)
     for name, own in (("quantiles", (_at,)), ("median", ()))
 )  # fmt: skip
 
@@ -277,7 +264,7 @@ def _choice_plan(
     return _plan(binned(question, edges, lower, upper, bins, "value"), **given)
 
 
-_CHOICE = some(Choice, "column", "options", "several", "other", "noise", *_GROUPED, later=True)
+_CHOICE = some("choice", "column", "options", "several", "other", "noise", *_GROUPED, later=True)
 shares, histogram = (
     planned(name, edges_options, _shares, question=_CHOICE, crowd=Crowd, promise=PROMISE, mixer=_MIXER)(_choice_plan)
     for name in ("shares", "histogram")
@@ -285,7 +272,7 @@ shares, histogram = (
 
 
 @planned("count", list_option("--shares", default="0.5", help="A guess of the share who have it.  [default: .5]"),
-         question=some(Count, "column", "value", "noise"), crowd=TWO, promise=PROMISE)  # fmt: skip
+         question=some("count", "column", "value", "noise"), crowd=TWO, promise=PROMISE)  # fmt: skip
 def count_people(shares: str, **given: Any) -> Plan:
     """Predicted errors of a count of people: trusted people alone, local people alone, and both."""
     (share,) = numbers("shares", shares)[:1]
@@ -294,7 +281,7 @@ def count_people(shares: str, **given: Any) -> Plan:
 
 
 @planned("vector-mean", plot=False, crowd=Crowd, promise=PROMISE, mixer=_MIXER,
-         question=some(Vector, "columns", "lower", "upper", "norm", "radius", "sd", "noise", "local", later=True)
+         question=some("vector", "columns", "lower", "upper", "norm", "radius", "sd", "noise", "local", later=True)
          )  # fmt: skip
 def vector_mean(question: Later, **given: Any) -> Plan:
     """Predicted error of every estimator of a vector mean, column by column.
@@ -328,7 +315,7 @@ def _name(values: dict[str, Any], name: str, what: str, most: int = 10_000) -> N
     ),
     click.option("--column", default="count", show_default=True, help="The column of that file."),
     crowd=TWO,
-    question=some(Records, "head", later=True),
+    question=some("records", "head", later=True),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
 )  # fmt: skip
 def heavy_hitters(question: Later, popularity: str, column: str, **given: Any) -> Plan:
@@ -360,10 +347,10 @@ def _popularity(stated: str, column: str) -> Any:
     _invited,
     plot=False,
     crowd=TWO,
-    question=some(Points, "columns", "lower", "upper", "missing", "clusters"),
+    question=some("points", "columns", "lower", "upper", "missing", "clusters"),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon",)),
 )
-def kmeans(crowd: Crowd, question: Points, promise: Promise, invite_out: Path | None) -> tuple[Plan, dict[str, Any]]:
+def kmeans(crowd: Crowd, question: Question, promise: Promise, invite_out: Path | None) -> tuple[Plan, dict[str, Any]]:
     """Map, rounds and noise that these numbers afford; with --invite-out, the invitation for the devices.
 
     Nothing is read and nothing is spent.
@@ -381,7 +368,7 @@ def kmeans(crowd: Crowd, question: Points, promise: Promise, invite_out: Path | 
     "regression",
     list_option("--sd", default="0.5,0.2", help="Guesses of the standard deviations of a column and of the residuals, "
                 "in half-ranges of the bounds.  [default: 0.5,0.2]"),
-    crowd=TWO, promise=PROMISE, question=some(Regression, "target", "on", "model", "clip", "noise", later=True),
+    crowd=TWO, promise=PROMISE, question=some("regression", "target", "on", "model", "clip", "noise", later=True),
 )  # fmt: skip
 def regression(question: Later, sd: str, **given: Any) -> Plan:
     """Predicted errors of a regression: trusted people alone, and both by what local people are asked.
@@ -408,11 +395,11 @@ def regression(question: Later, sd: str, **given: Any) -> Plan:
     click.option("--method", type=click.Choice(["tables", "adaptive"]),
                  help="Everybody trusts: what `synth fit` would be told. Default: as there."),
     click.option(
-        "--like", type=click.Path(dir_okay=False, path_type=Path),
+        "--like", type=FILE_PATH,
         help="Rows that may be looked at, to rehearse on in place of made-up people. They are NOT protected.",
     ),
     stated=StatedSchema,
-    question=some(Table, "marginals", "thresholds", later=True),
+    question=some("table", "marginals", "thresholds", later=True),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
 )  # fmt: skip
 def synth(
@@ -468,13 +455,12 @@ def _plan_study(study_file: Path, file: Any, crowd: Later, invite_out: Path | No
     if file is not None and stated:
         raise InvalidInput("`n` must not go with a table, whose people are counted. Got both.")
     groups = crowd().groups if stated else {}
-    with said_of_file(study_file):
-        study = read_study(study_file)
-        result = study.plan(file, table=table_name, **groups)
-        document = result.to_dict()
-        if invite_out is not None:
-            many = result.people
-            document["invite"] = study.invite(invite_out, trusted=many["trusted"], local=many["local"])
+    study = read_study(study_file)
+    result = study.plan(file, table=table_name, **groups)
+    document = result.to_dict()
+    if invite_out is not None:
+        many = result.people
+        document["invite"] = study.invite(invite_out, trusted=many["trusted"], local=many["local"])
 
     def show() -> None:
         show_words(result)

@@ -14,8 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import check_plot, emit, note, progress, randomness, save_plot, say_left_out, show_release
-from hybridp.errors import InvalidInput, NotShown
+from hybridp.cli.common import (
+    FILE_PATH,
+    FOLDER_PATH,
+    check_delta,
+    check_plot,
+    emit,
+    insist_option,
+    note,
+    progress,
+    randomness,
+    rows_in,
+    save_plot,
+    say_left_out,
+    share_type,
+    show_release,
+)
+from hybridp.cli.options import FILE, command, options_of, some
+from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import ApproxDP, PureDP, hides_little
 from hybridp.public.distribution import PHASES
@@ -30,7 +46,8 @@ from hybridp.study import Study
 if TYPE_CHECKING:
     from hybridp.protocols.devices import Randomised
 
-__all__ = ["Releasing", "Writing", "check_out", "present", "release_study", "said_randomised", "silence"]
+__all__ = ["Releasing", "Writing", "check_out", "randomise_file", "read_study", "release_file"]
+__all__ += ["release_study", "said_randomised", "silence", "study_argument"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,12 +128,40 @@ class Releasing(Running):
             document["ledger"] = str(self.ledger)
             number = found.receipt.asked.release
             again = f"`hybridp ledger show {self.ledger} --release {number}` shows it again, for free"
-        present(
-            document, lambda: show_release(found, full=self.full, ledger=self.ledger), again, out_file=self.out,
-            as_json=self.as_json, draw=lambda path: save_plot(path, found.plot), plot_file=self.plot,
-        )  # fmt: skip
+        self.present(document, lambda: show_release(found, full=self.full, ledger=self.ledger), again, found.plot)
         if self.ledger is None and spent and not found.simulated:
             note("Nothing was charged: without --ledger nobody adds up what these people were promised.")
+
+    def present(
+        self, document: dict[str, Any], show: Callable[[], None], again: str, draw: Callable[[], Any] | None = None
+    ) -> None:
+        """Write, draw and show what was paid for; whatever goes wrong, say how to see it `again`."""
+        places = [again] if again else []
+        problems: list[str] = []
+        answered = False
+        try:
+            if self.out is not None:
+                with _noted(problems, f"`--out` {self.out}"):
+                    write(self.out, (json.dumps(plain(document), allow_nan=False) + "\n").encode())
+                    places.append(f"it is in {self.out}")
+            if draw is not None and self.plot is not None:
+                with _noted(problems, f"`--plot` {self.plot}"):
+                    save_plot(self.plot, draw)
+                    document["plot"] = str(self.plot)
+            with _noted(problems, "standard output"):
+                if self.as_json:
+                    emit({**document, "problems": problems} if problems else document)
+                else:
+                    show()
+                answered = True
+        except KeyboardInterrupt:
+            sentence = f"interrupted after the release was made; {_again(places)}."
+            raise NotShown(sentence, answered=answered, code=130) from None
+        if not answered:
+            silence(sys.stdout)
+        if problems:
+            said = "; ".join(problems)
+            raise NotShown(f"The release was made, but {said}; {_again(places)}.", answered=answered)
 
 
 def release_study(
@@ -158,7 +203,7 @@ def _invite(study: Study, data: Any, asked: Releasing) -> None:
     with asked.working():
         made = study.invite(out, data, local=many, ledger=asked.ledger, table=asked.table, rng=asked.rng)
     said = f"{made['question']}: the invitation for the devices is in {out}."
-    present(made, lambda: click.echo(said), f"the invitation is in {out}", out_file=None, as_json=asked.as_json)
+    asked.present(made, lambda: click.echo(said), f"the invitation is in {out}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,12 +263,9 @@ def check_out(path: Path | None) -> None:
     """Refuse a file that cannot be written, before anything is computed or spent."""
     if path is None:
         return
-    if not path.parent.is_dir():
-        raise InvalidInput(f"`--out` must lie in an existing folder. Got {path}.")
-    if path.exists():
-        raise InvalidInput(f"`--out` must name a new file. Got {path}, which exists.")
-    if not os.access(path.parent, os.W_OK):
-        raise InvalidInput(f"`--out` must lie in a folder that can be written to. Got {path}.")
+    must(path.parent.is_dir(), "--out", "must lie in an existing folder", path)
+    must(not path.exists(), "--out", "must name a new file", f"{path}, which exists")
+    must(os.access(path.parent, os.W_OK), "--out", "must lie in a folder that can be written to", path)
 
 
 def say_made(file: Path) -> None:
@@ -232,46 +274,76 @@ def say_made(file: Path) -> None:
     note(f"Created {file}: each group may spend what this release promises, once. {kind}".rstrip())
 
 
+study_argument = click.argument("study_file", metavar=FILE, type=FILE_PATH)
+
+
+def read_study(file: Path) -> Study:
+    """The study of a file; what somebody must still decide is said."""
+    study = Study.read(file)
+    check_delta(study.promise.delta)
+    guessed: list[Any] = [one for one in study.questions if getattr(one, "guessed", False)]
+    for question in guessed:
+        note(
+            f"hybridp: warning: the bounds of `{question.name}`, {question.lower:g} to {question.upper:g}, are a guess "
+            f"from its name: choose them in {file}, and delete `guessed = true`."
+        )
+    return study
+
+
+# --- a study file -----------------------------------------------------------------------------------------------------
+
+
+@command(FILE)
+@study_argument
+@rows_in("DATA")
+@options_of(asked=Writing)
+@click.option("--reports", type=FILE_PATH, help="With --invite, of drawn questions: a new file of the answers to it.")
+@insist_option
+def randomise_file(study_file: Path, file: Any, asked: Writing, reports: Path | None) -> None:
+    """What devices do for a study: every local person's answers become reports, private by themselves.
+
+    Trusted rows are copied as they are. Columns that the release does not need are left out unless --keep names them.
+    With --mixed everybody in DATA trusts the study's mixer: their reports alone are written, with the larger epsilon
+    that a batch allows, sorted, so that their order tells nothing.
+    """
+    study = read_study(study_file)
+    with progress() as bar:
+        bar.add_task("randomising", total=None)
+        how = {"invite": asked.invite, "reports": reports, "mixed": asked.mixed, **asked.run}
+        result = study.randomise(file, asked.out, keep=asked.kept, **how)
+    promise = None if study.promise.personal else study.guarantee
+    said_randomised(result, asked, result.to_dict(), promise, named=True)
+    if not asked.as_json:
+        click.echo(f"Written to {asked.out}" + (f" and {reports}." if reports is not None else "."))
+
+
+@command(FILE)
+@study_argument
+@rows_in("DATA")
+@options_of(
+    asked=some(Releasing, "ledger", "collection", "simulate_local", "tally", "assume_mechanism", "seed", "table", "out",
+               "plot", "as_json", "full", "invite_out", "local_people", "invite", "reports", "mixed"),
+)  # fmt: skip
+@click.option("--trial-opt-in", type=share_type, help="A trial: all rows are raw, and this share is drawn as trusting.")
+@click.option("--model", type=FOLDER_PATH, help="The new folder of a synthetic table.")
+@insist_option
+def release_file(study_file: Path, file: Any, asked: Releasing, trial_opt_in: float | None, model: Path | None) -> None:
+    """Publish the answers to all questions of a study, under one promise, charged once.
+
+    DATA holds trusted people's values and the reports that `hybridp randomise STUDY.toml` wrote. With --mixed, people
+    whose reports went through the study's mixer take part too. Records, points, a regression and a steered mean are
+    answered in --reports to an --invite, which --invite-out writes (of points, `hybridp plan`).
+    """
+    study = read_study(study_file)
+    tables = [question.name for question in study.questions if question.kind == "table"]
+    if tables and model is None:
+        raise InvalidInput(f"`model` must be given for `{tables[0]}`: the folder that keeps its data set. Got none.")
+    release_study(study, file, asked, trial_opt_in=trial_opt_in, model=model)
+    if model is not None:
+        note(f"The synthetic data set is in {model}: `hybridp synth answer` and `sample` use it, for free.")
+
+
 # --- the end ----------------------------------------------------------------------------------------------------------
-
-
-def present(
-    document: dict[str, Any],
-    show: Callable[[], None],
-    again: str,
-    *,
-    out_file: Path | None,
-    as_json: bool,
-    draw: Callable[[Path], None] | None = None,
-    plot_file: Path | None = None,
-) -> None:
-    """Write, draw and show what was paid for; whatever goes wrong, say how to see it `again`."""
-    places = [again] if again else []
-    problems: list[str] = []
-    answered = False
-    try:
-        if out_file is not None:
-            with _noted(problems, f"`--out` {out_file}"):
-                write(out_file, (json.dumps(plain(document), allow_nan=False) + "\n").encode())
-                places.append(f"it is in {out_file}")
-        if draw is not None and plot_file is not None:
-            with _noted(problems, f"`--plot` {plot_file}"):
-                draw(plot_file)
-                document["plot"] = str(plot_file)
-        with _noted(problems, "standard output"):
-            if as_json:
-                emit({**document, "problems": problems} if problems else document)
-            else:
-                show()
-            answered = True
-    except KeyboardInterrupt:
-        sentence = f"interrupted after the release was made; {_again(places)}."
-        raise NotShown(sentence, answered=answered, code=130) from None
-    if not answered:
-        silence(sys.stdout)
-    if problems:
-        said = "; ".join(problems)
-        raise NotShown(f"The release was made, but {said}; {_again(places)}.", answered=answered)
 
 
 def _again(places: list[str]) -> str:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from hybridp.cli.common import note, stack, table, telling
+from hybridp.cli.common import FILE_PATH, note, stack, table, telling
 from hybridp.errors import InvalidInput, must
 from hybridp.public.mixing import Signer, from_text, text
 
@@ -32,9 +32,8 @@ __all__ = ["close", "join", "key", "mix_serve", "needs_service", "say_new_key", 
 
 store_options = stack(
     click.option("--database", help="A sqlite or postgresql URL [sqlite:///hybridp.db]."),
-    click.option("--key-file", type=click.Path(dir_okay=False, path_type=Path),
-                 help="Keep it off the database's disk [hybridp.key]."),
-)  # fmt: skip
+    click.option("--key-file", type=FILE_PATH, help="Keep it off the database's disk [hybridp.key]."),
+)
 """Where the studies are, and the key that opens what is sealed in them."""
 
 
@@ -91,7 +90,7 @@ def _run(app: Any, trust_proxy: str, listening: socket) -> None:
 
 
 @click.command("serve")
-@click.argument("study_file", metavar="[STUDY.toml]", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("study_file", metavar="[STUDY.toml]", required=False, type=FILE_PATH)
 @store_options
 @click.option("--base-url", help="How participants reach the service; links are made from it.")
 @_listen_options(8000, "Reports a second and address, and half as many pages; 0: no limit.")
@@ -111,7 +110,7 @@ def serve(
 
     study = None
     if study_file is not None:
-        from hybridp.cli.verbs import read_study
+        from hybridp.cli.releasing import read_study
 
         study = read_study(study_file)
         parse_plan(study)  # refused before anything is made
@@ -148,9 +147,8 @@ def serve(
 
 _where = stack(
     click.option("--database", default="sqlite:///mixer.db", show_default=True, help="A sqlite or postgresql URL."),
-    click.option("--key-file", type=click.Path(dir_okay=False, path_type=Path), default=Path("mixer.key"),
-                 show_default=True, help="The mixer's own."),
-)  # fmt: skip
+    click.option("--key-file", type=FILE_PATH, default=Path("mixer.key"), show_default=True, help="The mixer's own."),
+)
 
 
 def _store(database: str) -> Store:

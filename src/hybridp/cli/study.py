@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.app import NOTHING, if_interrupted
-from hybridp.cli.common import count, emit, note, number, receipt, show_words, table, telling
+from hybridp.cli.common import FILE_PATH, FOLDER_PATH, count, emit, note, number, receipt, show_words, table, telling
 from hybridp.cli.options import options_of, some
-from hybridp.cli.releasing import Releasing, check_out, present
+from hybridp.cli.releasing import Releasing, check_out
 from hybridp.cli.serve import needs_service, say_new_key, store_options
 from hybridp.cli.synth import must_have_torch
 from hybridp.errors import HybridpError, InvalidInput, NotShown, must
@@ -225,7 +225,7 @@ def phase_two(service: Service, study: str, key: str, yes: bool) -> Any:
 @click.command("release")
 @_STUDY
 @click.option("--key", default="release", show_default=True, help="The same key gives the same release, uncharged.")
-@click.option("--model", type=click.Path(file_okay=False, path_type=Path), help="The new folder of a synthetic table.")
+@click.option("--model", type=FOLDER_PATH, help="The new folder of a synthetic table.")
 @options_of(asked=some(Releasing, "out", "full", "as_json"))
 @_opened
 def release(service: Service, study: str, key: str, model: Path | None, asked: Releasing) -> None:
@@ -245,8 +245,7 @@ def release(service: Service, study: str, key: str, model: Path | None, asked: R
 
         write_model(result, model)
         note(f"The synthetic data set is in {model}: `hybridp synth answer` and `sample` use it, for free.")
-    show, again = lambda: _print_release(result, full=asked.full), f"{again} again, uncharged"
-    present(result, show, again, out_file=asked.out, as_json=asked.as_json)
+    asked.present(result, lambda: _print_release(result, full=asked.full), f"{again} again, uncharged")
 
 
 def _print_release(found: dict[str, Any], *, full: bool = False) -> None:
@@ -270,7 +269,7 @@ def _finish(service: Service) -> None:
 
 @click.command("export")
 @_STUDY
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A new file for the local reports.")
+@click.option("--out", type=FILE_PATH, help="A new file for the local reports.")
 @_opened
 def export(service: Service, study: str, out: Path | None) -> None:
     """The study with its plan, counts, ledger and releases as JSON; with --out also the local reports, line by line."""

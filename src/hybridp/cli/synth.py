@@ -18,6 +18,8 @@ from typing import Any
 import click
 
 from hybridp.cli.common import (
+    FILE_PATH,
+    FOLDER_PATH,
     check_delta,
     count,
     insist_option,
@@ -32,11 +34,11 @@ from hybridp.cli.common import (
     telling,
 )
 from hybridp.cli.options import Later, Spread, command, given, must_not_join, options_of, some, trust_options, value_of
-from hybridp.cli.releasing import Releasing, present
+from hybridp.cli.releasing import Releasing
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning, must
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import MISSING, MOST_CELLS, Feature, Schema, Workload
-from hybridp.public.study import Declaration, Promise, Table
+from hybridp.public.study import Declaration, Promise
 from hybridp.public.study.fields import Fields, field
 from hybridp.public.synth import cells_within, usual_method
 from hybridp.public.trust import Trusts
@@ -47,7 +49,7 @@ __all__ = ["FIXED_BY_INVITATION", "StatedSchema", "answer", "evaluate", "fit", "
 __all__ += ["must_have_torch", "report", "sample", "workload_of"]
 
 FIXED_BY_INVITATION = ("columns", "schema", "bins", "other", "marginals", "thresholds")
-_model = click.argument("model", type=click.Path(file_okay=False, path_type=Path))
+_model = click.argument("model", type=FOLDER_PATH)
 
 
 def must_have_torch() -> None:
@@ -183,14 +185,14 @@ class Interrupted(HybridpError):
 @trust_options(devices=True)
 @options_of(
     stated=StatedSchema,
-    question=some(Table, later=True),
+    question=some("table", later=True),
     stated_promise=some(Promise, "epsilon", "delta", later=True),
     asked=some(Releasing, "simulate_local", "assume_mechanism", "ledger", "seed", "table", "as_json", "full", "invite"),
 )
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to fit.")
 @click.option("--memory", help="About the most to use (1GiB): larger tables give way to those of fewer columns.")
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path),
+    "--out", type=FOLDER_PATH,
     help="The model's folder, FILE's name with -model unless given; an interrupted fit of the same settings goes on.",
 )  # fmt: skip
 @insist_option
@@ -299,8 +301,7 @@ def _say_fitted(found: Any, out: Path, told: list[str], asked: Releasing) -> Non
         show_release(found, full=asked.full, ledger=asked.ledger)
         click.echo(f"The model is in {out}.")
 
-    again = f"`hybridp synth report {out}` shows it again, for free"
-    present(document, show, again, out_file=None, as_json=asked.as_json)
+    asked.present(document, show, f"`hybridp synth report {out}` shows it again, for free")
 
 
 @contextmanager
@@ -357,7 +358,7 @@ def _simulated(found: Any) -> None:
 
 
 def _new_file(help: str) -> Any:
-    return click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help=help)
+    return click.option("--out", type=FILE_PATH, required=True, help=help)
 
 
 @telling("invite", _model, _new_file("The new file of the invitation."))
@@ -424,7 +425,7 @@ def sample(model: Path, rows: int, out: Path, seed: int) -> Any:
     "evaluate",
     _model,
     rows_argument,
-    options_of(question=some(Table, "thresholds", "marginals", later=True)),
+    options_of(question=some("table", "thresholds", "marginals", later=True)),
     table_option,
     cls=Spread,
 )

@@ -11,30 +11,28 @@ from typing import Any
 import click
 
 from hybridp.blend.tally import Tally
-from hybridp.cli.common import note, progress, table_option, telling
+from hybridp.cli.common import FILE_PATH, note, progress, table_option, telling
 from hybridp.cli.options import Later, Spread, one_question, options_of, some, trust_options, value_of
 from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
 from hybridp.protocols.reports import add_file, invitation_tally, load_tally, number_tally, save_tally
-from hybridp.public.study import Number, Promise, Vector
+from hybridp.public.study import Promise
 from hybridp.public.trust import Trusts
 from hybridp.tasks.vector import vector_task
 
 __all__ = ["add", "merge", "show"]
 
-_STATE = click.Path(dir_okay=False, path_type=Path)
-
 
 @telling("add", cls=Spread)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
-@click.option("--tally", "state", type=_STATE, required=True, help="The tally; a missing one is created.")
+@click.option("--tally", "state", type=FILE_PATH, required=True, help="The tally; a missing one is created.")
 @trust_options(devices=True, draws=False)
 @click.option("--collection", help="A new tally: the name of this set of reports, which a ledger charges once.")
-@click.option("--invite", type=_STATE, help="A new tally of records or points: the invitation that reports answer.")
+@click.option("--invite", type=FILE_PATH, help="A new tally of records or points: the invitation that reports answer.")
 @options_of(
     epsilon_column=value_of(Promise, "epsilon_column"),
-    publish=value_of(Number, "publish"),
-    question=some(Vector, "columns", "lower", "upper", "norm", "radius", "local", later=True),
+    publish=value_of("number", "publish"),
+    question=some("vector", "columns", "lower", "upper", "norm", "radius", "local", later=True),
     promise=some(Promise, "epsilon", later=True),
 )
 @table_option
@@ -98,8 +96,8 @@ def _agreed(before: Tally | None, wanted: Tally | None, collection: str | None) 
 
 
 @telling(
-    "merge", click.argument("files", nargs=-1, required=True, type=_STATE, metavar="STATE..."),
-    click.option("--out", type=_STATE, required=True, help="Where the merged tally goes; a new file."),
+    "merge", click.argument("files", nargs=-1, required=True, type=FILE_PATH, metavar="STATE..."),
+    click.option("--out", type=FILE_PATH, required=True, help="Where the merged tally goes; a new file."),
 )  # fmt: skip
 def merge(files: tuple[Path, ...], out: Path) -> Any:
     """Merge tallies of one mechanism and collection, in any order and grouping: the result is the same to the bit."""
@@ -114,7 +112,7 @@ def merge(files: tuple[Path, ...], out: Path) -> Any:
     return document, _said(result, f"{len(files)} tallies with {result.people:,} reports merged into {out}.")
 
 
-@telling("show", click.argument("state", type=_STATE))
+@telling("show", click.argument("state", type=FILE_PATH))
 def show(state: Path) -> Any:
     """What a tally holds: how many reports, by which mechanism, in how many batches."""
     from hybridp.protocols.reports import load_tally

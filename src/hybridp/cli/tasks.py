@@ -1,21 +1,23 @@
 """`hybridp release TASK` and `hybridp randomise TASK`: a study of one question that is declared on the command line.
 
 What a command does is what a declared study does (`Study.release`, `Study.randomise`, `Study.invite`); an invitation
-that says the rest is answered and released as it says. `TASKS` is a table of the questions that a command may ask.
+that says the rest is answered and released as it says. `_TASKS` is a table of the questions that a command may ask.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import click
 
-from hybridp.cli.common import insist_option, progress, rows_argument
+from hybridp.cli.common import FILE_PATH, insist_option, progress, rows_argument
 from hybridp.cli.options import (
     Later,
     Some,
+    Verb,
     all_given,
     binned,
     command,
@@ -30,30 +32,16 @@ from hybridp.cli.options import (
     value_of,
     who_trusts,
 )
-from hybridp.cli.releasing import Releasing, Writing, release_study, said_randomised
+from hybridp.cli.releasing import Releasing, Writing, randomise_file, release_file, release_study, said_randomised
 from hybridp.cli.synth import FIXED_BY_INVITATION, StatedSchema, must_be_stated, workload_of
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.shares import marginal_invite
-from hybridp.public.study import (
-    Choice,
-    Count,
-    Declaration,
-    Mixer,
-    Number,
-    People,
-    Points,
-    Promise,
-    Question,
-    Records,
-    Regression,
-    Table,
-    Vector,
-)
-from hybridp.public.study.fields import declared
+from hybridp.public.study import Declaration, Mixer, People, Promise
 from hybridp.public.trust import Trusts, drawn_trust
+from hybridp.release.release import read
 
-__all__ = ["TASKS", "Task", "randomise_command", "randomise_synth", "release_command"]
+__all__ = ["compare", "randomise", "release"]
 
 Option = Callable[[Any], Any]
 _MIXER = some(Mixer, "batch", "delta", later=True)
@@ -81,7 +69,7 @@ class Task:
     `only_invited` people answer nothing else, told these fields.
     """
 
-    question: type[Question]
+    kind: str
     title: str
     about: str = ""
     fields: tuple[str, ...] = ()
@@ -101,8 +89,9 @@ class Task:
 
     def asks(self, *fields: str) -> Some:
         """These fields of the question; that of one column must name it."""
-        needed = ("column",) if any(one.name == "column" for one in declared(self.question)) else ()
-        return some(self.question, *fields, needed=needed, later=True)
+        every = some(self.kind).fields
+        needed = ("column",) if any(one.name == "column" for one in every) else ()
+        return some(self.kind, *fields, needed=needed, later=True)
 
     @property
     def says_rest(self) -> bool:
@@ -118,7 +107,7 @@ class Task:
         """The fields of the question that devices need."""
         names = self.only_invited
         if names is None:
-            every = (one.name for one in some(self.question, *self.fields).fields)
+            every = (one.name for one in some(self.kind, *self.fields).fields)
             names = tuple(name for name in every if name in _ON_DEVICE)
         return self.asks(*names) if names else None
 
@@ -143,7 +132,7 @@ def _people(file: Any, people: Later | None) -> tuple[Any, People]:
 # --- release ----------------------------------------------------------------------------------------------------------
 
 
-def release_command(name: str, task: Task) -> click.Command:
+def _release_command(name: str, task: Task) -> click.Command:
     def run(
         file: Any, trust: Trusts | None, question: Later, promise: Later, asked: Releasing, people: Later | None = None,
         mixer: Later | None = None, level: float = 0.95, **more: Any,
@@ -242,7 +231,7 @@ Without --trust all rows report.
 """
 
 
-def randomise_command(name: str, task: Task) -> click.Command:
+def _randomise_command(name: str, task: Task) -> click.Command:
     alone = task.only_invited is not None
     declare: Callable[..., Any] = task.declare if task.declare_on_device else Later.__call__
 
@@ -309,12 +298,12 @@ def _answer(
 @trust_options(devices=True)
 @options_of(
     stated=StatedSchema,
-    question=some(Table, "marginals", "thresholds", later=True),
+    question=some("table", "marginals", "thresholds", later=True),
     stated_promise=some(Promise, "epsilon", later=True),
     asked=some(Writing, "out", "keep", "seed", "table", "as_json", "invite"),
 )
 @insist_option
-def randomise_synth(
+def _randomise_synth(
     file: Any, stated: StatedSchema, trust: Trusts | None, question: Later, stated_promise: Later, asked: Writing
 ) -> None:
     """Replace each local person's row by one report on one of the stated marginals, private by itself.
@@ -372,67 +361,8 @@ _PEOPLE = ("column", "record_key")
 _spread = click.option(
     "--spread", is_flag=True, help="Variance, standard deviation and, from a lower bound of 0 on, Gini too."
 )
-_MEAN = Task(
-    question=Number,
-    people=_PEOPLE,
-    promise=("epsilon", "delta", "trusted_epsilon", "epsilon_column", "share"),
-    promised=(),
-    asked=("tally", "invite_out", "local_people", "invite"),
-    mixer=True,
-    invited="mean",
-    beside=(*_TRUST, "person"),
-    not_first=(*_FIRST, "form", "by", "tally", "mixed", "batch"),
-    title="The mean of a column: estimate, interval, whether the groups agree, and a privacy receipt.",
-    about="""With --invite-out trusted people say where people lie, and local people are asked within that window. Where
-    no window pays it is a mean like any other. --form steered, with --simulate-local, is a trial of both phases.""",
-)
-_VECTOR = Task(
-    question=Vector,
-    asked=("tally",),
-    mixer=True,
-    title="The mean of several columns at once: estimates, intervals, where the groups disagree, and a receipt.",
-    about="The promise covers a person's whole row.",
-)
-_RECORDS = Task(
-    question=Records,
-    people=_PEOPLE,
-    promise=("epsilon", "delta"),
-    promised=("epsilon", "delta"),
-    asked=("tally", "invite_out", "invite"),
-    without=("collection",),
-    mixer=True,
-    invited="heavy hitters",
-    beside=("epsilon", "delta", "record", "tally", "mixed"),
-    not_first=(*_FIRST, "plot", "out", "joint"),
-    only_invited=("columns",),
-    title="Heavy hitters: discovered by those who trust, counted by everyone.",
-    about="One record a person counts. In one go with --simulate-local, or where nobody is local.",
-)
-_POINTS = Task(
-    question=Points,
-    people=(),
-    promise=("epsilon", "delta"),
-    asked=("tally", "reports", "invite"),
-    without=("level",),
-    invited="kmeans",
-    only_invited=(),
-    title="Centres of K clusters with noisy sizes and a privacy receipt; nobody's label.",
-    about="""Trusted rows hold points. Local people's reports come in a file of their own, as answers to an invitation
-    (`hybridp randomise kmeans`), or their raw points are randomised here for a trial. Points outside the bounds are
-    clipped.""",
-)
-_REGRESSION = Task(
-    question=Regression,
-    asked=("invite_out", "local_people", "invite"),
-    invited="regression",
-    beside=("joint", "collection"),
-    not_first=(*_FIRST, "plot", "out", "joint"),
-    only_invited=(),
-    title="Coefficients of a target on columns: estimates, intervals, whether the groups agree, and a privacy receipt.",
-    about="In one go with --simulate-local, or where nobody is local.",
-)
 _QUANTILES = Task(
-    question=Number,
+    kind="number",
     fields=("column", "lower", "upper", "missing", "local", "noise", "joint", "estimator", "at", "below", "above"),
     people=_PEOPLE,
     asked=("tally", "form", "invite_out", "invite"),
@@ -447,7 +377,7 @@ _QUANTILES = Task(
     within which people are asked later, and --invite may write the next invitation.""",
 )
 _SHARES = Task(
-    question=Choice,
+    kind="choice",
     fields=("column", "options", "several", "other", "missing", "estimator", "noise", "by", "by_private", "categories",
             "least", "compare", "joint"),
     people=_PEOPLE,
@@ -456,28 +386,111 @@ _SHARES = Task(
     declare=binned,
     title="The shares of people by option: estimates, intervals, whether the groups agree, and a privacy receipt.",
 )  # fmt: skip
-_COUNT = Task(
-    question=Count,
-    people=_PEOPLE,
-    mixer=True,
-    title="How many people have one value in a column, with an interval, whether the groups agree, and a receipt.",
-    about="Whatever else stands there is a no.",
-)
 
-TASKS = {
-    "mean": _MEAN,
+_TASKS = {
+    "mean": Task(
+        kind="number",
+        people=_PEOPLE,
+        promise=("epsilon", "delta", "trusted_epsilon", "epsilon_column", "share"),
+        promised=(),
+        asked=("tally", "invite_out", "local_people", "invite"),
+        mixer=True,
+        invited="mean",
+        beside=(*_TRUST, "person"),
+        not_first=(*_FIRST, "form", "by", "tally", "mixed", "batch"),
+        title="The mean of a column: estimate, interval, whether the groups agree, and a privacy receipt.",
+        about="""With --invite-out trusted people say where people lie, and local people are asked within that window.
+        Where no window pays it is a mean like any other. --form steered, with --simulate-local, is a trial of both
+        phases.""",
+    ),
     "median": replace(
         _QUANTILES,
         fields=tuple(one for one in _QUANTILES.fields if one not in ("at", "below", "above")),
         more=(),
         title="The median of a number, with an interval and a receipt: `quantiles` at 0.5.",
     ),
-    "vector-mean": _VECTOR,
-    "heavy-hitters": _RECORDS,
+    "vector-mean": Task(
+        kind="vector",
+        asked=("tally",),
+        mixer=True,
+        title="The mean of several columns at once: estimates, intervals, where the groups disagree, and a receipt.",
+        about="The promise covers a person's whole row.",
+    ),
+    "heavy-hitters": Task(
+        kind="records",
+        people=_PEOPLE,
+        promise=("epsilon", "delta"),
+        promised=("epsilon", "delta"),
+        asked=("tally", "invite_out", "invite"),
+        without=("collection",),
+        mixer=True,
+        invited="heavy hitters",
+        beside=("epsilon", "delta", "record", "tally", "mixed"),
+        not_first=(*_FIRST, "plot", "out", "joint"),
+        only_invited=("columns",),
+        title="Heavy hitters: discovered by those who trust, counted by everyone.",
+        about="One record a person counts. In one go with --simulate-local, or where nobody is local.",
+    ),
     "shares": _SHARES,
     "histogram": replace(_SHARES, title="The shares of people by bin of a number: `shares` with edges."),
-    "count": _COUNT,
+    "count": Task(
+        kind="count",
+        people=_PEOPLE,
+        mixer=True,
+        title="How many people have one value in a column, with an interval, whether the groups agree, and a receipt.",
+        about="Whatever else stands there is a no.",
+    ),
     "quantiles": _QUANTILES,
-    "kmeans": _POINTS,
-    "regression": _REGRESSION,
+    "kmeans": Task(
+        kind="points",
+        people=(),
+        promise=("epsilon", "delta"),
+        asked=("tally", "reports", "invite"),
+        without=("level",),
+        invited="kmeans",
+        only_invited=(),
+        title="Centres of K clusters with noisy sizes and a privacy receipt; nobody's label.",
+        about="""Trusted rows hold points. Local people's reports come in a file of their own, as answers to an
+        invitation (`hybridp randomise kmeans`), or their raw points are randomised here for a trial. Points outside the
+        bounds are clipped.""",
+    ),
+    "regression": Task(
+        kind="regression",
+        asked=("invite_out", "local_people", "invite"),
+        invited="regression",
+        beside=("joint", "collection"),
+        not_first=(*_FIRST, "plot", "out", "joint"),
+        only_invited=(),
+        title="Coefficients of a target on columns: estimates, intervals, whether the groups agree, and a receipt.",
+        about="In one go with --simulate-local, or where nobody is local.",
+    ),
 }
+
+release = Verb(
+    "release",
+    "Publish an estimate, with interval and receipt, from a table of trusted values and local reports.",
+    *(_release_command(name, task) for name, task in _TASKS.items()),
+    release_file,
+)
+randomise = Verb(
+    "randomise",
+    "What a device does: values in, reports out that are private by themselves.",
+    *(_randomise_command(name, task) for name, task in _TASKS.items()),
+    _randomise_synth,
+    randomise_file,
+)
+
+
+@command("compare")
+@click.argument("first", type=FILE_PATH)
+@click.argument("second", type=FILE_PATH)
+@options_of(asked=some(Releasing, "out", "plot", "as_json", "full"))
+def compare(first: Path, second: Path, asked: Releasing) -> None:
+    """What changed from one wave of a study to the next: FIRST and SECOND are releases, as --out writes them.
+
+    The second less the first, with intervals and p-values that are adjusted for their number. Only what was published
+    is read: nothing is spent.
+    """
+    from hybridp.release.answers import compare_waves
+
+    asked.finish(compare_waves(read(first, "first"), read(second, "second")), spent=False)
