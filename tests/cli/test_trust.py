@@ -37,13 +37,13 @@ def groups(document: dict[str, Any]) -> tuple[int, int]:
 def test_a_yes_no_column_is_told_which_option_helps_and_the_option_does(run: Runner, people: Path) -> None:
     said = run(f"randomise mean people.csv --column pay --trust consent {BOUNDS} --out r.csv")
     assert said.code == 2
-    assert "Got the words no, yes in `consent`. Add --trusted-value yes (a study's `trust.trusted`)." in said.err
+    assert "Got the words no, yes in `consent`. Add --trusted-value yes (in a study: `trust.trusted`)." in said.err
     assert not Path("r.csv").exists()
     line = f"randomise mean people.csv --column pay --trust consent --trusted-value yes {BOUNDS} --out r.csv"
     assert run(line).code == 0
     said = run(f"release mean r.csv --column pay --trust consent {BOUNDS}")
     assert said.code == 2
-    assert "Add --trusted-value yes (a study's `trust.trusted`)." in said.err
+    assert "Add --trusted-value yes (in a study: `trust.trusted`)." in said.err
     done = run(f"release mean r.csv --column pay --trust consent --trusted-value yes {BOUNDS} --ledger a.ledger --json")
     assert done.code == 0
     words = [row["consent"] for row in csv.DictReader(people.read_text().splitlines())]

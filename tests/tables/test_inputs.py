@@ -403,7 +403,7 @@ def test_no_column_of_the_table_stands_in_for_the_labels(name: str, trust: Trust
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["yes", "no"], " Got the words no, yes in `consent`. Add --trusted-value yes (a study's `trust.trusted`)."),
+        (["yes", "no"], " Got the words no, yes in `consent`. Add --trusted-value yes (in a study: `trust.trusted`)."),
         (["secret a", "yes"], " If other words stand for them, name those that mean trusted: --trusted-value WORD."),
         ([31_000, 45_000], " If other words stand for them, name those that mean trusted: --trusted-value WORD."),
         (["trusted", "secret"], ""),

@@ -21,27 +21,23 @@ from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import BATCH, MECHANISM, SlotReports, reports_digest
 from hybridp.public.trust import Trusts, label_column, rule_of
 from hybridp.randomness import Randomness
-from hybridp.tables import named_mechanism
 from hybridp.tables.columns import (
-    Columns,
     Counted,
     all_empty,
-    check_trust,
     epsilon_counts,
     kept_by_group,
     local_numbers,
-    local_rows,
     number_column,
     only_texts,
     rows_of,
     slot_counts,
-    some_texts,
 )
 from hybridp.tables.columns import count_people as count_rows
 from hybridp.tables.columns import group_sizes as sizes_of
 from hybridp.tables.frames import read_once
 from hybridp.tables.reports import check_one_answer
 from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, TABLES, Rows, Source, TableLike, open_rows, shown, unstated
+from hybridp.tables.sql import Columns, local_rows, named_mechanism
 
 __all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "TrustedAnswers", "NUMBERS", "Raw"]
 __all__ += ["Rows", "Source", "TABLES", "TableLike", "asks", "check_answers"]
@@ -49,7 +45,7 @@ __all__ += ["chosen_by", "count_people", "count_rows", "epsilon_counts", "group_
 __all__ += ["must_be_public", "must_not_ask", "must_read_again", "noisy_sums", "number_column", "open_rows"]
 __all__ += ["read_as", "rows_of", "shown", "sizes", "unstated", "with_public"]
 __all__ += ["Sent", "all_empty", "batch_digest", "batch_names", "check_batches", "read_mechanism", "read_slots"]
-__all__ += ["report_parts", "slot_counts", "slots_told", "some_texts"]
+__all__ += ["report_parts", "slot_counts", "slots_told"]
 
 
 class TrustedAnswers(Protocol):
@@ -309,10 +305,10 @@ def read_mechanism(rows: Rows, where: Columns) -> tuple[str | None, bool]:
     """The text of the one mechanism that reports name (None without reports), and whether some say SIMULATED."""
     label = label_column(where.trust)
     if label is not None:
-        check_trust(rows, label)
+        rows.need_labels(label)
         count_rows(rows, label, None)  # refuses a row without a label
     rows.need("report", where.mechanism)
-    texts = some_texts(rows, where.mechanism, 3, label)
+    texts = rows.texts(where.mechanism, 3, label)
     plain = {text.removesuffix(_SIMULATED) for text in texts}
     if "" in texts or len(plain) > 1:
         raise UnusableRows(f"Column `{where.mechanism}` must name one mechanism, the same in every row that is read.")
@@ -321,7 +317,7 @@ def read_mechanism(rows: Rows, where: Columns) -> tuple[str | None, bool]:
 
 def batch_names(rows: Rows, batch: str) -> list[str]:
     """The different names of batches that stand beside reports, in the column `batch`."""
-    result = some_texts(rows, batch, _MOST_BATCHES + 1) if batch in rows.columns else []
+    result = rows.texts(batch, _MOST_BATCHES + 1) if batch in rows.columns else []
     if len(result) > _MOST_BATCHES:
         raise UnusablePublicRows(f"Column `{batch}` must hold at most {_MOST_BATCHES:,} different names.")
     return result

@@ -57,8 +57,9 @@ from hybridp.public.trust import label_column
 from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums, VectorSum
 from hybridp.randomness import Randomness
-from hybridp.tables.columns import count_people, local_rows, local_texts
+from hybridp.tables.columns import count_people, local_texts
 from hybridp.tables.query import ByCategory, Query, Report, option_codec
+from hybridp.tables.sql import local_rows
 from hybridp.tables.totals import CHUNK, count_options, levels_of, report_counts, report_texts, stretch_counts
 
 __all__ = ["Lots", "binned", "column_reports", "count_answers", "count_between", "lattice_query", "levels"]

@@ -36,7 +36,6 @@ from hybridp.curator.sources import (
     shown,
     slot_counts,
     slots_told,
-    some_texts,
 )
 from hybridp.errors import InvalidInput, OtherMechanism, UnusablePublicRows, UnusableRows, must
 from hybridp.public.envelope import appearing
@@ -219,7 +218,7 @@ def read_batches(
         if epsilon is not None:
             levels = len(result.local.epsilons)
             _few(levels)
-            alike = not rows.is_text(epsilon) or len(some_texts(rows, epsilon, levels + 1)) == levels
+            alike = not rows.is_text(epsilon) or len(rows.texts(epsilon, levels + 1)) == levels
             rule = f"must hold every epsilon of `{epsilon}` written in one way: two may tell whose"
             must(alike, "mixed", rule, "two")
         return Sent(result.local, result.simulated_reports, result.assumed, result.digest)

@@ -178,7 +178,7 @@ def suggestion(column: str, words: Iterable[str]) -> str:
     """What helps somebody whose column holds these words in place of `trusted` and `local`.
 
     >>> suggestion("consent", ["no", "yes"])
-    ' Got the words no, yes in `consent`. Add --trusted-value yes (a study's `trust.trusted`).'
+    ' Got the words no, yes in `consent`. Add --trusted-value yes (in a study: `trust.trusted`).'
     >>> suggestion("consent", ["no", "something personal"])
     ' If other words stand for them, name those that mean trusted: --trusted-value WORD.'
     """
@@ -190,7 +190,7 @@ def suggestion(column: str, words: Iterable[str]) -> str:
         options = " ".join(
             f"--trusted-value {word!r}" if " " in word else f"--trusted-value {word}" for word in agreeing
         )
-        advice = f"Add {options or '--trusted-value WORD'} (a study's `trust.trusted`)."
+        advice = f"Add {options or '--trusted-value WORD'} (in a study: `trust.trusted`)."
         return f" Got the words {', '.join(given)} in `{column}`. {advice}"
     if {TRUSTED, LOCAL} & {*given}:
         return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hybridp.public.lattice import Lattice
-from hybridp.tables.columns import Columns, check_mechanism, epsilon_counts, named_mechanism, number_column, slot_counts
+from hybridp.tables.columns import check_mechanism, epsilon_counts, number_column, slot_counts
 from hybridp.tables.heavy import (
     RecordSample,
     discovery_counts,
@@ -14,6 +14,7 @@ from hybridp.tables.heavy import (
 )
 from hybridp.tables.query import ByCategory, Category, Number, Query, Report
 from hybridp.tables.source import ENGINES, Rows, Source, TableLike, open_rows
+from hybridp.tables.sql import Columns, named_mechanism
 from hybridp.tables.totals import Totals, add_up, levels_of
 
 __all__ = ["ENGINES", "ByCategory", "Category", "Columns", "Lattice", "Number", "Query", "RecordSample", "Report"]

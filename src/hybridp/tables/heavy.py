@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.heavy import HeadList
-from hybridp.tables.columns import Columns, unlabelled
 from hybridp.tables.engine import answers, arrays, drop, fresh, given, keep, stream
 from hybridp.tables.query import Query
 from hybridp.tables.source import Rows
-from hybridp.tables.sql import VIEW, chosen, column, count_if, joined, labelled, number, select, text, whole
+from hybridp.tables.sql import VIEW, Columns, chosen, column, count_if, joined, labelled, number, select, text, whole
 from hybridp.tables.totals import CHUNK, changed, check_columns
 
 __all__ = ["Record", "RecordSample", "discovery_counts", "head_counts", "local_slots"]
@@ -193,7 +192,7 @@ def _check_labels(rows: Rows, found: dict[str, Any], query: Columns) -> None:
     if found["named"] != found["rows"]:
         raise UnusablePublicRows(f"Column `{query.person}` must name a person in every row.")
     if (found["trusted"] or 0) + (found["local"] or 0) != found["rows"]:
-        raise unlabelled(rows, query.label)
+        raise rows.unlabelled(query.label)
 
 
 # --- queries ----------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude, must
 from hybridp.public.queries import Schema
 from hybridp.public.shuffling import MOST_LEVELS
-from hybridp.tables.columns import check_schema, check_trust, local_rows
+from hybridp.tables.columns import check_schema
 from hybridp.tables.engine import DECIMAL, Duck, answers, attempt, drop, fresh, given, keep, kind_of, stream
 from hybridp.tables.query import Query, labels, records
 from hybridp.tables.source import Rows
@@ -29,6 +29,7 @@ from hybridp.tables.sql import (
     count_if,
     labelled,
     literal,
+    local_rows,
     number_of,
     select,
 )
@@ -169,7 +170,7 @@ def _check_copy(rows: Rows, copy: Copy) -> None:
     for name in copy.kept:
         must(name not in copy.values, "keep", "must not name a column that is reported on", f"`{name}`")
     if copy.trust is not None:
-        check_trust(rows, copy.trust)
+        rows.need_labels(copy.trust)
     taken = {name.lower() for name in rows.columns}
     new = [("batch", copy.beside[0])] if copy.beside else []
     for parameter, name in (*new, *(one for told in copy.told for one in told.columns)):

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows, did_you_mean, must
-from hybridp.public.trust import LABEL, TrustRule, Trusts, rule_of
+from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, Trusts, rule_of, suggestion
 from hybridp.randomness import Randomness
-from hybridp.tables.engine import Engine, attempt
-from hybridp.tables.sql import column
+from hybridp.tables.engine import Engine, arrays, attempt
+from hybridp.tables.sql import VIEW, answers_here, column, drawn_label, of_local, text, worded_label
 
 __all__ = ["ENGINES", "EngineName", "Rows", "Source", "TableLike", "is_number_type", "open_rows"]
 __all__ += ["CHOICES", "NUMBERS", "TABLES", "filled_columns", "held", "shown", "unstated"]
@@ -38,6 +38,7 @@ _WHOLE_DECIMAL = re.compile(r"DECIMAL\([0-9]+, ?0\)")
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 # Two letters at least: one is a drive. `pathlib` leaves one slash of a URL's two.
 _URL = re.compile(r"([a-z][a-z0-9+.:-]+):/", re.IGNORECASE)
+_MOST = 9  # words that are looked at: more are no answer to a question of trust
 _STRING = re.compile(r"\bpassword\s*=", re.IGNORECASE)
 
 
@@ -256,6 +257,33 @@ class Rows:
         ok = self.is_text(column) or self.is_whole(column) or self.columns[column] in ("UUID", "DATE")
         must(ok, parameter, "must hold text, whole numbers, dates or UUIDs", f"`{column}` of {self.columns[column]}")
 
+    def texts(self, name: str, most: int, trust: str | None = None) -> list[str]:
+        """Up to `most` different texts of a column, in order; a missing one is an empty text. For what is public.
+
+        With `trust`, those of local rows alone.
+        """
+        query = f"SELECT DISTINCT {text(column(name))} AS told FROM {VIEW} {of_local(trust)} LIMIT {most}"
+        result = np.ma.asarray(arrays(self, query)["told"], dtype=object).tolist()
+        return sorted("" if one is None else str(one) for one in result)
+
+    def need_labels(self, name: str) -> None:
+        """Refuse a column that cannot hold the labels."""
+        self.need("trust", name)
+        if not self.is_text(name):
+            words = f"Column `{name}` must hold text: `trusted` or `local` in every row."
+            known = self.is_whole(name) or self.columns[name] == "BOOLEAN"
+            raise UnusablePublicRows(words + (suggestion(name, self.texts(name, _MOST)) if known else ""))
+
+    def unlabelled(self, name: str) -> UnusablePublicRows:
+        """What to say where a row has no label: the choice is public, and so are the words for it."""
+        trust = self.trust
+        if trust is not None and trust.local:
+            trusted, local = (" or ".join(f"`{word}`" for word in words) for words in (trust.trusted, trust.local))
+            return UnusablePublicRows(f"Column `{name}` must hold {trusted} (trusted) or {local} (local) in every row.")
+        result = self.texts(name, _MOST)
+        hint = "" if {*result} <= {TRUSTED, LOCAL, ""} else suggestion(name, result)
+        return UnusablePublicRows(f"Column `{name}` must hold `trusted` or `local` in every row.{hint}")
+
     def close(self) -> None:
         """Give back what the engine holds."""
         self.engine.close()
@@ -373,8 +401,6 @@ def _opened(
 
 def _answering(rows: Rows, trust: TrustRule, person: str | None) -> Rows:
     """The rows without the local people who answered another question than this one."""
-    from hybridp.tables.columns import answers_here
-
     assert trust.answering is not None
     if trust.answering.column is not None and trust.answering.column not in rows.columns:
         return rows  # nobody is local, or somebody is and is refused
@@ -384,8 +410,6 @@ def _answering(rows: Rows, trust: TrustRule, person: str | None) -> Rows:
 
 def _labelled(rows: Rows, trust: TrustRule, person: str | None, rng: Randomness | None) -> Rows:
     """The rows with a column of labels by the rule; the words as they were written stay beside it, for copies."""
-    from hybridp.tables.columns import drawn_label, worded_label
-
     notes = (*rows.notes, trust.rule)
     if trust.column is not None and not trust.trusted:
         return replace(rows, trust=trust, notes=notes)

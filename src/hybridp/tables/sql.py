@@ -9,18 +9,24 @@ numbers is exact on every engine; one of doubles, or of 0 and 1, says so by a ca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hybridp.public.lattice import Lattice
+from hybridp.errors import InvalidInput, UnusablePublicRows, must
+from hybridp.public.lattice import Lattice, missing_each
 from hybridp.public.queries import SEPARATOR, Feature
+from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, Trusts, keyed, label_column
+from hybridp.randomness import Randomness
 
 if TYPE_CHECKING:
     from hybridp.tables.source import Rows
 
-__all__ = ["INFINITY", "VIEW", "chosen", "code_of", "column", "count_if", "double", "feature_code", "fingerprint"]
-__all__ += ["is_one_of", "joined"]
-__all__ += ["labelled", "level", "literal", "not_a_number", "number", "number_of", "select", "steps", "text", "whole"]
+__all__ = ["INFINITY", "VIEW", "Columns", "answers_here", "chosen", "code_of", "column", "count_if", "double"]
+__all__ += ["drawn_label", "feature_code", "fingerprint", "is_one_of", "joined", "labelled", "level", "literal"]
+__all__ += ["local_rows", "named_mechanism", "not_a_number", "number", "number_of", "of_local", "select", "steps"]
+__all__ += ["text", "whole", "worded_label"]
 
 VIEW = "rows"
 """What every query calls the rows, whatever holds them."""
@@ -184,3 +190,151 @@ def feature_code(rows: Rows, feature: Feature, field: str | None = None) -> str:
     if feature.missing and absent != last:  # what is not listed is the last, what is not there another
         cases.append(f"WHEN NOT {raw} IS NULL THEN {whole(last)}")
     return f"CAST(CASE {' '.join(cases)} ELSE {whole(absent)} END AS INT)"
+
+
+# --- which columns hold what, and labels by a rule on words, for everybody alike, or drawn ----------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns of the table hold what. Without `person`, every row is a person of their own.
+
+    `value` is the column of one number or option, whose reports are in `report`; or it names several columns, of a
+    vector (the report on column `NAME` is in `NAME_report`), of a record, or of a synthetic table, whose columns may
+    hold `words`. `missing` says what a value counts as that is missing or no number: a number within the bounds, or
+    "middle", for all columns or for each; or, of one number where nobody is local, "exclude": whoever has none is left
+    out. It may be left out of a table whose column is declared to hold a number in every row (whole numbers of NumPy),
+    and where options state it (`hybridp.choice`).
+    """
+
+    value: str | tuple[str, ...]
+    trust: Trusts | None
+    report: str | None = "report"
+    person: str | None = None
+    record_key: str | None = None
+    record_id: str | None = None
+    missing: tuple[float | str, ...] | float | str | None = None
+    words: bool = field(default=False, repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.value,) if isinstance(self.value, str) else self.value
+
+    @property
+    def label(self) -> str:
+        """The column of labels, once the table is open."""
+        return label_column(self.trust) or LABEL
+
+    @property
+    def order(self) -> str | None:
+        """The column that decides which record stands for a person."""
+        return self.record_key or self.record_id
+
+    @property
+    def reports(self) -> tuple[str, ...]:
+        if not (self.words or isinstance(self.value, str)):
+            return tuple(f"{name}_report" for name in self.value)
+        return () if self.report is None else (self.report,)
+
+    @property
+    def mechanism(self) -> str:
+        """The column that says how a report was made."""
+        return f"{self.report}_mechanism"
+
+    @property
+    def reads(self) -> dict[str, tuple[str, ...]]:
+        """The columns that must be there and hold numbers, by the option that names them."""
+        return {} if self.words else {"column" if isinstance(self.value, str) else "columns": self.names}
+
+    @property
+    def absent(self) -> tuple[float | str, ...] | float | str | None:
+        """What a missing value counts as, of several columns that of each."""
+        return self.missing if isinstance(self.value, str) else missing_each(self.missing, len(self.value))
+
+    def must_count(self, what: str) -> None:
+        """Refuse to leave people out where the answer is about everybody."""
+        rule = f"must be a number, or middle, for {what}: people without a value cannot be left out of it yet"
+        must(self.missing != "exclude", "missing", rule, self.missing)
+
+
+def named_mechanism(mechanism_column: str, says: bool | None, people: int, *, assume: bool) -> bool:
+    """Refuse reports that name no mechanism, unless it is assumed; True when it is."""
+    if says is not None or not people:
+        return False
+    if not assume:
+        raise UnusablePublicRows(
+            f"Column `{mechanism_column}` must name the mechanism and the question beside every report, as `hybridp "
+            "randomise` writes them; --assume-mechanism takes them at your word, and the receipt will say so."
+        )
+    return True
+
+
+def local_rows(name: str) -> str:
+    """How a message starts that is about local rows.
+
+    >>> local_rows("consent")
+    'Column `consent` labels rows `local`'
+    """
+    return "Rows are local" if name == LABEL else f"Column `{name}` labels rows `local`"
+
+
+def of_local(trust: str | None) -> str:
+    return "" if trust is None else f"WHERE {labelled(column(trust), LOCAL)}"
+
+
+_DRAWN = "question drawn"
+_DIGITS = 13  # of a hash in hexadecimal: a share is drawn to 2^-52
+
+
+def worded_label(trust: TrustRule) -> str:
+    """`trusted` for its words alone; any other is local, or no label where the words for local are listed too."""
+    words = text(column(trust.column or ""))
+    other = f"WHEN {is_one_of(words, trust.local)} THEN '{LOCAL}'" if trust.local else f"ELSE '{LOCAL}'"
+    return f"CASE WHEN {is_one_of(words, trust.trusted)} THEN '{TRUSTED}' {other} END"
+
+
+def drawn_label(trust: TrustRule, person: str | None, rng: Randomness | None, dialect: str) -> str:
+    """The same label for everybody; or, for a trial, one that is drawn for every person or, without names, every row.
+
+    The draw is a hash of the person's name, or of the row's place, with a key of 128 random bits: whatever the row
+    holds.
+    """
+    if trust.trial_opt_in is None:
+        return literal(trust.everyone or LOCAL)
+    key = trust.key
+    if key is None:
+        if rng is None:
+            raise InvalidInput("`rng` must be given to draw who trusts. Got None.")
+        key = keyed(trust, rng.words(2).tolist()).key
+    drawn = _hashed(key or "", person, dialect, "trial-opt-in", "must go with --person on this engine")
+    return f"CASE WHEN {drawn} < '{_digits(trust.trial_opt_in)}' THEN '{TRUSTED}' ELSE '{LOCAL}' END"
+
+
+def _hashed(key: str, person: str | None, dialect: str, field: str, rule: str) -> str:
+    """Some digits of a hash of the person's name, or of the row's place, with a key."""
+    if person is None:  # only there the rows have an order that every query sees
+        must(dialect == "duckdb", field, rule, dialect)
+    who = "ROW_NUMBER() OVER ()" if person is None else column(person)
+    return f"SUBSTRING(MD5({literal(f'{key} ')} || {text(who)}), 1, {_DIGITS})"
+
+
+def _digits(share: float) -> str:
+    """The first digits that are not below this share of all hashes."""
+    return f"{min(math.ceil(share * 16**_DIGITS), 16**_DIGITS - 1):0{_DIGITS}x}"
+
+
+def answers_here(trust: TrustRule, person: str | None, dialect: str) -> tuple[dict[str, str], str]:
+    """A column to make, and which rows to keep by it: all but local people who answered another question.
+
+    A row without a label stays, to be refused.
+    """
+    answering = trust.answering
+    assert answering is not None
+    elsewhere = f"COALESCE({column(trust.label)} <> '{LOCAL}', TRUE)"
+    if answering.column is not None:
+        return {}, f"{elsewhere} OR {labelled(column(answering.column), answering.question)}"
+    rule = "must name a column for a trial of several questions on this engine"
+    drawn = _hashed(answering.key or "", person, dialect, "people.column", rule)
+    within = [f"{column(_DRAWN)} >= '{_digits(answering.start)}'"] if answering.start > 0 else ["TRUE"]
+    within += [f"{column(_DRAWN)} < '{_digits(answering.end)}'"] if answering.end < 1 else []
+    return {_DRAWN: drawn}, f"{elsewhere} OR ({' AND '.join(within)})"

@@ -23,11 +23,10 @@ from hybridp.public.messages import ReportsByEpsilon
 from hybridp.public.personal import local_terms
 from hybridp.public.shares import tick_counts
 from hybridp.public.trust import LABEL
-from hybridp.tables.columns import check_trust, local_rows, unlabelled
 from hybridp.tables.engine import answers, arrays, fresh, keep, read_kept, stream
 from hybridp.tables.query import TIMES, ByCategory, Category, Number, Query, flags, one_each, people, totals
 from hybridp.tables.source import Rows
-from hybridp.tables.sql import chosen, code_of, column, count_if, double, select, text, whole
+from hybridp.tables.sql import chosen, code_of, column, count_if, double, local_rows, select, text, whole
 
 __all__ = ["CHUNK", "Totals", "add_up", "changed", "check_columns", "count_groups", "count_options", "kept_levels"]
 __all__ += ["levels_of", "no_reports", "report_counts", "report_texts", "stretch_counts"]
@@ -332,7 +331,7 @@ def check_columns(rows: Rows, query: Query) -> None:
         if name is not None:
             rows.need_number(name, text=True)
     if query.trust is not None:
-        check_trust(rows, query.trust)
+        rows.need_labels(query.trust)
 
 
 def _check_people(
@@ -346,7 +345,7 @@ def _check_people(
     if any(group.get("nobody") for group in groups):
         raise UnusablePublicRows(f"Column {person} must name a person in every row.")
     if unknown or (local.get("local") or 0) != local.get("records", 0):
-        raise unlabelled(rows, query.trust or "")
+        raise rows.unlabelled(query.trust or "")
     if any(group.get("mixed") for group in groups):
         raise UnusablePublicRows(f"Column `{query.trust}` must hold one label for each person, not both.")
     if query.order is None and local.get("records", 0) != local.get(_each(query), 0):
