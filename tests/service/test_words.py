@@ -290,7 +290,7 @@ def test_guesses_are_counted_over_all_releases(name: str) -> None:
     plan, task, _ = told(name)
     epsilon = spent_in_all(plan)
     delta = plan.delta * plan.releases
-    view = participant_view(task | {"status": "open"}, token=None, token_state="fine", report_id="")
+    view = participant_view(task | {"status": "open"})
     (row,) = view["trusted"]
     right = 100 * (1 - (1 - delta) / (1 + math.exp(min(epsilon, 700))))
     assert words.of_100(row["right"]) == ("over 99" if right > 99.5 else str(round(right)))

@@ -190,21 +190,18 @@ def build_app(store: Store, signer: Signer, wait: Callable[[str], float] = lambd
             read = time.monotonic()
         return known.get(study)
 
-    async def about(request: Request) -> Response:
-        """What the mixer promises, and was told when it joined: public, and what devices hold the collector to."""
-        route = await route_of(request)
-        if route is None:
-            return _problem(404, "This mixer does not know the study.")
-        stated = {"study": route.study, "batch": route.batch, "key": text(signer.public), "state": route.state}
-        stated["report_key"] = text(route.report_key)
-        return JSONResponse(stated, headers=_allowed(route))
-
     async def mix(request: Request) -> Response:
+        """To whoever asks, what the mixer promises, and was told when it joined: public, and what devices hold the
+        collector to."""
         route = await route_of(request)
         if route is None:
             return _problem(404, "This mixer does not know the study.")
         if request.method == "OPTIONS":
             return Response(status_code=204, headers=_allowed(route))
+        if request.method != "POST":
+            stated = {"study": route.study, "batch": route.batch, "key": text(signer.public), "state": route.state}
+            stated["report_key"] = text(route.report_key)
+            return JSONResponse(stated, headers=_allowed(route))
         if seconds := math.ceil(wait(request.client.host if request.client else "")):
             return _problem(429, f"Too many at once: come back in {seconds} s.", route, seconds)
         try:
@@ -222,8 +219,7 @@ def build_app(store: Store, signer: Signer, wait: Callable[[str], float] = lambd
         return JSONResponse({"held": True}, headers=_allowed(route))
 
     paths = [
-        Address("/mix/{study}", about, methods=["GET"]),
-        Address("/mix/{study}", mix, methods=["POST", "OPTIONS"]),
+        Address("/mix/{study}", mix, methods=["GET", "POST", "OPTIONS"]),
         Address("/health", lambda _: JSONResponse({"status": "ok"}), methods=["GET"]),
     ]
     return Starlette(routes=paths, lifespan=life)

@@ -25,31 +25,14 @@ __all__ = ["participant_view", "router", "trusted_payload"]
 router = APIRouter(include_in_schema=False, dependencies=[Depends(html.paced)], route_class=html.PageRoute)
 
 
-def participant_view(
-    task: Mapping[str, Any],
-    *,
-    token: str | None,
-    token_state: str,
-    report_id: str,
-    answered: int | None = None,
-    problem: str = "",
-    given: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """Everything that participant.html shows."""
-    say, good = words.said(task), token_state == "fine"
+def participant_view(task: Mapping[str, Any]) -> dict[str, Any]:
+    """What participant.html shows of a task, whoever asks for it."""
+    say = words.said(task)
     return {
         "task": task,
         "choices": task.get("choices") or (),
         "say": say,
         "notice": [text for text in task["notice"] if task["status"] == "open" or text != say["crowd"]],
-        "token": token,
-        "token_state": token_state,
-        "answered": answered is not None,
-        "may_answer": good and answered is None,
-        "may_mix": good and answered in (None, TICKET),
-        "report_id": report_id,
-        "problem": problem,
-        "given": given or {},
         "trusted": [_at_most(*level) for level in _levels(task, "trusted")],
         "local": _local(task) if "local" in task["groups"] else {},
         "shuffled": _shuffled(task) if "mixer" in task else {},
@@ -169,16 +152,20 @@ def _participant(
     known, visit = form.get("report_id", ""), None if task["by_invitation"] else _visit(request)
     name = known if _ID.fullmatch(known) else visit or studies.new_report_id()
     state = _state(request, study_id, token)
-    view = participant_view(
-        task,
+    answered = None if visit is None else mixed.answered(service, service.view(study_id), name)
+    answer = html.page(
+        "participant.html",
+        status,
+        **participant_view(task),
         token=token,
         token_state=state,
+        answered=answered is not None,
+        may_answer=state == "fine" and answered is None,
+        may_mix=state == "fine" and answered in (None, TICKET),
         report_id=name,
-        answered=None if visit is None else mixed.answered(service, service.view(study_id), name),
         problem=problem,
         given={name: text for name, text in form.items() if name in ("epsilon", "report_id")},
     )
-    answer = html.page("participant.html", status, **view)
     if not task["by_invitation"] and visit is None:
         _begin(request, study_id, name, answer)
     if "mixer" in task:
