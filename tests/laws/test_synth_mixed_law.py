@@ -253,60 +253,6 @@ def declared(collected: Path) -> Path:
     return collected / "study.toml"
 
 
-def test_a_declared_table_is_one_vector_one_model_and_one_charge_a_group(declared: Path, tmp_path: Path) -> None:
-    ledger, sent = tmp_path / "l", declared.parent
-    Ledger.create(ledger, {"trusted": ApproxDP(9.0, 9 * DELTA), "local": PureDP(1.0)})
-    with Recording(7).as_the_systems() as tape:
-        found = command("release", declared, sent / "one.csv", "--ledger", ledger, "--model", tmp_path / "m")
-    people = [row for row in read(sent / "raw.csv") if row["trust"] == "trusted"]
-    kept = measured(tmp_path / "m" / "transcript.json")
-    spans, sigma = [], math.sqrt(2 / rho_of(1.0, DELTA))
-    for i, marginal in enumerate(MARGINALS):
-        k = math.prod(SIZES[name] for name in marginal)
-        noise = kept[i].counts.ravel() - np.bincount([cell(row, marginal) for row in people], minlength=k)
-        spans.append(span_of(tape, noise, gaussians(sigma)))
-        with pytest.raises(AssertionError, match="0 stretches"):
-            span_of(tape, noise, gaussians(0.9 * sigma))
-    apart(*spans)
-
-    def charges() -> list[tuple[str, float, float]]:
-        spent = (e for e in Ledger.open(ledger).history() if e.state != "void")
-        return [(e.people, round(e.budget.epsilon, 9), e.budget.delta) for e in spent]
-
-    once = [("trusted", 1.0, DELTA), ("local", 1.0, 0.0)]
-    assert charges() == once
-    promised = [(p["group"], p["against"], p["epsilon"], p["delta"]) for p in found["receipt"]["promises"]]
-    assert [one for one in promised if one[2]] == [
-        ("trusted", "whoever sees the release", 1.0, DELTA),
-        ("local", "the curator", 1.0, 0.0),
-        ("local", "whoever sees the release", 1.0, 0.0),
-    ]
-    model = load_model(tmp_path / "m")
-    assert (model.people, model.method, model.simulated, found["simulated"]) == (2200, "mixed", False, False)
-    command("release", declared, sent / "one.csv", "--ledger", ledger, "--model", tmp_path / "more")  # the same reports
-    assert charges() == [*once, ("trusted", 1.0, DELTA)]
-    with pytest.raises(SystemExit) as left:  # other reports of the same people: refused, and nothing of it is left
-        main([*map(str, ("release", declared, sent / "two.csv", "--ledger", ledger, "--model", tmp_path / "other"))])
-    assert left.value.code == 3
-    assert charges() == [*once, ("trusted", 1.0, DELTA)]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["l", "m", "more"]
-
-
-def test_a_declared_table_of_local_people_alone_charges_nobody_who_trusts(declared: Path, tmp_path: Path) -> None:
-    local = write(tmp_path / "local.csv", rows("local", 400, 6))
-    text = declared.read_text().replace('column = "trust"', 'everyone = "local"')
-    (tmp_path / "local.toml").write_text(text)
-    command("randomise", tmp_path / "local.toml", local, "--out", tmp_path / "sent.csv")
-    words = (tmp_path / "local.toml", tmp_path / "sent.csv", "--ledger", tmp_path / "l", "--model", tmp_path / "m")
-    found = command("release", *words)
-    spent = [(e.people, e.budget.epsilon, e.budget.delta) for e in Ledger.open(tmp_path / "l").history()]
-    assert spent == [("local", 1.0, 0.0)]
-    assert {p["group"] for p in found["receipt"]["promises"] if p["epsilon"]} == {"local"}
-    planned = command("plan", tmp_path / "local.toml", "--n", 400, "--opt-in", 0)
-    (told,) = planned["questions"]["home"].values()
-    assert set(told["predicted"]["total_variation"]) == {"local"}
-
-
 def test_a_table_beside_another_question_has_its_part_of_the_promise(declared: Path, tmp_path: Path) -> None:
     """Noise, reports and charges: half of epsilon 2 is the table's, and both questions are charged as one."""
     pay = [{**row, "pay": str(i % 9)} for i, row in enumerate(read(declared.parent / "raw.csv"))]
