@@ -100,31 +100,6 @@ def test_people_clipped_to_a_bound_do_not_bend_the_rest() -> None:
     assert inside >= 26
 
 
-def test_free_reports_tell_quantiles_better_than_a_collection_made_for_them() -> None:
-    """Rank errors at n = 100,000 and epsilon 1: hierarchical unary encoding reaches 1.5 % at the median."""
-    rng, errors = np.random.default_rng(6), []
-    for seed in range(8):
-        shape = fit([told(rng.beta(2, 5, 100_000), "dithered", 1.0, seed)], CELLS)
-        errors += [float(stats.beta.cdf(shape.quantile(q), 2, 5)) - q for q in (0.5, 0.9)]
-    assert math.sqrt(np.mean(np.square(errors))) < 0.015
-
-
-def test_counts_and_reports_together_are_better_than_either() -> None:
-    rng, found = np.random.default_rng(7), []
-    for seed in range(20):
-        seen = told(rng.beta(2, 5, 20_000), "dithered", 1.0, seed)
-        alone = fit([seen], CELLS)
-        places = tuple(alone.quantile(q) for q in (0.45, 0.5, 0.55))
-        stated = count_noise(PureDP(1.0), 4)
-        counts = np.histogram(rng.beta(2, 5, 500), [0, *places, 1])[0]
-        drawn = noise.discrete_laplace(2.0, 4, rng=seeded(seed))
-        own = counts_seen(NoisyCounts(500, tuple((counts + drawn).tolist()), stated), places, alone)
-        both = fit([seen, own], CELLS)
-        found.append([float(stats.beta.cdf(one.quantile(0.5), 2, 5)) - 0.5 for one in (both, alone, fit([own], CELLS))])
-    blended, local, trusted = np.sqrt(np.mean(np.square(found), axis=0))
-    assert blended < 1.05 * min(local, trusted)
-
-
 def test_moments_and_gini_of_a_known_distribution() -> None:
     """Uniform on [0, 1]: mean 1/2, variance 1/12, Gini 1/3; of b + a uniform number: a/(6 (b + a/2))."""
     shape = Shape(ENDS.copy(), np.eye(CELLS + 1) * 1e-12)
