@@ -7,7 +7,6 @@ import random
 import signal
 import sqlite3
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -270,21 +269,6 @@ def test_processes_racing_for_the_last_budget(tmp_path: Path) -> None:
     assert sum(line.startswith("spent") for lines in said for line in lines) == 33
     assert all(lines[-2] == "refused" for lines in said)
     assert audit(books.path)["all"] == (990_000_000_000, 1_000_000_000_000)
-
-
-def test_threads_racing_for_the_last_budget(tmp_path: Path) -> None:
-    books = Ledger.create(tmp_path / "a", {"all": PureDP(1.0)})
-
-    def attempt(_: int) -> bool:
-        try:
-            spend(Ledger.open(books.path), of(0.1, people="all"))
-        except BudgetExceeded:
-            return False
-        return True
-
-    with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(attempt, range(24))) == 10
-    assert audit(books.path)["all"] == (10**12, 10**12)
 
 
 def test_only_one_of_many_creators_wins(tmp_path: Path) -> None:

@@ -154,19 +154,6 @@ def test_tests_that_fail_before_any_change_kill_nothing(planted, capsys):
     assert "untried: the test that failed does so before anything is changed" in shown.out
 
 
-def test_the_test_that_noticed_is_tried_first_and_the_others_where_it_no_longer_does(planted):
-    root = planted(KILLED, SURVIVOR)
-    assert tool.main(["--record"], root) == 1
-    noticed = root / "tools" / "privacy_mutants" / "noticed_by.json"
-    assert json.loads(noticed.read_text()) == {"task/no-noise": "tests/test_noise.py::test_noise"}
-    test = root / "tests" / "test_noise.py"
-    test.write_text("import planted\n\ndef test_first():\n    assert planted.NOISE > 0\n" + test.read_text())
-    for name, by in (("test_noise", "test_noise"), ("test_gone", "test_first")):
-        noticed.write_text(json.dumps({"task/no-noise": f"tests/test_noise.py::{name}"}))
-        assert tool.main(["--out", str(root / name), "--only", "*/no-noise"], root) == 0
-        assert json.loads((root / name).read_text())["by"] == f"tests/test_noise.py::{by}"
-
-
 # --- where a patch belongs --------------------------------------------------------------------------------------------
 
 FUNCTION = """
@@ -228,13 +215,3 @@ def test_a_patch_follows_its_function_to_another_module_and_layout(tmp_path, tex
 )
 def test_a_patch_needs_one_place(tmp_path, at, old, fits):
     assert (_patched(tmp_path, FUNCTION, "one.py", at, old, "0") is not None) == fits
-
-
-def test_functions_of_one_name_share_the_text_that_must_occur_once(tmp_path):
-    (tmp_path / "src" / "pack").mkdir(parents=True)
-    twin = tmp_path / "src" / "pack" / "twin.py"
-    twin.write_text("def other():\n    return 7\n")
-    assert _patched(tmp_path, FUNCTION, "one.py", "other", "total + draw", "0")[0].name == "one.py"
-    twin.write_text("def other(total, draw):\n    return total + draw\n")
-    assert _patched(tmp_path, FUNCTION, "one.py", "other", "total + draw", "0") is None
-    assert _patched(tmp_path, FUNCTION, "one.py", "twin.other", "total + draw", "0")[0].name == "twin.py"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
 from urllib.parse import unquote
 
 import pytest
@@ -40,15 +38,6 @@ class Links(HTMLParser):
             self.leads.append(given["href"])
         elif tag != "a":
             self.loads += [given[name] for name in ("src", "href", "data", "srcset") if given.get(name)]
-
-
-def builder() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_build", DOCS / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 OFFLINE = """
@@ -125,31 +114,16 @@ def test_links_lead_to_pages_and_places_that_exist(site: Path, pages: dict[Path,
                 assert place in pages[target].places, f"{page.relative_to(site)} leads to {lead}"
 
 
-def test_mathematics_needs_no_script(site: Path) -> None:
-    text = (site / "reference" / "api" / "public.html").read_text(encoding="utf-8")
-    assert "<math" in text
-    assert not re.search(r"<script[^>]*mathjax", text, re.IGNORECASE)
-
-
-def test_without_a_report_the_page_says_how_to_make_one(tmp_path: Path) -> None:
-    module = builder()
-    module.reference = dict  # the pages that are written from the code take seconds
-    module.gather(tmp_path / "pages")
-    assert "built without it" in (tmp_path / "pages" / "papers-report.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("target", ["index.md", "nowhere.md"])
-def test_a_warning_fails_the_build(tmp_path: Path, target: str) -> None:
-    """One page, whose link leads to itself, or nowhere."""
+def test_a_warning_fails_the_build(tmp_path: Path) -> None:
+    """One page, whose link leads nowhere; the control is the site itself."""
     docs = tmp_path / "docs"
     (docs / "_static").mkdir(parents=True)
     (docs / "_static" / "site.css").write_text("", encoding="utf-8")
     shutil.copy(DOCS / "conf.py", docs / "conf.py")
-    page = f"# A page\n\n[a link]({target})\n\n```{{toctree}}\npapers-report\npapers\n```\n"
+    page = "# A page\n\n[a link](nowhere.md)\n\n```{toctree}\npapers-report\npapers\n```\n"
     (docs / "index.md").write_text(page, encoding="utf-8")
     (docs / "papers.md").write_text("# Papers\n", encoding="utf-8")
-    done = built(docs, tmp_path / "out", tmp_path, brought=False)
-    assert (done.returncode == 0) == (target == "index.md"), done.stderr
+    assert built(docs, tmp_path / "out", tmp_path, brought=False).returncode != 0
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="not installed: Chromium (apt-get install chromium)")
