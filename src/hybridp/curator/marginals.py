@@ -24,6 +24,7 @@ from hybridp.curator.sources import Columns, Raw, Rows, TrustedAnswers, chosen_b
 from hybridp.curator.sums import read
 from hybridp.errors import must
 from hybridp.noise.additive import settle_below_exp
+from hybridp.public.lattice import Floats, Ints
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload, sliced, table_between
 from hybridp.public.shares import OnMarginals
 from hybridp.public.synth import MeasuredTable, gumbel_scale
@@ -37,8 +38,6 @@ from hybridp.tables.sql import VIEW
 __all__ = ["LATTICE", "Codes", "codes_of", "count_people", "counts", "gain", "groups_of", "measure_answers"]
 __all__ += ["measure_table", "pick_table", "read_codes", "read_domain", "read_groups", "table_counts"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 _MOST_READ = 4096  # Read from rows, a domain of more values is no domain: every value would be about somebody.
 _LOT = 1 << 16  # Rows whose cell numbers are made at a time: they stay in the cache.
 LATTICE = 1 << 16  # Steps to a person: the answers of D' are rounded to them, which is post-processing.

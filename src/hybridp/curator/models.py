@@ -36,7 +36,7 @@ from hybridp.curator.sums import column_reports, lattice_query, report_sums
 from hybridp.errors import InvalidInput, must
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, Grid, TotalsNoise, TrustedRound, nearest
-from hybridp.public.lattice import LEVELS, Bounds
+from hybridp.public.lattice import LEVELS, Bounds, Floats, Ints
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import MECHANISM, WeightedSum, reports_digest
 from hybridp.public.regression import LADDER, TAIL, KindName, Question, farther, round_sums
@@ -52,8 +52,6 @@ __all__ += ["found_records", "held_rows", "local_slots", "noisy_counts", "read_l
 __all__ += ["release_cells", "release_moves", "release_products", "release_scale", "release_weighted_sum", "sample"]
 __all__ += ["threshold_counts", "slots_among", "table_rows"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _PART = 1 << 16
 _WEIGHT_STEPS = 2**40  # the largest whole-number weight
 _SCALE = 2**40  # the noise in steps: far finer than anything it must hide
@@ -335,7 +333,7 @@ def read_levels(answers: Any, bounds: Bounds, epsilons: Sequence[float]) -> Raw:
 
 
 def release_weighted_sum(
-    epsilons: Floats, people: NDArray[np.int64], level_sums: NDArray[np.int64], weights: Floats, *, rng: Randomness
+    epsilons: Floats, people: Ints, level_sums: Ints, weights: Floats, *, rng: Randomness
 ) -> WeightedSum:
     """The weighted mean with the least noise that respects everybody's epsilon.
 

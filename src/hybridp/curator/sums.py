@@ -26,7 +26,7 @@ from hybridp.public.distribution import BinnedReports, ReportBins, WindowReports
 from hybridp.public.distribution import answers as window_answers
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import Box
-from hybridp.public.lattice import LEVELS, NOTHING, Bounds, Lattice, exact_sums
+from hybridp.public.lattice import LEVELS, NOTHING, Bounds, Ints, Lattice, exact_sums
 from hybridp.public.mean import answered_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import (
@@ -67,8 +67,6 @@ __all__ += ["randomised", "read", "read_answers", "release_clipped", "release_co
 __all__ += ["release_sums", "release_ticks", "release_window", "report_sums", "rounded_cells"]
 __all__ += ["squares"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 AddedNoise = DiscreteLaplace | DiscreteGaussian
 _SLACK = 1 + 1e-9
 

@@ -34,7 +34,7 @@ from hybridp.noise.reports import oracle_reports, voted_cells
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import OnMap, RoundInvite, RoundReports, nearest
-from hybridp.public.lattice import LEVELS, Bounds
+from hybridp.public.lattice import LEVELS, Bounds, Floats, Ints
 from hybridp.public.messages import OnNumber
 from hybridp.public.oracles import SubsetSelection, support_counts
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
@@ -50,8 +50,6 @@ __all__ += ["randomise_levels", "randomise_many", "randomise_own", "randomise_st
 __all__ += ["option_reports", "report_marginals", "report_options", "simulated_marginals"]
 __all__ += ["simulated_reports", "tick_places"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _CHUNK = 1 << 20  # codebook entries at a time
 _LOT, _PART = 1 << 18, 1 << 16  # people at a time
@@ -206,7 +204,7 @@ def choose_names(inner: Floats, plan: UnitVector, *, rng: Randomness) -> tuple[I
 # --- regression -------------------------------------------------------------------------------------------------------
 
 
-def answer_question(steps: NDArray[np.int64], question: Question, *, rng: Randomness) -> NDArray[np.float64]:
+def answer_question(steps: Ints, question: Question, *, rng: Randomness) -> Floats:
     """Reports of people (a row each, on the lattice, the target last), in reach coordinates; NaN where none is told.
 
     Each is epsilon-DP for the epsilon of its question, whatever the columns: the vector that it tells of lies within

@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
+from hybridp.public.lattice import Ints
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.randomisers import exact_context
 from hybridp.randomness import Randomness
@@ -43,7 +44,6 @@ __all__ = ["EXP_MARGIN", "EXTENDED", "FINE_LOG_MARGIN", "LARGEST_SCALE", "LOG_MA
 __all__ += ["bernoulli", "discrete_gaussian", "discrete_laplace", "geometric", "perturb", "settle_below_exp"]
 __all__ += ["settle_geometric", "uniform_below"]
 
-Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 # |computed - true| of L = -ln u is below LOG_MARGIN * (L + 1) by a factor of 64 if log is within 4 ulp: 4 ulp(L) <=

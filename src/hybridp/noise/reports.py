@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import must
 from hybridp.noise.additive import additive, bernoulli, uniform_below
+from hybridp.public.lattice import Floats, Ints
 from hybridp.public.oracles import Oracle, SubsetSelection, support_counts
 from hybridp.public.randomisers import (
     LEVELS,
@@ -41,15 +42,13 @@ from hybridp.randomness import Randomness
 __all__ = ["categories", "dithered", "oracle_reports", "reports", "rounded_up", "simulate_counts", "support_counts"]
 __all__ += ["voted_cells"]
 
-Ints = NDArray[np.int64]
-
 
 # Reports made at a time: a quarter of a mebibyte a temporary array, which keeps the work in the cache.
 _CHUNK = 1 << 15
 _HALF = np.uint64(0xFFFFFFFF)
 
 
-def reports(randomiser: Randomiser, levels: Ints, *, rng: Randomness) -> NDArray[np.float64]:
+def reports(randomiser: Randomiser, levels: Ints, *, rng: Randomness) -> Floats:
     """One report for each person's level, in the unit coordinate: unbiased for ``2 level/LEVELS - 1``.
 
     The floats are computed from exactly drawn integers, so rounding them is post-processing.
@@ -61,7 +60,7 @@ def reports(randomiser: Randomiser, levels: Ints, *, rng: Randomness) -> NDArray
     return out
 
 
-def _report_chunk(randomiser: Randomiser, levels: Ints, rng: Randomness) -> NDArray[np.float64]:
+def _report_chunk(randomiser: Randomiser, levels: Ints, rng: Randomness) -> Floats:
     match randomiser:
         case DitheredBit():
             return randomiser.values(_dithered(randomiser, levels, rng))
@@ -103,7 +102,7 @@ def _dithered(randomiser: DitheredBit, levels: Ints, rng: Randomness) -> Dithere
     return DitheredReports(threshold, above)
 
 
-def _piecewise(randomiser: Piecewise, levels: Ints, rng: Randomness) -> NDArray[np.float64]:
+def _piecewise(randomiser: Piecewise, levels: Ints, rng: Randomness) -> Floats:
     """One word a report: 16 bits choose (ties are settled with 48 more), 48 bits place.
 
     Outside the window the place is 32 of the 48 bits. Inside it is floor(x width/2^48), uniform once the remainder

@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import Guarantee, split_off, turning_point
+from hybridp.public.lattice import Floats
 from hybridp.public.mean import PILOT_VARIANCE, WORST_VARIANCE, sum_noise
 from hybridp.public.mechanisms import NoiseName
 from hybridp.public.randomisers import LEVELS, Randomiser
@@ -38,7 +39,6 @@ from hybridp.public.vector_randomisers import VectorReports
 __all__ = ["LOOSEST", "MOST_COST", "SPREAD_SHARE", "TIGHTEST", "VECTOR_SPREAD_SHARE", "Anchoring", "anchoring"]
 __all__ += ["clipping_loss", "leash", "mean_anchoring", "vector_anchoring"]
 
-Floats = npt.NDArray[np.float64]
 
 TIGHTEST, LOOSEST = 1.5, 3.0
 """The leash in standard errors of the difference: "alike" takes none that is shorter, or longer."""

@@ -196,12 +196,7 @@ def gaussian_sigma(guarantee: ApproxDP, sensitivity: float) -> float:
         high *= 2
     while enough(low):
         low /= 2
-    for _ in range(200):
-        middle = math.sqrt(low) * math.sqrt(high)
-        if not low < middle < high:
-            break
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return turning_point(low, high, enough)[1]
 
 
 # --- on a lattice: what is really drawn -------------------------------------------------------------------------------

@@ -21,15 +21,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.heavy import Discovery, HeadList, OneSlot
-from hybridp.public.lattice import Bounds, Groups, Sums
+from hybridp.public.lattice import Bounds, Floats, Groups, Ints, Sums
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, KRandomisedResponse, Randomiser
-
-Floats = NDArray[np.float64]
 
 __all__ = [
     "BATCH",
@@ -143,7 +140,7 @@ class Invite(Generic[E, M]):
         own: tuple[str, ...] = getattr(self.encoding, "columns", ())
         return report_text(self.encoding.made(self), own or self.question)  # type: ignore[attr-defined]
 
-    def placed(self, levels: NDArray[np.int64]) -> NDArray[np.int64]:
+    def placed(self, levels: Ints) -> Ints:
         """The levels that reports are about: those of the value, or of its place within the windows.
 
         >>> from hybridp.public.budgets import PureDP
@@ -286,7 +283,7 @@ class ReportsByEpsilon:
     """Sums over the reports of local people who chose the same epsilon, one entry a level of epsilon, ascending."""
 
     epsilons: Floats
-    people: NDArray[np.int64]
+    people: Ints
     totals: Floats
     squares: Floats
 
@@ -354,7 +351,7 @@ class SlotReports:
     """Sums over local reports on a head list: how many reports support each slot. Mergeable by adding up."""
 
     people: int
-    counts: NDArray[np.int64]
+    counts: Ints
 
     def __add__(self, other: SlotReports) -> SlotReports:
         return SlotReports(self.people + other.people, self.counts + other.counts)
