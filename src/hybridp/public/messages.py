@@ -17,12 +17,12 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 from hybridp.public.heavy import Discovery, HeadList, OneSlot
 from hybridp.public.lattice import Bounds, Floats, Groups, Ints, Sums
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
@@ -40,6 +40,7 @@ __all__ = [
     "OnNumber",
     "OptInCounts",
     "OwnEpsilon",
+    "ReportSums",
     "ReportsByEpsilon",
     "SlotReports",
     "TrustedSummary",
@@ -163,9 +164,24 @@ OnNumber: TypeAlias = Invite[Bounds, Randomiser]
 OnList: TypeAlias = Invite[HeadList, OneSlot | KRandomisedResponse]
 
 
-@dataclass(frozen=True, slots=True)
-class LocalSummary:
+class ReportSums:
     """Sums over local reports: associative, commutative, and free of charge (post-processing of what was reported)."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Self) -> Self:
+        """The numbers together, field by field; whatever else is stated must be the same."""
+        result = []
+        for one, two in ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self)):  # type: ignore[arg-type]
+            added = isinstance(one, int | float | np.ndarray)
+            must(added or one == two, "reports", "must come from one mechanism to be added up", "two different ones")
+            result.append(one + two if added else one)
+        return type(self)(*result)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSummary(ReportSums):
+    """Of reports on a number, in the unit coordinate."""
 
     people: int
     total: float
@@ -179,13 +195,6 @@ class LocalSummary:
     def of(cls, sums: Sums, randomiser: Randomiser, centre: float = 0.0, half: float = 1.0) -> LocalSummary:
         """From the exact sums of reports that are `half` long in the unit coordinate, around `centre`."""
         return cls(sums.people, *sums.moved(centre, half), randomiser)
-
-    def __add__(self, other: LocalSummary) -> LocalSummary:
-        if self.randomiser != other.randomiser:
-            raise InvalidInput("`reports` must come from one mechanism to be added up. Got two different ones.")
-        return LocalSummary(
-            self.people + other.people, self.total + other.total, self.squares + other.squares, self.randomiser
-        )
 
     @property
     def mean(self) -> float:
@@ -347,11 +356,8 @@ class OptInCounts:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class SlotReports:
-    """Sums over local reports on a head list: how many reports support each slot. Mergeable by adding up."""
+class SlotReports(ReportSums):
+    """Of reports on a head list: how many support each slot."""
 
     people: int
     counts: Ints
-
-    def __add__(self, other: SlotReports) -> SlotReports:
-        return SlotReports(self.people + other.people, self.counts + other.counts)

@@ -54,7 +54,7 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public.budgets import ApproxDP, Guarantee, PureDP
 from hybridp.public.lattice import Floats, Ints
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise, discrete_laplace
-from hybridp.public.messages import Invite
+from hybridp.public.messages import Invite, ReportSums
 from hybridp.public.oracles import Oracle, share_oracle, support_counts
 from hybridp.public.queries import Feature, Schema, Workload
 from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response, randomised_response
@@ -209,17 +209,12 @@ OnOptions: TypeAlias = Invite[Feature, Oracle]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class ShareReports:
-    """How many reports support each option or, where several may be ticked, say yes and no to each. Mergeable by adding
-    up."""
+class ShareReports(ReportSums):
+    """How many reports support each option or, where several may be ticked, say yes and no to each."""
 
     people: int
     counts: Ints
     oracle: Oracle
-
-    def __add__(self, other: ShareReports) -> ShareReports:
-        must(self.oracle == other.oracle, "reports", "must come from one mechanism", "two different ones")
-        return ShareReports(self.people + other.people, self.counts + other.counts, self.oracle)
 
 
 def written_reports(oracle: Oracle, reports: NDArray[np.int32] | Ints, names: Sequence[str] = ()) -> list[str]:

@@ -22,11 +22,11 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 from hybridp.public.budgets import Guarantee
 from hybridp.public.lattice import HALF, Bounds, Floats, Ints, Lattice, Sums
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise
-from hybridp.public.messages import Invite, LocalSummary, NoisySquares, TrustedSummary
+from hybridp.public.messages import Invite, LocalSummary, NoisySquares, ReportSums, TrustedSummary
 from hybridp.public.vector_randomisers import MOST_DIMENSIONS, VectorReports
 
 __all__ = ["HALF", "SHRINK", "NormName", "VectorBounds", "OnVector", "VectorReportSums", "VectorSum"]
@@ -214,8 +214,8 @@ OnVector: TypeAlias = Invite[VectorBounds, VectorReports]
 
 
 @dataclass(frozen=True, eq=False)
-class VectorReportSums:
-    """Sums over local reports, one entry a coordinate, in reach coordinates; mergeable in any order.
+class VectorReportSums(ReportSums):
+    """Sums over local reports, one entry a coordinate, in reach coordinates.
 
     `people` sent a report; `counts[j]` of them said something about coordinate j.
     """
@@ -244,17 +244,6 @@ class VectorReportSums:
         if self.counts[j] == 0:
             return None
         return LocalSummary(int(self.counts[j]), float(self.totals[j]), float(self.squares[j]), self.reports.law)
-
-    def __add__(self, other: VectorReportSums) -> VectorReportSums:
-        if self.reports != other.reports:
-            raise InvalidInput("`reports` must come from one mechanism to be added up. Got two different ones.")
-        return VectorReportSums(
-            self.people + other.people,
-            self.counts + other.counts,
-            self.totals + other.totals,
-            self.squares + other.squares,
-            self.reports,
-        )
 
 
 @dataclass(frozen=True, eq=False)
