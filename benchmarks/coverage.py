@@ -55,7 +55,7 @@ from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import randomised_response
-from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, option_counts, tick_noise
+from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, tick_noise
 from hybridp.randomness import Randomness, seeded
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.evidence import hear
@@ -188,7 +188,7 @@ def _ticks(cell: Cell, draw: Draw, rng: Randomness) -> list[ShareBlend]:
         own = told = None
         if cell.trusted:
             ticked = int(draw.binomial(cell.trusted, share)) + int(_laplace(stated.mechanism.scale, 1, rng)[0])  # type: ignore[union-attr]
-            own = option_counts(cell.trusted, ticked, stated)
+            own = NoisyCounts(cell.trusted, (ticked,), stated)
         if people:
             yes = int(draw.binomial(people, oracle.other + (oracle.truth - oracle.other) * share))
             told = ShareReports(people, np.array([yes, people - yes]), oracle)

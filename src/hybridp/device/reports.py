@@ -316,7 +316,7 @@ def answer_round(levels: Floats, invite: RoundInvite, *, rng: Randomness) -> Rou
     n = levels.shape[1]
     label = nearest(levels, invite.centres)
     told = label if invite.response is None else categories(invite.response, label, rng=rng)
-    which = _coordinates(n, invite.box.dims, invite.coordinates, rng)
+    which = _subsets(invite.box.dims, invite.coordinates, n, rng)
     # A deviation d in [-radius, radius] is the level LEVELS (d + radius)/(2 radius); 0 where the label is not true.
     deviation = levels[which.T, np.arange(n)] - invite.centres[label, which.T]
     np.clip(deviation, -invite.radius, invite.radius, out=deviation)
@@ -324,13 +324,3 @@ def answer_round(levels: Floats, invite: RoundInvite, *, rng: Randomness) -> Rou
     unit = np.rint((deviation / invite.radius + 1) * (LEVELS // 2)).astype(np.int64)
     value = reports(invite.value, unit.ravel(), rng=rng).reshape(unit.shape)
     return RoundReports(told, which, np.ascontiguousarray(value.T))
-
-
-def _coordinates(people: int, dims: int, wanted: int, rng: Randomness) -> Ints:
-    """Which coordinates each person tells of: `wanted` of them, every set as likely as another."""
-    if wanted == dims:
-        return np.broadcast_to(np.arange(dims), (people, dims)).copy()
-    if wanted == 1:
-        return uniform_below(dims, people, rng=rng)[:, None]
-    order = np.argsort(rng.words(people * dims).reshape(people, dims), axis=1)
-    return order[:, :wanted]

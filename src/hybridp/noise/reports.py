@@ -92,13 +92,8 @@ def _dithered(randomiser: DitheredBit, levels: Ints, rng: Randomness) -> Dithere
     low = words & _HALF
     words >>= np.uint64(32)
     threshold = words.view(np.int64)
-    lead = np.uint64(randomiser.flips >> 32)
     above = levels > threshold
-    above ^= low < lead
-    ties = np.flatnonzero(low == lead)
-    if len(ties):
-        rest = rng.words(len(ties)) >> np.uint64(32)
-        above[ties] ^= rest < np.uint64(randomiser.flips & 0xFFFFFFFF)
+    above ^= _coins(low, randomiser.flips, rng)
     return DitheredReports(threshold, above)
 
 
@@ -114,12 +109,7 @@ def _piecewise(randomiser: Piecewise, levels: Ints, rng: Randomness) -> Floats:
     words >>= np.uint64(16)
     high = words & _HALF
     words >>= np.uint64(32)
-    lead = np.uint64(randomiser.inside >> 48)
-    inside = words < lead
-    ties = np.flatnonzero(words == lead)
-    if len(ties):
-        rest = rng.words(len(ties)) >> np.uint64(16)
-        inside[ties] = rest < np.uint64(randomiser.inside & (2**48 - 1))
+    inside = _coins(words, randomiser.inside, rng, bits=16)
     low *= width
     product = high * width  # x width / 2^16, rounded down: below 2^64 since width <= 2^32
     product += low >> np.uint64(16)
@@ -219,13 +209,13 @@ def _people(oracle: Oracle) -> int:
 # --- coins and choices ------------------------------------------------------------------------------------------------
 
 
-def _coins(leading: NDArray[np.uint64], numerator: int, rng: Randomness) -> NDArray[np.bool_]:
-    """True with probability numerator/2^64, `leading` being the first 32 bits of each coin's uniform number."""
-    lead = np.uint64(numerator >> 32)
-    out = leading < lead
-    ties = np.flatnonzero(leading == lead)
+def _coins(leading: NDArray[np.uint64], numerator: int, rng: Randomness, *, bits: int = 32) -> NDArray[np.bool_]:
+    """True with probability numerator/2^64, `leading` being the first `bits` of each coin's uniform number."""
+    lead, rest = divmod(numerator, 1 << (64 - bits))
+    out = leading < np.uint64(lead)
+    ties = np.flatnonzero(leading == np.uint64(lead))
     if len(ties):
-        out[ties] = rng.words(len(ties)) >> _HALF_BITS < np.uint64(numerator & 0xFFFFFFFF)
+        out[ties] = rng.words(len(ties)) >> np.uint64(bits) < np.uint64(rest)
     return out
 
 
