@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from hybridp.blend.heavy import Estimate, blend_heavy, held, local_estimate
 from hybridp.blend.shares import to_simplex
-from hybridp.curator.models import noisy_counts, threshold_counts
+from hybridp.curator.models import threshold_counts
+from hybridp.curator.sources import noisy_sums
 from hybridp.noise import categories
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery
@@ -60,7 +61,7 @@ class _Collection:
         full = HeadList.of(names, 1)
         placed = np.array([full.slot_of((str(code),)) for code in range(len(truth))], dtype=np.int64)
         among = np.bincount(placed[records[n_s:trusted]], minlength=len(full)).astype(np.int64)
-        counted = noisy_counts(among, counting_noise(study.trusted_whole), rng=rng)
+        counted = np.array(noisy_sums(among, counting_noise(study.trusted_whole), rng=rng))
         result = protocol.opt_in_counts(names, noisy, n_s, counted, full, trusted - n_s, study)
         self.study, self.rng = study, rng
         self.head, self.trusted = protocol.trim(result, study)

@@ -48,7 +48,7 @@ from hybridp.tables.query import Query
 from hybridp.tables.totals import count_groups, kept_levels
 
 __all__ = ["Discovered", "LatticeRows", "answer_rows", "cell_counts", "cluster_totals", "discover_answers"]
-__all__ += ["found_records", "held_rows", "local_slots", "noisy_counts", "read_levels", "read_reports"]
+__all__ += ["found_records", "held_rows", "local_slots", "read_levels", "read_reports"]
 __all__ += ["release_cells", "release_moves", "release_products", "release_scale", "release_weighted_sum", "sample"]
 __all__ += ["threshold_counts", "slots_among", "table_rows"]
 
@@ -123,10 +123,7 @@ def release_products(
     rng: Randomness,
 ) -> tuple[int, ...]:
     """The trusted people's sums of one round, each with a draw of the mechanism's noise."""
-    totals: list[int] = []
-    for part in rows.parts():
-        more = round_sums(kind, part, centre).tolist()
-        totals = more if not totals else [a + b for a, b in zip(totals, more, strict=True)]
+    totals = np.sum([round_sums(kind, part, centre) for part in rows.parts()], axis=0)
     return noisy_sums(totals, mechanism, rng=rng)
 
 
@@ -137,9 +134,7 @@ def release_scale(
 
     Private as `scale_noise` says; `centre` and `first` follow from what was released before.
     """
-    counts = np.zeros(len(LADDER), dtype=np.int64)
-    for part in rows.parts():
-        counts += farther(part, centre)
+    counts = sum(farther(part, centre) for part in rows.parts())
     drawn = noise.discrete_laplace(mechanism.scale, len(LADDER), rng=rng)
     return first + int(np.argmax((drawn - np.abs(TAIL * counts - rows.people))[first:]))
 
@@ -169,10 +164,8 @@ def read_reports(
 
 def cell_counts(rows: LatticeRows, grid: Grid) -> Ints:
     """RAW: people in every cell."""
-    counts = np.zeros(grid.cells, dtype=np.int64)
-    for x in _pieces(rows):
-        counts += np.bincount(grid.cell(x), minlength=grid.cells)
-    return counts
+    empty = np.zeros(grid.cells, dtype=np.int64)
+    return sum((np.bincount(grid.cell(x), minlength=grid.cells) for x in _pieces(rows)), start=empty)
 
 
 def cluster_totals(rows: LatticeRows, centres: Floats, radius: int) -> tuple[Ints, Ints]:
@@ -270,9 +263,11 @@ def _in_order(records: list[tuple[str, ...]], noisy: Ints) -> tuple[list[tuple[s
     return [records[i] for i in order], noisy[order]
 
 
-def slots_among(people: tables.RecordSample, head: HeadList, mechanism: DiscreteLaplace, *, rng: Randomness) -> Ints:
-    """The noisy counts of every slot among the estimation part."""
-    return noisy_counts(tables.head_counts(people, head, "estimation"), mechanism, rng=rng)
+def slots_among(
+    people: tables.RecordSample, head: HeadList, mechanism: DiscreteLaplace, *, rng: Randomness
+) -> tuple[int, ...]:
+    """The noisy counts of every slot among the estimation part, wildcards included (Alg. 2.3)."""
+    return noisy_sums(tables.head_counts(people, head, "estimation"), mechanism, rng=rng)
 
 
 class Discovered(NamedTuple):
@@ -313,11 +308,6 @@ def threshold_counts(counts: Ints, mechanism: Discovery, *, rng: Randomness) -> 
     return passing, noisy[passing]
 
 
-def noisy_counts(counts: Ints, mechanism: DiscreteLaplace, *, rng: Randomness) -> Ints:
-    """The counts of known slots with noise on every one of them, wildcards included (Alg. 2.3)."""
-    return np.asarray(counts + noise.discrete_laplace(mechanism.scale, len(counts), rng=rng), dtype=np.int64)
-
-
 # --- everybody's own epsilon ------------------------------------------------------------------------------------------
 
 
@@ -340,12 +330,8 @@ def release_weighted_sum(
     `weights` (one for each level of epsilon) may be any non-negative numbers; only their ratios matter. A weight on
     epsilon 0 is refused. Infinite epsilons never ask for noise; positive ones below 1e-9 are left out like 0.
     """
-    must(
-        bool(np.all(weights >= 0)) and bool(np.any(weights > 0)),
-        "weights",
-        "must be non-negative, one positive",
-        "other",
-    )
+    ok = bool(np.all(weights >= 0)) and bool(np.any(weights > 0))
+    must(ok, "weights", "must be non-negative, one positive", "other")
     must(not bool(np.any((weights > 0) & (epsilons <= 0))), "weights", "must be 0 where epsilon is 0", "positive")
     heard = np.where(epsilons >= _LEAST, weights, 0.0)
     must(bool(heard.any()), "epsilons", "must be at least 1e-9 for somebody who counts", float(epsilons.max()))

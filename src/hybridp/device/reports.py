@@ -30,13 +30,13 @@ from numpy.typing import NDArray
 
 from hybridp.errors import must
 from hybridp.noise import bernoulli, categories, reports, uniform_below
-from hybridp.noise.reports import oracle_reports, voted_cells
+from hybridp.noise.reports import oracle_reports, simulate_counts, voted_cells
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import OnMap, RoundInvite, RoundReports, nearest
 from hybridp.public.lattice import LEVELS, Bounds, Floats, Ints
 from hybridp.public.messages import OnNumber
-from hybridp.public.oracles import SubsetSelection, support_counts
+from hybridp.public.oracles import support_counts
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.randomisers import KRandomisedResponse, Randomiser, best_randomiser
 from hybridp.public.regression import Question
@@ -52,7 +52,7 @@ __all__ += ["simulated_reports", "tick_places"]
 
 
 _CHUNK = 1 << 20  # codebook entries at a time
-_LOT, _PART = 1 << 18, 1 << 16  # people at a time
+_PART = 1 << 16  # people at a time
 
 
 # --- a number ---------------------------------------------------------------------------------------------------------
@@ -255,14 +255,12 @@ def simulated_reports(
     counts: Ints, invite: OnOptions, values: Ints | None = None, *, rng: Randomness
 ) -> ShareReports:
     """For a trial: everybody's reports, added up, where so many people hold each option, or each of the `values`."""
-    size, oracle = len(invite.encoding.told), invite.mechanism
-    supports = np.zeros(size, dtype=np.int64)
     everyone = np.repeat(np.arange(len(counts)) if values is None else values, counts)
-    for start in range(0, len(everyone), _LOT):
-        sent = option_reports(everyone[start : start + _LOT], invite, rng=rng)
-        sets = isinstance(oracle, SubsetSelection)
-        supports += support_counts(oracle, sent) if sets else np.bincount(sent, minlength=size)
-    return ShareReports(len(everyone), supports, oracle)
+    if invite.encoding.most:
+        supports = np.bincount(tick_places(everyone, invite, rng=rng), minlength=len(invite.encoding.told))
+    else:
+        supports = simulate_counts(invite.mechanism, everyone, rng=rng)
+    return ShareReports(len(everyone), supports, invite.mechanism)
 
 
 # --- a record: one report on one drawn marginal -----------------------------------------------------------------------

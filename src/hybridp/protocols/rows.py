@@ -248,7 +248,7 @@ class TablePeople(SummedPeople):
         return records, noisy.tolist(), people.discovery_people, people.estimation_people
 
     def slots(self, asked: Slots) -> Any:
-        return modelling.slots_among(self._kept, asked.head, asked.noise, rng=self.rng).tolist()
+        return list(modelling.slots_among(self._kept, asked.head, asked.noise, rng=self.rng))
 
     def many(self, asked: Many) -> tuple[int, int]:
         columns, raw, local = self.columns, self.raw, self.cells_told

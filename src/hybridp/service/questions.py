@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hybridp.curator import models as modelling
 from hybridp.curator import sums as summing
-from hybridp.curator.sources import TrustedAnswers
+from hybridp.curator.sources import TrustedAnswers, noisy_sums
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Charge
 from hybridp.protocols.models import LatticePeople, PointPeople, SummedPeople, ToldCells
@@ -397,7 +397,7 @@ class StorePeople(SummedPeople):
         counted = np.zeros(len(asked.head), dtype=np.int64)
         for record, n in self._kept.items():
             counted[asked.head.slot_of(record)] += n
-        return modelling.noisy_counts(counted, asked.noise, rng=self.rng).tolist()
+        return list(noisy_sums(counted, asked.noise, rng=self.rng))
 
     def later(self, asked: rounds.Later) -> None:
         """Nobody was invited yet."""

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from hybridp.blend import heavy as blending
 from hybridp.blend.heavy import Estimate, local_estimate
-from hybridp.curator.models import noisy_counts, threshold_counts
+from hybridp.curator.models import threshold_counts
+from hybridp.curator.sources import noisy_sums
 from hybridp.protocols.models import report_slots as report_all
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery
@@ -70,7 +71,7 @@ def simulate_heavy(
     full = HeadList.of(records, study.depth)
     placed = _slots(codes[n_s:], full, stride)
     among_t = np.bincount(placed[: trusted - n_s], minlength=len(full)).astype(np.int64)
-    counted = noisy_counts(among_t, counting_noise(study.trusted_whole), rng=rng)
+    counted = np.array(noisy_sums(among_t, counting_noise(study.trusted_whole), rng=rng))
     result = protocol.opt_in_counts(records, noisy, n_s, counted, full, trusted - n_s, study)
     head, opt_in = protocol.trim(result, study)
     local = full.fold(head)[placed[trusted - n_s :]]
