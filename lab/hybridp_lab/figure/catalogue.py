@@ -216,12 +216,15 @@ class _Job:
             beside = [result for task in self.nearer if (result := shelf.get(task)) is not None]
             if self.figure.nearer is not None and verdict.open and beside and len(beside) == len(self.nearer):
                 more = tuple(row for found in beside for row in found.rows)
-                verdict = verdict.decided_by(self.figure.nearer.checks(rows, more))
+                spent = sum(found.seconds for found in beside)
+                checks = Verdict(tuple(self.figure.nearer.checks(rows, more)))
+                checks = checks.priced(spent, len(self.figure.points("full")), _unit(self.nearer))
+                verdict = verdict.decided_by(checks.checks, published=not self.figure.nearer.smaller)
             if why := stand_in(self.figure, self.inputs):
                 verdict = verdict.instead(why)
         seconds = sum(found.seconds for found in kept)
         if verdict.open:
-            verdict = verdict.priced(seconds, len(self.figure.points("full")))
+            verdict = verdict.priced(seconds, len(self.figure.points("full")), _unit(self.tasks))
         when = max((found.at for found in kept), default="")
         told = "" if self.error is None else _told(self.error)
         versions = ", ".join(sorted({found.version for found in kept})) or __version__
@@ -239,6 +242,17 @@ class _Job:
             self.times,
             versions,
         )
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _unit(tasks: Sequence[Task]) -> str:
+    """Whose time a point takes."""
+    return "GPU" if any(task.point.get("device") == "cuda" for task in tasks) else "CPU"
 
 
 def _task(run: Run, point: Point, inputs: str, place: Path) -> Task:
@@ -358,6 +372,7 @@ def decide_figures(
                 outcomes[job.figure.name] = result
         if times == 1:
             again = [job for job in going if job.nearer and outcomes[job.figure.name].verdict.open]
+            again = [job for job in again if _unit(job.nearer) == "CPU" or _has_gpu()]
             _compute(again, shelf, Path(folder), jobs, tick, patient=True, until=until, nearer=True)
             outcomes |= {job.figure.name: _judged(job, shelf) for job in again}
         left = [f for f in figures if not outcomes[f.name].error and outcomes[f.name].verdict.open]

@@ -141,8 +141,8 @@ class Check:
         told = f"On {settings} it is refuted; the published settings (--full) decide."
         return replace(self, status="undecided", reason=f"{told} {self.reason}".strip())
 
-    def priced(self, seconds: float, published: int) -> Check:
-        """The same with what deciding it takes, where `seconds` of CPU time went into the trials that there are.
+    def priced(self, seconds: float, published: int, unit: str = "CPU") -> Check:
+        """The same with what deciding it takes, where `seconds` of the unit's time went into the trials that there are.
 
         >>> Check("falls", "undecided", "", "sec. 1", trials=10, needs=30).priced(1_200.0, 500).cost
         'about 30 more trials would decide with a chance of 80 %: about 1.0 CPU hours'
@@ -151,7 +151,7 @@ class Check:
         >>> Check("falls", "undecided", "", "sec. 1", trials=10, needs=30_000).priced(1_200.0, 500).cost
         'the value is on its limit, which no number of these trials tells apart; the published form has 500 points'
         """
-        if "undecided" not in (self.status, self.stand_in):
+        if "undecided" not in (self.status, self.stand_in) or self.cost:
             return self
         if self.needs is None or not self.trials:
             return replace(self, cost=f"the published form decides: {published:,} points")
@@ -159,8 +159,8 @@ class Check:
             why = "the value is on its limit, which no number of these trials tells apart"
             return replace(self, cost=f"{why}; the published form has {published:,} points")
         hours = seconds * self.needs / self.trials / 3600
-        told = f"about {self.needs:,} more trials would decide with a chance of 80 %: about {hours:,.1f} CPU hours"
-        return replace(self, cost=told if hours >= 0.1 else told.replace(f"{hours:,.1f} CPU hours", "minutes"))
+        told = f"about {self.needs:,} more trials would decide with a chance of 80 %: about {hours:,.1f} {unit} hours"
+        return replace(self, cost=told if hours >= 0.1 else told.replace(f"{hours:,.1f} {unit} hours", "minutes"))
 
     def to_dict(self) -> dict[str, Any]:
         """One line of `papers verdicts`, without its entry."""
@@ -235,18 +235,20 @@ class Verdict:
     def on_smaller(self, settings: str) -> Verdict:
         return Verdict(tuple(check.on_smaller(settings) for check in self.checks))
 
-    def decided_by(self, nearer: Sequence[Check]) -> Verdict:
+    def decided_by(self, nearer: Sequence[Check], *, published: bool = False) -> Verdict:
         """The same with undecided claims decided by points nearer to the published settings; the words must agree.
+
+        Points of the published size say more of an undecided claim even where they leave it undecided.
 
         >>> open = Check("falls", "undecided", "", "sec. 1")
         >>> Verdict((open,)).decided_by([Check("falls", "reproduced", "2 to 1", "sec. 1")]).status
         'reproduced'
         """
-        result = {check.claim: check for check in nearer if check.status != "undecided"}
+        result = {check.claim: check for check in nearer if published or check.status != "undecided"}
         return Verdict(tuple(result.get(c.claim, c) if c.status == "undecided" else c for c in self.checks))
 
-    def priced(self, seconds: float, published: int) -> Verdict:
-        return Verdict(tuple(check.priced(seconds, published) for check in self.checks))
+    def priced(self, seconds: float, published: int, unit: str = "CPU") -> Verdict:
+        return Verdict(tuple(check.priced(seconds, published, unit) for check in self.checks))
 
     def instead(self, why: str) -> Verdict:
         return Verdict(tuple(check.instead(why) for check in self.checks))

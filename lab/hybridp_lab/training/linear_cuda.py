@@ -23,11 +23,11 @@ from hybridp.errors import must
 from hybridp_lab.training.linear import LinearLoss
 from hybridp_lab.training.optimisers import Recipe
 
-__all__ = ["BinaryRows", "MOST_FEATURES", "train_many"]
+__all__ = ["BinaryRows", "MOST_FEATURES", "PHILOX", "train_many"]
 
 MOST_FEATURES, MOST_ONES, MOST_LOT, MOST_PEOPLE = 127, 16, 512, 1 << 16
 
-_CODE = r"""
+PHILOX = r"""
 __device__ inline uint4 philox(uint4 c, unsigned k0, unsigned k1) {
   for (int i = 0; i < 10; ++i) {
     unsigned h0 = __umulhi(0xD2511F53u, c.x), l0 = 0xD2511F53u * c.x;
@@ -37,6 +37,10 @@ __device__ inline uint4 philox(uint4 c, unsigned k0, unsigned k1) {
   }
   return c;
 }
+"""
+_CODE = (
+    PHILOX
+    + r"""
 __device__ inline unsigned mixed(unsigned x) {
   x ^= x >> 16; x *= 0x7feb352du; x ^= x >> 15; x *= 0x846ca68bu; return x ^ (x >> 16);
 }
@@ -102,6 +106,7 @@ extern "C" __global__ void train(const uint4* ones, const uint4* bits, const flo
   weights[128 * job + f] = w[f];
 }
 """
+)
 
 
 def _cupy() -> Any:

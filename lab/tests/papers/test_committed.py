@@ -14,11 +14,11 @@ pytest.importorskip("botorch")
 from hybridp_lab.figure.catalogue import RESULTS, catalogue
 
 
-def _cheapest(file: Path) -> dict[str, Any]:
+def _cheapest(file: Path) -> dict[str, Any] | None:
     """Of the points that were computed on a processor: a GPU has random numbers of its own."""
     lines = [json.loads(line) for line in gzip.decompress(file.read_bytes()).decode("utf-8").splitlines()]
     kept = [known for known in lines if "device" not in json.loads(known["key"])["point"]]
-    return min(kept, key=lambda known: float(known["seconds"]))
+    return min(kept, key=lambda known: float(known["seconds"]), default=None)
 
 
 def _plain(rows: Any) -> Any:
@@ -34,6 +34,8 @@ def test_a_point_computed_again_is_the_committed_one(file: Path) -> None:
     the end of sixteen such rounds is kept, a twentieth is allowed.
     """
     known = _cheapest(file)
+    if known is None:
+        pytest.skip("all of its points were computed on a GPU")
     key = json.loads(known["key"])
     name = file.name.partition(".")[0]
     runs = [(f, run) for f in catalogue().values() for run in (f.run, f.nearer.run if f.nearer else None) if run]

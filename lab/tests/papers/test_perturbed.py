@@ -264,7 +264,11 @@ UNTURNED = {
 # The same for the points that are nearer to the published settings than the quick grid.
 NEARER: dict[str, Callable[[Row], Row]] = {
     "rap-4.2": times(0.5, "error", mechanism="non-adaptive, converged"),
-    "rap-4.3": times(0.01, "error", T=4, K=4),  # the best pair of small workloads is the best of the large one too
+    "rap-4.3": scrambled("error"),
+    "rap-4.4": swapped("epsilon", 0.01, 1.0),
+    "rap-4.5": scrambled("error"),
+    "rap-4.7": lambda row: row if row["r"] == 4 else {**row, "error": 3 * row["error"]},
+    "rap-4.8": scrambled("error"),
 }
 
 

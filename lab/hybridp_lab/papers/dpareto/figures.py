@@ -35,7 +35,9 @@ from hybridp.pareto.space import Setting
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.figure.catalogue import Figure, Grid, Point, Row, Scope
 from hybridp_lab.papers.dpareto import judges
-from hybridp_lab.papers.dpareto.judges import points, present
+from hybridp_lab.papers.dpareto.judges import present
+from hybridp_lab.papers.dpareto.oracle_judges import oracles, points
+from hybridp_lab.papers.dpareto.oracle_judges import surrogates as judged_surrogates
 from hybridp_lab.problems.data import a1a, adult, mnist
 
 __all__ = ["FIGURES", "oracle_values", "searches", "surrogates"]
@@ -308,7 +310,7 @@ def _oracles(number: str, problem: str, knobs: tuple[str, str], quick: int, full
         f"Both knobs of {problem} move epsilon, and the best settings trade epsilon for error.",
         {"quick": grid(quick), "full": grid(full)},
         oracle_values,
-        partial(judges.oracles, knobs=knobs, rises=rises, where=f"3.2.2, Figure {number}"),
+        partial(oracles, knobs=knobs, rises=rises, where=f"3.2.2, Figure {number}"),
         partial(_draw_oracles, knobs=knobs),
         inputs,
     )
@@ -326,7 +328,7 @@ def _models(
         f"After k0 random settings the models of {problem} follow its oracles, and the front is close to the true one.",
         {"quick": grid(*quick), "full": grid(*full)},
         surrogates,
-        partial(judges.surrogates, floor=floor, where=f"3.3.4, Figure {number}"),
+        partial(judged_surrogates, floor=floor, where=f"3.3.4, Figure {number}"),
         _draw_surrogates,
         inputs,
     )
@@ -367,7 +369,7 @@ def _grids(levels: tuple[int, ...], size: dict[str, Values], trials: int) -> Gri
 
 _BOTH = {
     "quick": _compared(_QUICK, list(ADULT_MODELS), 2, 2, 5),
-    "full": _compared(_FULL, list(ADULT_MODELS), 5, 5, 19),
+    "full": _compared(_FULL, list(ADULT_MODELS), 19, 5, 19),
 }
 _UNIFORM: dict[Scope, tuple[Grid, ...]] = {
     "quick": tuple(_search({**_QUICK, **scale}, ["dpsgd-adult"], "uniform", 5) for scale in (_EVEN, {})),
@@ -411,7 +413,7 @@ FIGURES: tuple[Figure, ...] = (
         claim="DPareto's hypervolume is larger than that of grids with as many settings, and with many more.",
         grid={
             "quick": (*_compared(_QUICK, ["dpsgd-adult"], 2, 2, 5)[:2], _grids((2, 3), _QUICK, 2)),
-            "full": (*_compared(_FULL, ["dpsgd-adult"], 5, 5, 19)[:2], _grids((3, 4), _FULL, 5)),
+            "full": (*_compared(_FULL, ["dpsgd-adult"], 19, 5, 19)[:2], _grids((3, 4), _FULL, 5)),
         },
         judge=judges.beats_grids,
     ),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.public.mean import holm
-from hybridp_lab.figure.declared import Check, Row, Verdict
+from hybridp_lab.figure.declared import Check, Row, Status, Verdict
 from hybridp_lab.figure.ruling import MOST, bounded, exact, unjudged
 from hybridp_lab.papers.rap2023 import regression
 from hybridp_lab.papers.rap2023.checks import Key
@@ -119,7 +119,7 @@ def _fit(name: str, test: regression.Nested, place: str, printed: str) -> Check:
 
 def filtering(rows: Sequence[Row], size: regression.Size) -> Verdict:
     """Figures 4.5 (|W|) and 4.6 (number of queries), on ADULT."""
-    from scipy.stats import chi2
+    from scipy.stats import chi2, ncx2
     from scipy.stats import t as student
 
     tests = _fits([row for row in rows if row["data"] == "adult"])
@@ -136,20 +136,24 @@ def filtering(rows: Sequence[Row], size: regression.Size) -> Verdict:
     )
     told = f"our likelihood ratio {test.ratio:.1f} on {test.degrees}, p = {test.p:.2g}"
     limit = float(chi2.ppf(0.95, test.degrees))
+    # Where the print's own effect would have given more than this in all but 5 % of such samples, it is not there.
+    own, share = printed["adult"], test.observations / printed["adult"].observations
+    excess = max(0.0, float(chi2.isf(own.ratio_p, test.degrees)) - test.degrees) * share
+    floor = float(ncx2.ppf(0.05, test.degrees, excess))
     gain = test.ratio - test.degrees  # grows in proportion to the observations
     needs = None if gain <= 0 else max(1, math.ceil(test.observations * ((limit - test.degrees) / gain - 1)))
-    sure = test.ratio > limit
+    status: Status = "reproduced" if test.ratio > limit else "refuted" if test.ratio < floor else "undecided"
     by = "the size of the workload" if size == "workload" else "the number of queries"
     impact = Check(
         f"On ADULT filtering has an impact by {by}.",
-        "reproduced" if sure else "undecided",
+        status,
         told,
         place,
-        f"p = {printed['adult'].ratio_p:g}" if size == "workload" else "p < .0001",
+        f"p = {own.ratio_p:g}" if size == "workload" else "p < .0001",
         test.ratio,
-        rule=f"likelihood ratio above {limit:.1f}",
+        rule=f"likelihood ratio above {limit:.1f}; refuted below {floor:.1f}",
         trials=test.observations,
-        needs=None if sure else needs,
+        needs=needs if status == "undecided" else None,
     )
     if size == "workload":
         return Verdict((first, impact, loans))

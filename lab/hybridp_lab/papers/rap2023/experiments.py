@@ -70,8 +70,10 @@ __all__ = [
     "point_seed",
     "present",
     "progress",
+    "promise",
     "rap",
     "spent",
+    "workload_of",
 ]
 
 Floats = NDArray[np.float64]
@@ -263,14 +265,14 @@ def largest_error(people: Codes, workload: Workload, data: Relaxed) -> float:
     return present_error(people, workload, by_pieces(data, workload)).l_inf
 
 
-def _promise(people: Codes, epsilon: float) -> ApproxDP:
+def promise(people: Codes, epsilon: float) -> ApproxDP:
     return ApproxDP(epsilon, people.people**-2.0)
 
 
 # --- present error (Figures 4.2 to 4.9) -------------------------------------------------------------------------------
 
 
-def _workload(people: Codes, point: Point) -> Workload:
+def workload_of(people: Codes, point: Point) -> Workload:
     """The thresholds of a trial: the same sets of features for every mechanism, epsilon, T, K, n' and r."""
     draw = np.random.default_rng([point["trial"], point["workload"], point["k"]])
     most = people.people if point["filtered"] else None
@@ -287,10 +289,10 @@ def present(point: Point) -> list[Row]:
     """
     people = codes(point["data"])
     try:
-        workload = _workload(people, point)
+        workload = workload_of(people, point)
     except InvalidInput:  # fewer sets of features fit than were asked for
         return []
-    guarantee, rng = _promise(people, point["epsilon"]), seeded(point_seed(point))
+    guarantee, rng = promise(people, point["epsilon"]), seeded(point_seed(point))
     mechanism = point["mechanism"]
     began = time.process_time()
     if mechanism == "RAP":
@@ -427,7 +429,7 @@ def fit(
     return rap(
         people,
         history,
-        _promise(people, point["epsilon"]),
+        promise(people, point["epsilon"]),
         rounds=point["T"],
         per_round=point["K"],
         rows=point["rows"],

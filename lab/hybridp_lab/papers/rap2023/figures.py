@@ -4,8 +4,8 @@ The quick grids have fewer and smaller workloads, T up to 16, n' = 200, 40 epoch
 over four features are those with at most n queries. The full grids are the published ones on ADULT with 20 trials, and
 take days on a few cores; LOANS' rows are not to be had. All have the authors' projection, clipping and laws of
 workloads. K = m is the non-adaptive variant. `Nearer` points have what the quick grids lack to decide a claim: the
-published workload of 256 marginals. Figure 4.10 is a drawing of an idea, with nothing
-to compute.
+published sizes, by `at_once` on a GPU with five trials, or the published workload of 256 marginals. Figure 4.10 is a
+drawing of an idea, with nothing to compute.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from hybridp_lab.figure.catalogue import Figure, Grid, Nearer
 from hybridp_lab.papers.rap2023 import appendix as rap_appendix
+from hybridp_lab.papers.rap2023 import at_once
 from hybridp_lab.papers.rap2023 import costs as rap_costs
 from hybridp_lab.papers.rap2023 import drawing as rap_drawing
 from hybridp_lab.papers.rap2023 import drift_figures as rap_drift
@@ -23,6 +24,7 @@ from hybridp_lab.papers.rap2023 import experiments as rap
 from hybridp_lab.papers.rap2023 import facts as rap_facts
 from hybridp_lab.papers.rap2023 import future_judges as rap_future_judges
 from hybridp_lab.papers.rap2023 import judges as rap_judges
+from hybridp_lab.papers.rap2023 import published as rap_published
 
 __all__ = ["FIGURES"]
 
@@ -84,14 +86,35 @@ def _present(
     )
 
 
+# The published sizes on a GPU, with five trials: panels (epsilon, |W|, r, filtered) that share T, K, k and n'.
+Panel = tuple[float, int, int, bool]
+
+
+def _at_once(
+    k: int, panels: tuple[Panel, ...], most: int, *, rows: int = 1000, repeats: int = 5
+) -> tuple[Grid, ...]:
+    """All pairs of the published T and K with a product of at most so many queries."""
+    usual: dict[str, Values] = {"data": ("adult",), "form": ("corrected",), "steps": (5000,), "device": ("cuda",)}
+    usual |= {"panels": (panels,), "k": (k,), "rows": (rows,), "repeats": (repeats,)}
+    pairs = {rounds: tuple(each for each in _K if rounds * each <= most) for rounds in _T}
+    return tuple(Grid({**usual, "T": (rounds,), "K": each}) for rounds, each in pairs.items())
+
+
+_PANELS = (*((0.1, size, 3, False) for size in _SIZES), (0.01, 256, 3, False), (1.0, 256, 3, False))
+_MAPS = _at_once(3, _PANELS, 4096)
+_BY_SIZE = tuple((e, size, 3, True) for e in _EPSILONS for size in _SIZES)
+_BY_SIZE += tuple((e, size, 3, False) for e in (0.01, 1.0) for size in _SIZES[:-1])
+_FILTERS = _at_once(3, _BY_SIZE, 256, repeats=3)
+_FOURS = _at_once(4, tuple((0.1, 64, r, False) for r in (1, 2, 3, 4)), 1024)
+
 # The published workload of 256 marginals, beside the quick grid's sizes.
-_SLOWER = "n' = 200 and 200 epochs a round"
 _LARGE: dict[str, Values] = {**_OPEN, "workload": (256,)}
 _LARGE_ZERO: dict[str, Values] = {**_LARGE, "mechanism": ("All-0", "non-adaptive"), "T": (0,), "K": (0,)}
-_LARGE_RAP = tuple(
-    Grid(_axes(**_LARGE, mechanism=("RAP",), T=(rounds,), K=(each,), steps=(200,)), trials=6)
-    for rounds, each in ((1, 64), (4, 4), (4, 16))
-)
+
+
+def _sized(grids: tuple[Grid, ...], judge: Any, settings: str) -> Nearer:
+    return Nearer(grids, judge, f"published sizes, {settings}", run=at_once.bands)
+
 
 _COSTS: dict[str, Values] = {
     "k": (3,),
@@ -166,7 +189,7 @@ _FIG_3 = _present(
     (Grid(_published(**_OPEN, **_FULL_RAP, workload=_SIZES), trials=20),),
     rap_judges.adaptivity_by_size,
     partial(rap_drawing.heatmaps, panel="workload"),
-    Nearer(_LARGE_RAP, rap_judges.larger_workloads, "256 marginals too", _SLOWER),
+    _sized(_MAPS, rap_published.by_size, "T K up to 4,096"),
 )
 _FIG_4 = _present(
     "4.4",
@@ -178,6 +201,7 @@ _FIG_4 = _present(
     (Grid(_published(**_OPEN, **_FULL_RAP, form=_FORMS, epsilon=_EPSILONS, workload=(256,)), trials=20),),
     rap_judges.adaptivity_by_epsilon,
     partial(rap_drawing.heatmaps, panel="epsilon"),
+    _sized(_MAPS, rap_published.by_epsilon, "T K up to 4,096"),
 )
 
 _FILTERING = (
@@ -208,6 +232,7 @@ _FIG_5 = _present(
     _FULL_FILTERING,
     partial(rap_appendix.filtering, size="workload"),
     partial(rap_drawing.regressions, size="workload"),
+    _sized((*_MAPS, *_FILTERS), rap_published.by_filter, "T K up to 256, three trials"),
 )
 _FIG_6 = _present(
     "4.6",
@@ -247,6 +272,7 @@ _FIG_7 = _present(
     ),
     rap_judges.thresholds,
     partial(rap_drawing.mechanisms, panel="r", x="workload"),
+    _sized(_FOURS, rap_published.r_below_k, "T K up to 1,024"),
 )
 _FIG_8 = _present(
     "4.8",
@@ -258,6 +284,7 @@ _FIG_8 = _present(
     (Grid(_published(**_FULL_FOUR, **_FULL_RAP, workload=(64,)), trials=20),),
     rap_judges.adaptivity_of_thresholds,
     partial(rap_drawing.heatmaps, panel="r"),
+    _sized(_FOURS, rap_published.four_way, "T K up to 1,024"),
 )
 _FIG_9 = _present(
     "4.9",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hybridp_lab.papers.rap2023.mechanism import Selection
     from hybridp_lab.papers.rap2023.projection import TableGoal
 
-__all__ = ["EPOCHS", "MOST", "TOLERANCE", "project_queries", "project_tables"]
+__all__ = ["EPOCHS", "MOST", "TOLERANCE", "learning_rate", "project_queries", "project_tables"]
 
 EPOCHS, TOLERANCE, MOST = 5_000, 1e-9, 25_000
 _RATE = 1e-4
@@ -52,7 +52,8 @@ class _Adam:
         moving.addcdiv_(self.first, size, value=-self.rate / (1 - 0.9**self.steps))
 
 
-def _rate(queries: int, epochs: int) -> float:
+def learning_rate(queries: int, epochs: int) -> float:
+    """1e-4 sqrt(queries), or more where there are fewer epochs."""
     return float(_RATE * np.sqrt(min(queries, MOST)) * EPOCHS / epochs)
 
 
@@ -149,7 +150,7 @@ def project_queries(
     wanted = torch.as_tensor(np.clip(answers, 0.0, 1.0)).to(lines)
     weights = torch.full_like(wanted, 1 / many)
     gradient = torch.zeros_like(lines[:named])
-    adam = _Adam(_rate(many, epochs), torch.zeros_like(gradient), torch.zeros_like(gradient))
+    adam = _Adam(learning_rate(many, epochs), torch.zeros_like(gradient), torch.zeros_like(gradient))
     best, waited, loss = np.inf, 0, np.inf
     for _ in range(epochs):
         loss = float(selected_loss(shape, asked, wanted, weights, gradient.zero_(), lines))
@@ -211,7 +212,7 @@ def project_tables(
             moving = sparsemax_blocks(moving, sizes)
 
     if published:
-        fit(goals, epochs, _rate(queries, epochs), None)
+        fit(goals, epochs, learning_rate(queries, epochs), None)
     else:
         first = -(-2 * epochs // 3)
         fit([_denoised(goal) for goal in goals], first, *_FIRST)
