@@ -114,6 +114,14 @@ ORACLES = Oracles(
 )
 
 
+@pytest.mark.parametrize("factor", [0.0, 0.9, 1.1])
+def test_a_hash_that_tells_two_items_apart_has_the_stated_profile(factor: float) -> None:
+    for case in (case for case in ORACLES.cases if isinstance(case.mechanism, LocalHashing)):
+        epsilon = case.guarantee.epsilon * factor
+        stated = case.mechanism.profile(epsilon) * (1 - 1 / case.mechanism.buckets)
+        assert stated == pytest.approx(float(case.law.delta(epsilon)), rel=1e-7, abs=1e-9)
+
+
 # --- published numbers and choices ------------------------------------------------------------------------------------
 
 
