@@ -40,8 +40,7 @@ from hybridp.tasks.table import TableTask, chosen_invite
 if TYPE_CHECKING:
     from hybridp.blend.relaxed import Records, Relaxed
 
-__all__ = ["Errors", "all_zero", "evaluate", "made_up_people", "plan_rows", "plan_synth", "planned_table"]
-__all__ += ["present_error", "rows_plan"]
+__all__ = ["Errors", "evaluate", "made_up_people", "plan_rows", "plan_synth", "planned_table", "present_error"]
 
 Shares = Iterable[tuple[Piece, NDArray[Any]]]
 _STAND_INS = 20_000
@@ -169,12 +168,6 @@ def plan_synth(people: int, workload: Workload, guarantee: ApproxDP, *, most_cel
     return planned({"table": {"marginals": facts}}, people, 1.0, guarantee)
 
 
-def all_zero(codes: Codes, workload: Workload) -> Errors:
-    """The errors of answering 0 to everything. NOT PRIVATE."""
-    counted = marginals.counts(codes, workload)
-    return present_error(codes, workload, ((piece, np.zeros(len(counts))) for piece, counts in counted))
-
-
 # --- a rehearsal of the rows ------------------------------------------------------------------------------------------
 
 
@@ -196,36 +189,6 @@ def made_up_people(schema: Schema, people: int, *, seed: int = 0) -> Codes:
     return Codes(schema, values)
 
 
-def rows_plan(
-    people: int, opt_in: float, guarantee: ApproxDP, marginals: int, errors: Mapping[str, float],
-    outweigh_below: float | None, public: bool,
-) -> Plan:  # fmt: skip
-    """The mean total variation distance of the rows' marginals to be expected, by who takes part and how.
-
-    `outweigh_below` is the share of trusting people below which, on an empty cell of the stated marginals, the local
-    people's reports count for more in the blend than the trusted people's noise. The gain is what the local people take
-    off the trusted people's error, as a share of it; None without either group.
-    """
-    both = [errors[way] for way in errors if way not in ("trusted", "local")]
-    who = "the public rows that were given" if public else "made-up people of five kinds"
-    facts = predicted(
-        "synthetic-data",
-        more={
-            "total_variation": dict(errors),
-            "best": min(errors, key=lambda way: errors[way]),
-            "gain_by_local": 1 - min(both) / errors["trusted"] if both and "trusted" in errors else None,
-            "local_outweigh_below_opt_in": outweigh_below,
-            "marginals": marginals,
-        },
-        assumes=[
-            f"people are like {who}, and those who trust like the others",
-            "these are distances of rehearsed fits: people like these had them within a factor of 1.25, ten other "
-            "tables within a factor of 2",
-        ],
-    )
-    return planned({"table": {"rows": facts}}, people, opt_in, guarantee)
-
-
 def plan_rows(
     people: int,
     opt_in: float,
@@ -238,7 +201,8 @@ def plan_rows(
     """The error of the rows to expect of the trusted people alone, of the local alone, and of both.
 
     `like` are rows that may be looked at, public or nobody's; without them people are made up (`made_up_people`). The
-    error is the total variation distance of a marginal of the workload, in the mean over its marginals.
+    error is the total variation distance of a marginal of the workload, in the mean over its marginals. The gain is
+    what the local people take off the trusted people's error, as a share of it; None without either group.
     """
     must(2 <= people <= 1e15, "n", "must be at least 2 and at most 1e15", people)
     must(0 <= opt_in <= 1, "opt-in", "must lie between 0 and 1", opt_in)
@@ -256,8 +220,24 @@ def plan_rows(
         runs.append(_rehearsed(crowd, trusted, workload, asked, invite, guarantee))
     errors = {way: float(np.mean([run[way] for run in runs])) for way in runs[0]}
     must(bool(errors), "marginals", "must be whole and of at most 2^14 cells for local people", "others")
-    below = None if invite is None else _outweigh_below(invite, _sigma(invite, guarantee), people)
-    return rows_plan(people, opt_in, guarantee, len(asked), errors, below, like is not None)
+    both = [errors[way] for way in errors if way not in ("trusted", "local")]
+    who = "made-up people of five kinds" if like is None else "the public rows that were given"
+    facts = predicted(
+        "synthetic-data",
+        more={
+            "total_variation": errors,
+            "best": min(errors, key=lambda way: errors[way]),
+            "gain_by_local": 1 - min(both) / errors["trusted"] if both and "trusted" in errors else None,
+            "local_outweigh_below_opt_in": None if invite is None else _outweigh_below(invite, guarantee, people),
+            "marginals": len(asked),
+        },
+        assumes=[
+            f"people are like {who}, and those who trust like the others",
+            "these are distances of rehearsed fits: people like these had them within a factor of 1.25, ten other "
+            "tables within a factor of 2",
+        ],
+    )
+    return planned({"table": {"rows": facts}}, people, opt_in, guarantee)
 
 
 def _rehearsed(
@@ -299,11 +279,12 @@ def _invited(workload: Workload, guarantee: ApproxDP) -> OnMarginals | None:
         return None
 
 
-def _outweigh_below(invite: OnMarginals, sigma: float, people: int) -> float:
-    """The share x of trusting people at which (sigma/(x n))^2 = v/((1-x) n/m), m marginals and v the mean of a
-    report's variance on an empty cell."""
+def _outweigh_below(invite: OnMarginals, guarantee: ApproxDP, people: int) -> float:
+    """The share of trusting people below which, on an empty cell of the stated marginals, the local people's reports
+    count for more in the blend than the trusted people's noise: x with (sigma/(x n))^2 = v/((1-x) n/m), m marginals and
+    v the mean of a report's variance on an empty cell."""
     v = float(np.mean([oracle.variance(0.0) for oracle in invite.mechanism.oracles]))
-    a = v * len(invite.mechanism.marginals) * people / sigma**2  # x^2 a = 1 - x
+    a = v * len(invite.mechanism.marginals) * people / _sigma(invite, guarantee) ** 2  # x^2 a = 1 - x
     return (math.sqrt(1 + 4 * a) - 1) / (2 * a)
 
 
