@@ -47,7 +47,7 @@ ORACLES = Oracles(
     cases=[
         case_of(subset_selection(PureDP(epsilon), k), subset_table)
         for epsilon in (0.1, 1 / 3, 1.0, 4.0, 10.0)
-        for k in (2, 3, 5, 9)
+        for k in (2, 3, 5, 7)
     ],
     sampled=[
         k_randomised_response(PureDP(1.0), 5),
