@@ -93,24 +93,6 @@ def test_one_column_is_the_mean(promise: Any) -> None:
         assert mse(one, name)[0] == pytest.approx(mse(mean, name), rel=rel)
 
 
-def test_noise_grows_with_the_dimension_as_the_theory_says() -> None:
-    """Laplace noise on d sums is d times as wide; one drawn column of d has 1/d of the people."""
-
-    def plan(d: int) -> Plan:
-        box = VectorBounds.of([-1] * d, [1] * d)
-        return plan_vector(n=10_000, opt_in=0.01, bounds=box, guarantee=PureDP(0.5), sd=[0.01] * d, local="sampling")
-
-    few, many = plan(2), plan(20)
-    assert many.facts["mechanisms"]["trusted"] == few.facts["mechanisms"]["trusted"] == "laplace"
-    k, var = 100, 1e-4
-    own = var * (1 / k - 1 / 10_000)
-    grown = (mse(many, "tcm-only")[0] - own) / (mse(few, "tcm-only")[0] - own)
-    assert grown == pytest.approx(100, rel=1e-3)
-    assert mse(many, "full-lm")[0] / mse(few, "full-lm")[0] == pytest.approx(10, rel=1e-3)
-    overall = many.estimators["full-lm"]["overall_rmse_in_half_ranges"]
-    assert overall == pytest.approx(math.sqrt(mse(many, "full-lm")[0]))
-
-
 def test_a_question_that_is_a_special_case_is_planned_as_what_it_is_a_case_of() -> None:
     """Found by its ancestors, as its devices and its curator are."""
     question = {"name": "pay", "columns": ["wage", "hours"], "lower": [0, 1], "upper": [100, 80]}

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import numpy as np
 import pytest
-from scipy import stats
 
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.means import blend_vectors
-from hybridp.device.reports import reach_reports
 from hybridp.errors import InvalidInput
-from hybridp.noise import discrete_gaussian, discrete_laplace
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import column_sums
+from hybridp.public.budgets import PureDP
 from hybridp.public.mean import holm
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.mechanisms import discrete_laplace as laplace_noise
-from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
+from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.vector import HALF, VectorBounds, VectorReportSums, VectorSum, vector_noise
-from hybridp.public.vector_randomisers import scalar_reports, vector_reports
-from hybridp.randomness import seeded
+from hybridp.public.vector_randomisers import scalar_reports
 
 PLAN = scalar_reports(PureDP(1.0), 3, 1)
 RULES = [
@@ -126,67 +118,3 @@ def test_holm_is_the_textbook_procedure() -> None:
 
 
 # --- intervals --------------------------------------------------------------------------------------------------------
-
-CELLS = [
-    (4, None, None, 1.0, 0.0, "sampling", 200, 2000),
-    (4, None, None, 4.0, 1e-6, "unit-vector", 200, 1000),
-    (6, "l2", 0.8, 2.0, 1e-6, "unit-vector", 300, 2500),
-    (3, "l1", 0.9, 2.0, 0.0, "sampling", 50, 600),
-    (4, None, None, 1.0, 0.0, "per-coordinate", 0, 3000),
-]
-RUNS = 100
-
-
-@pytest.mark.parametrize(("d", "norm", "radius", "epsilon", "delta", "name", "k", "n_l"), CELLS)
-def test_intervals_cover_as_often_as_they_say(
-    d: int, norm: Any, radius: float | None, epsilon: float, delta: float, name: Any, k: int, n_l: int
-) -> None:
-    """Each coordinate and all together, over fresh crowds; the mean of the clipped vectors is the truth."""
-    bounds = VectorBounds.of([-1] * d, [1] * d, norm=norm, radius=radius)
-    promise = ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
-    invite = Invite(bounds, vector_reports(name, promise, d, bounds.ratio))
-    noise = vector_noise(promise, bounds)
-    draw = np.random.default_rng(d)
-
-    def crowd(n: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-        return bounds.steps(2 * draw.beta(2, 3, size=(n, d)) - 1)
-
-    truth = crowd(400_000).mean(axis=0) / HALF
-    each, together, too_short = [], [], []
-    for run in range(RUNS):
-        rng = seeded(run)
-        trusted = None
-        if k:
-            total = crowd(k).sum(axis=0)
-            if isinstance(noise, DiscreteLaplace):
-                total += discrete_laplace(noise.scale, d, rng=rng)
-            else:
-                total += discrete_gaussian(noise.sigma, d, rng=rng)
-            trusted = VectorSum(k, tuple(int(t) for t in total), noise, bounds.reach_steps)
-        local = VectorReportSums.of(n_l, column_sums(reach_reports(crowd(n_l), invite, rng=rng)), invite.mechanism)
-        found = blend_vectors(trusted, local, [Rule("adaptive")], bounds.reach)
-        error = np.abs(np.array(found.estimates()) - truth)
-        wide = np.array(found.half_widths(0.95, joint=False))
-        each += (error <= wide).tolist()
-        too_short += (error <= 0.5 * wide).tolist()
-        together.append(bool((error <= found.half_widths(0.95, joint=True)).all()))
-    assert 0.93 <= np.mean(each) <= 0.995
-    assert stats.binomtest(sum(each), len(each), 0.95, alternative="less").pvalue > 1e-6
-    assert stats.binomtest(sum(together), RUNS, 0.95, alternative="less").pvalue > 1e-4
-    # The control: half the width does not cover.
-    assert stats.binomtest(sum(too_short), len(too_short), 0.95, alternative="less").pvalue < 1e-6
-
-
-def test_groups_that_differ_in_one_coordinate_are_told_so() -> None:
-    bounds = VectorBounds.of([-1] * 5, [1] * 5)
-    noise = vector_noise(PureDP(2.0), bounds)
-    plan = vector_reports("sampling", PureDP(2.0), 5, bounds.ratio)
-    counts = np.full(5, 4000)
-    local = VectorReportSums(20_000, counts, counts * 0.1, counts * (plan.cost(0.0) / 5 + 0.2), plan)
-    total = [round(5000 * HALF * m) for m in (0.1, 0.1, 0.6, 0.1, 0.1)]
-    found = blend_vectors(VectorSum(5000, tuple(total), noise), local, [Rule("adaptive")], 1.0)
-    p = found.p_values()
-    assert p[2] is not None
-    assert p[2] < 1e-4
-    assert all(q is not None and q > 0.5 for j, q in enumerate(p) if j != 2)
-    assert math.isclose(found.coordinates[2].disagreement.difference, 0.5, rel_tol=1e-6)  # type: ignore[union-attr]

@@ -10,8 +10,6 @@ import duckdb
 import pytest
 
 from hybridp import __version__
-from hybridp.ledger import Ledger
-from hybridp.release.release import sole
 
 from .conftest import Runner
 
@@ -105,15 +103,3 @@ def test_threads_of_torch_do_not_spin(run: Runner, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     run("--version")
     assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
-
-
-def test_a_delta_that_buys_nothing_is_not_charged(run: Runner, tmp_path: Path) -> None:
-    rows = [f"{i % 3 / 3},{i % 7 / 7},{'local' if i % 9 else 'trusted'}" for i in range(900)]
-    (tmp_path / "points.csv").write_text("\n".join(["a,b,trust", *rows]) + "\n")
-    how = "--column a b --trust trust --missing middle --lower 0 --upper 1 --clusters 3 --epsilon 4"
-    told = run(f"release kmeans points.csv {how} --delta 1e-9 --simulate-local --ledger l.ledger --json").document
-    (promised,) = [p for p in told["receipt"]["promises"] if p["group"] == "trusted" and p["epsilon"] is not None]
-    charged = Ledger.open("l.ledger").history()[0].budget
-    assert (charged.epsilon, charged.delta) == (promised["epsilon"], promised["delta"])
-    assert sole(told)["noise"] == "laplace"
-    assert charged.delta == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.cli.synth import StatedSchema, workload_of
 from hybridp.ledger import Ledger
 from hybridp.protocols import synth as fitting
 from hybridp.public.budgets import ApproxDP
@@ -173,23 +171,10 @@ def test_a_query_is_refused_where_its_failure_would_be_free(run: Runner, people:
 # --- a saved model ----------------------------------------------------------------------------------------------------
 
 
-def test_a_report_reads_nothing_and_draws(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:
-    assert run(FIT).code == 0
-    (tmp_path / "people.csv").unlink()
-    told = run("synth report model --plot r.png --json").document
-    assert Path("r.png").stat().st_size > 5_000
-    assert told["plot"] == "r.png"
-    ways = [len(m["features"]) for m in sole(told)["utility"]["marginals"]]
-    assert (ways.count(1), ways.count(2)) == (4, 1)
-    for marginal in sole(told)["utility"]["marginals"]:
-        assert math.fsum(np.ravel(marginal["synthetic"])) == pytest.approx(1, abs=1e-3)
-
-
 # --- bad input --------------------------------------------------------------------------------------------------------
 
-def test_bad_input_is_one_sentence_and_nobodys_value(
-    run: Runner, people: list[dict[str, str]], tmp_path: Path
-) -> None:
+
+def test_bad_input_is_one_sentence_and_nobodys_value(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:
     write(tmp_path / "one.csv", [{"age": SECRET, "sex": "Male"}] * 3)
     write(tmp_path / "many.csv", [{"age": f"{SECRET}{i}", "sex": "FM"[i % 2]} for i in range(5000)])
     (tmp_path / "full").mkdir()
@@ -208,22 +193,6 @@ def test_bad_input_is_one_sentence_and_nobodys_value(
         assert "\n" not in said.document["error"]["message"]
         assert SECRET not in said.out + said.err
         assert not (tmp_path / "m").exists()
-
-
-@pytest.mark.parametrize(
-    ("asked", "usual"),
-    [
-        (["age,sex", "education,works"], "adaptive"),
-        (["age,sex"], "tables"),  # there is nothing to choose
-        (["age", "sex"], "tables"),
-        (["age,sex", "1-of:education,works"], "tables"),
-    ],
-)
-def test_the_usual_method_chooses_where_there_is_a_choice(tmp_path: Path, asked: Any, usual: str) -> None:
-    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
-    found = workload_of(StatedSchema(schema=tmp_path / "schema.json", other="last").features()[0],
-                        {"thresholds": None, "marginals": asked})  # fmt: skip
-    assert found[1] == usual
 
 
 def test_a_plan_compares_the_ways_to_take_part(run: Runner, people: list[dict[str, str]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -170,16 +169,6 @@ def test_the_keyboard_is_enough(server: Any, page: Any) -> None:
     assert server.people(study)["local"] == 1
 
 
-def test_who_asks_is_on_the_first_screen_of_a_phone(server: Any, page: Any) -> None:
-    study = server.study(asked_by="the <b>town</b>", purpose="to plan buses", contact="buses@town.example")
-    page.set_viewport_size(PHONE)
-    page.goto(f"{server.url}/s/{study}")
-    for text in ("the <b>town</b>", "to plan buses", "buses@town.example", "deleted after the release"):
-        place = page.locator(".asker", has_text=text).bounding_box()
-        assert place["y"] + place["height"] < PHONE["height"]
-    assert page.locator(".pick").bounding_box()["y"] < PHONE["height"] - 100
-
-
 def test_what_a_page_cannot_draw_it_does_not_offer(server: Any, page: Any) -> None:
     for more in ({**VECTOR, "epsilon": 4.0, "norm": "l2", "radius": 1.0, "local": "unit-vector"}, {"local": "laplace"}):
         page.goto(f"{server.url}/s/{server.study(**more)}")
@@ -198,16 +187,3 @@ def test_made_up_reports_are_drawn_and_not_sent(server: Any, page: Any, traffic:
     # 46 apart on average with a standard deviation of 6.3: the order is wrong once in 10^12 runs
     assert int(counts[0].split()[0]) < int(counts[1].split()[0])
     assert len(traffic.sent) == before
-
-
-def test_the_whole_message_is_shown(server: Any, page: Any, traffic: Any) -> None:
-    """To the letter: id, time, token and group too."""
-    page.goto(f"{server.url}/s/{server.study()}")
-    page.fill("#local-answer-0", "37")
-    page.click("#local-send:enabled")
-    page.wait_for_selector("#local-status .done")
-    (body,) = traffic.uploads
-    assert page.text_content("#local-status pre") == body
-    assert {"id", "time", "token", "group", "epsilon", "payload"} <= set(json.loads(body)["reports"][0])
-    assert page.is_disabled(".trusted form button")
-    assert "one answer is enough" in page.inner_text(".trusted form")  # a button that does nothing says why

@@ -418,23 +418,6 @@ def test_somebody_whose_column_has_other_words_is_told_what_helps(words: list[An
     assert sentence.endswith(f"`trusted` or `local` in every row.{said}")
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        {"column": "a", "everyone": "local"},
-        {"everyone": "nobody"},
-        {"column": "a", "trusted": ("x",), "local": ("x",)},
-        {"everyone": "local", "trusted": ("x",)},
-        {"trial_opt_in": 0.0},
-        {"trial_opt_in": 1.0},
-    ],
-)
-def test_a_rule_says_one_thing(given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput):
-        TrustRule(**given)
-
-
 # --- a drawn split ----------------------------------------------------------------------------------------------------
 
 

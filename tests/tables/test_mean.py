@@ -246,14 +246,3 @@ def test_nobody_moves_the_record_of_another(
     assert alone.trusted_people == len(people)
     extra = chosen(newcomer) + 3 if newcomer else 0
     assert more.sums[0] - alone.sums[0] == extra
-
-
-def test_people_spill_within_the_memory_limit(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    made = "i % 500000 AS person, hash(i) AS key, 7.0 AS value, 'trusted' AS trust, repeat('x', 40) || i AS id"
-    duckdb.sql(f"SELECT {made} FROM range(1000000) t(i)").write_parquet(str(path))
-    with open_rows(path, threads=1, memory_limit="60MB") as rows:
-        query = number_query(
-            value="value", trust="trust", person="person", record_id="id", lower=0, upper=7, levels=1, missing="middle"
-        )
-        assert figures(add_up(rows, query)) == (500_000, 500_000, 0, 0.0, 0.0)
