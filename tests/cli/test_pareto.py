@@ -11,7 +11,6 @@ from click.testing import CliRunner
 
 from hybridp.cli import pareto
 from hybridp.errors import HybridpError
-from hybridp.pareto import Store
 
 PROBLEM = """
 import numpy as np
@@ -40,38 +39,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def ask(command: click.Command, line: str) -> dict:
     found = CliRunner().invoke(command, line.split(), catch_exceptions=False, standalone_mode=False)
     return json.loads(found.stdout)
-
-
-def test_from_a_file_to_a_suggestion(place: Path) -> None:
-    ran = ask(pareto.run, "mine.py:problem --init 6 --steps 4 --out run.db --json")
-    assert ran["evaluations"] == 10
-    again = ask(pareto.run, "mine.py:problem --init 6 --steps 6 --out run.db --plot run.png --json")
-    assert again["evaluations"] == 12
-    assert Path("run.png").stat().st_size > 1000
-    epsilons = [c["epsilon"] for c in again["chosen"]]
-    assert epsilons == sorted(epsilons)
-    assert all(c["low"] <= c["predicted"] <= c["high"] for c in again["chosen"])
-    shown = ask(pareto.front, "run.db --json")
-    assert shown["observed_hypervolume"] == pytest.approx(again["observed_hypervolume"])
-    assert shown["publishing_cost"]["answers"] == 12 * 8
-    # Every run of every evaluation pays, on the front or not, and the sum holds whatever the search looked at.
-    with Store.read("run.db") as store:
-        spent = sum(8 * e.epsilon for e in store.evaluations())
-    assert shown["publishing_cost"]["trained_epsilon"] == pytest.approx(spent)
-    assert shown["publishing_cost"]["trained_delta"] == 0
-    advice = ask(pareto.suggest, "run.db --epsilon 1 --json")
-    assert advice["suggested"]["epsilon"] <= 1
-    assert advice["suggested"]["setting"]["b"] == pytest.approx(1.0, rel=0.15)
-    ask(pareto.run, "mine.py:problem --search grid --init 6 --steps 0 --out grid.db --json")
-    compared = ask(pareto.compare, "run.db grid.db --json")
-    assert compared["first"]["observed_hypervolume"] == pytest.approx(again["observed_hypervolume"])
-    for command, line in (
-        (pareto.run, "mine.py:problem --init 6 --steps 6 --out run.db"),
-        (pareto.front, "run.db"),
-        (pareto.suggest, "run.db --epsilon 1"),
-        (pareto.compare, "run.db grid.db"),
-    ):
-        assert CliRunner().invoke(command, line.split(), catch_exceptions=False).exit_code == 0
 
 
 def test_worker_processes_receive_the_file_by_value(place: Path) -> None:

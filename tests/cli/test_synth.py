@@ -61,42 +61,6 @@ def write(path: Path, rows: list[dict[str, str]]) -> None:
 # --- fit --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_a_domain_and_an_epsilon_are_enough(run: Runner, tmp_path: Path) -> None:
-    """The workload, delta (1/n^2), the method and the folder have defaults; a number of codes is a domain."""
-    draw = np.random.default_rng(1)
-    kind = draw.integers(0, 3, 2000)
-    records = [
-        {"a": str(k), "b": str(k % 2), "c": str(c)} for k, c in zip(kind, draw.integers(0, 4, 2000), strict=True)
-    ]
-    write(tmp_path / "codes.csv", records)
-    (tmp_path / "domain.json").write_text(json.dumps({"a": 3, "b": 2, "c": 4}))
-    said = run("synth fit codes.csv --schema domain.json --other last --epsilon 1 --json")
-    told = sole(said.document)
-    assert said.code == 0
-    assert (told["method"], told["queries"], told["rows"]) == ("adaptive", 6 + 12 + 8 + 24, 32_768)
-    promises = {p["against"]: (p["epsilon"], p["delta"]) for p in said.document["receipt"]["promises"]}
-    assert promises["whoever sees the release"] == (1.0, 2000.0**-2)
-    assert said.document["model"] == "codes-model"
-    errors = run("synth evaluate codes-model codes.csv --marginals a,b --json").document["synthetic"]
-    assert errors["total_variation"] == pytest.approx(errors["l1"] / 2)
-    assert errors["total_variation"] < 0.1
-    other = run("synth evaluate codes-model codes.csv --thresholds 1-of-2:1 --json").document["settled"]
-    assert other["total_variation"] is None
-    told = run("synth answer codes-model b=1 --by a --json").document["questions"]["table"]
-    assert list(told) == ["0", "1", "2"]
-    assert told["1"]["count"][0] == pytest.approx(told["1"]["estimate"] * 2000)
-    assert told["1"]["estimate"] == pytest.approx(np.mean(kind == 1), abs=0.05)
-    assert "0, 1" in run("synth answer codes-model --by a b").out
-    (said_mean,) = run("synth answer codes-model a=2 --column a --json").document["questions"]["table"].values()
-    assert said_mean["estimate"] == pytest.approx(2, abs=0.2)
-    assert "mean of c" in run("synth answer codes-model --column c").out
-    assert run("synth sample codes-model --rows 50 --out made.csv --json").document["rows"] == 50
-    with Path("made.csv").open() as file:
-        made = list(csv.DictReader(file))
-    assert {row["a"] for row in made} <= {"0", "1", "2"}
-    assert sum(row["b"] == str(int(row["a"]) % 2) for row in made) > 40
-
-
 def test_memory_makes_large_tables_give_way(run: Runner, people: list[dict[str, str]]) -> None:
     edges = ",".join(map(str, range(18, 91)))
     line = f"synth fit people.csv --bins age={edges} --column age education sex works --domain-from-file {SMALL}"

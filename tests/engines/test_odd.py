@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.engines.conftest import ENGINES, Columns, Opened, fill_postgres, need_spark, write_parquet
-from tests.engines.test_errors import PEOPLE, QUERY
+from tests.engines.test_errors import QUERY
 from tests.queries import number_query
 
 from hybridp import PureDP
@@ -53,20 +52,8 @@ LABELS = [
     "e\u0301",
     "",
 ]
-MEAN = [
-    "--column",
-    "value",
-    "--trust",
-    "trust",
-    "--missing",
-    "middle",
-    "--lower",
-    "0",
-    "--upper",
-    "10",
-    "--epsilon",
-    "1",
-]
+MEAN = ["--column", "value", "--trust", "trust", "--missing", "middle", "--lower", "0", "--upper", "10",
+        "--epsilon", "1"]  # fmt: skip
 
 
 def refused(call: Any, words: str) -> HybridpError:
@@ -126,16 +113,6 @@ def test_names_are_names(engine: str, opened: Opened, names: tuple[str, str, str
     with opened(engine, columns) as rows:
         assert add_up(rows, query).sums[0] == 3
         assert sorted(level for part in levels_of(rows, query, "trusted") for level in part[:, 0].tolist()) == [1, 2]
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_an_iterator_may_outlive_the_rows(engine: str, opened: Opened) -> None:
-    """What it has kept went with the connection: nothing is left to complain about when it is collected."""
-    with opened(engine, PEOPLE) as rows:
-        parts = levels_of(rows, QUERY, "trusted", chunk=1)
-        assert next(parts).size == 1
-    del parts
-    gc.collect()
 
 
 # --- PostgreSQL -------------------------------------------------------------------------------------------------------
@@ -288,21 +265,6 @@ def test_a_csv_file_that_is_not_utf8_is_refused_alike(tmp_path: Path) -> None:
                 sample_records(rows, HEAVY, 1, discovery_share=1.0)
 
         refused(sample, "text that is not UTF-8")
-
-
-def test_unsigned_people_are_people(tmp_path: Path) -> None:
-    need_spark()
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    columns = {"person": pa.array([1, 2**64 - 1], pa.uint64()), "query": ["x", "y"], "trust": ["trusted"] * 2}
-    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
-    for engine in ("duckdb", "spark"):
-        with (
-            open_rows(Source(str(tmp_path / "log.parquet"), engine)) as rows,
-            sample_records(rows, HEAVY, 1, discovery_share=1.0) as sample,
-        ):
-            assert records_at(sample, discovery_counts(sample)[0]) == [("x",), ("y",)]
 
 
 def _told(*words: str, without: str = "", folder: Path | None = None, **environment: str) -> tuple[int, str, str]:

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 import hybridp as hp
-from hybridp import BudgetExceeded, Ledger, PureDP, Study, noise
-from hybridp.public.randomisers import DitheredBit
+from hybridp import BudgetExceeded, Ledger, PureDP, Study
 
-from .means import LEVELS, LOWER, UPPER, command, flips, level, local, read, trusted, whole, write
+from .means import LEVELS, LOWER, UPPER, command, level, local, read, trusted, whole, write
 from .recording import Recording, apart, laplaces, span_of
 
 VALUES = [1.5, 17.0, 30.25, 30.25, 64.0, 100.0, 127.0, 500.0, -3.0, 50.0, 51.0, 52.0, 53.0, 70.0, 80.0, 90.0]
@@ -54,32 +53,6 @@ def added_to_counts(told: dict[str, Any]) -> list[int]:
     below = [int((clipped <= value).sum()) for value in told["values"]]
     noisy = [whole(n) for n in told["noisy_counts"]]
     return (np.array(noisy) - np.diff([0, *below, len(VALUES)])[: len(noisy)]).tolist()
-
-
-def test_where_everybody_reports_the_trusted_do_as_they_are_charged(table: Path, tmp_path: Path) -> None:
-    """Full-LM: a report a person at the common epsilon, and no sum at the trusted people's own, larger one."""
-    asked = {"promise": {"epsilon": EPSILON, "trusted_epsilon": 8.0}}
-    study = declared(asking("mean", "sum", estimator="full-lm"), **asked)
-    with Recording(5).as_the_systems() as tape:
-        found = study.release(table, ledger=tmp_path / "l").to_dict()
-    told = found["questions"]["pay"]["mean"]
-    history = Ledger.open(tmp_path / "l").history()
-    assert [(e.people, e.budget.epsilon) for e in history] == [("trusted", EPSILON), ("local", EPSILON)]
-    assert told["trusted"] is None
-    sent = [float(row["report"]) for row in read(table) if row["trust"] == "local"]
-    own = told["estimate"] * (len(VALUES) + len(sent)) - sum(sent)
-    levels = np.array(sorted(map(level, VALUES)))
-
-    def made(epsilon: float) -> bool:
-        bit = DitheredBit(PureDP(epsilon), flips(epsilon))
-        (reports, _) = tape.read_from(0, lambda n, rng: noise.reports(bit, levels, rng=rng), len(levels))
-        half = (UPPER - LOWER) / 2
-        return bool(np.isclose(np.sum(LOWER + half + half * reports), own, rtol=0, atol=1e-5))
-
-    assert made(EPSILON)
-    assert not made(8.0)  # the check can fail
-    tried = study.release(table.with_name("raw.csv"), simulate_local=True)
-    assert tried.to_dict()["questions"]["pay"]["mean"]["trusted"] is None
 
 
 def test_the_sum_and_the_counts_have_half_of_the_trusted_promise_each(table: Path, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from hybridp.errors import UnusableRows
 from hybridp.public.vector import VectorBounds
 from hybridp.tables import Query, Report, add_up, open_rows
-from hybridp.tables.reports import Copy, Reporting, write_reports
 
 NAMES = ("a", "b", "c")
 SIZE = 3_000
@@ -72,38 +71,6 @@ def test_totals_equal_numpy_s(files: dict[str, Path], norm: Any, radius: float |
         assert found.report_counts[j] == mine.sum()
         assert found.report_sums[j] == pytest.approx(sent.sum())
         assert found.report_squares[j] == pytest.approx((sent**2).sum())
-
-
-def test_a_copy_keeps_order_and_trusted_values_and_hides_local_ones(files: dict[str, Path], tmp_path: Path) -> None:
-    limits = bounds("l2", 0.7)
-    plain = tmp_path / "plain.parquet"
-    with duckdb.connect() as db:
-        db.execute(f"COPY (SELECT a, b, c, trust FROM '{files['parquet']}') TO '{plain}' (FORMAT parquet)")
-
-    def odd_ones(steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.where(steps % 2 == 1, steps.astype(float), np.nan)
-
-    names = ("a_report", "b_report", "c_report")
-    asked = query(limits, reads="local", reports=())
-    told = Reporting(query=asked, draw=odd_ones, reports=names, mechanism=("how", "odd"))
-    copy = Copy(values=("a", "b", "c"), trust="trust", told=(told,))
-    with open_rows(plain) as rows:
-        (people,) = write_reports(rows, copy, tmp_path / "out.parquet", chunk=700)
-    assert people == (~TRUSTED).sum()
-    with duckdb.connect() as db:
-        got = db.execute(
-            f"SELECT a, b, c, a_report, b_report, c_report, trust, how FROM '{tmp_path}/out.parquet'"
-        ).fetchall()
-    steps = limits.steps(X)
-    for i, row in enumerate(got):
-        if TRUSTED[i]:
-            assert row[:3] == tuple(X[i].tolist())
-            assert row[3:6] == (None, None, None)
-            assert row[7] is None
-        else:
-            assert row[:3] == (None, None, None)
-            assert row[3:6] == tuple(float(s) if s % 2 else None for s in steps[i])
-            assert row[7] == "odd"
 
 
 SECRET = "1.98765"
