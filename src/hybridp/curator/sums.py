@@ -41,6 +41,7 @@ from hybridp.public.messages import (
 )
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import DitheredBit
+from hybridp.public.rounds import Options
 from hybridp.public.shares import (
     CountNoise,
     MarginalReports,
@@ -64,7 +65,7 @@ from hybridp.tables.totals import CHUNK, count_options, levels_of, report_counts
 
 __all__ = ["Lots", "binned", "column_reports", "count_answers", "count_between", "lattice_query", "levels"]
 __all__ += ["randomised", "read", "read_answers", "release_clipped", "release_counts", "release_sum"]
-__all__ += ["release_sums", "release_ticks", "release_window", "report_sums", "rounded_cells"]
+__all__ += ["release_sums", "release_totals", "release_window", "report_sums", "rounded_cells"]
 __all__ += ["squares"]
 
 AddedNoise = DiscreteLaplace | DiscreteGaussian
@@ -308,11 +309,26 @@ def release_counts(raw: Raw, stated: CountNoise, *, rng: Randomness) -> NoisyCou
     return NoisyCounts(raw.trusted_people, noisy_sums(counted, stated.mechanism, rng=rng), stated)
 
 
-def release_ticks(raw: Raw, stated: CountNoise, *, rng: Randomness) -> list[NoisyCounts]:
-    """Every option's count of trusted people, each with noise for all of them: what the guarantee is about."""
-    assert isinstance(stated.mechanism, DiscreteLaplace)
-    noisy = noisy_sums(raw.trusted, stated.mechanism, rng=rng)
-    return [NoisyCounts(raw.trusted_people, (count,), stated) for count in noisy]
+def release_options(raw: Raw, asked: Options, *, rng: Randomness) -> NoisyCounts | list[NoisyCounts]:
+    """The same of a question's options; of several that were ticked every count has noise for all of them."""
+    assert asked.noise is not None
+    if not asked.invite.encoding.most:
+        counted = release_counts(raw, asked.noise, rng=rng)
+        return replace(counted, left_out=asked.invite.encoding.excludes)
+    noisy = noisy_sums(raw.trusted, asked.noise.mechanism, rng=rng)
+    return [NoisyCounts(raw.trusted_people, (count,), asked.noise) for count in noisy]
+
+
+_RELEASED: dict[str, Callable[..., Any]] = {
+    "number": lambda raw, asked, rng: release_sum(raw, asked.noise, asked.squares, rng=rng),
+    "option": release_options,
+    "vector": lambda raw, asked, rng: release_sums(raw, asked.noise, asked.invite.encoding, asked.squares, rng=rng),
+}
+
+
+def release_totals(raw: Raw, asked: Any, *, rng: Randomness) -> Any:
+    """What leaves the curator of these totals, by the way of what is asked: with its noise, whatever that is."""
+    return _RELEASED[asked.invite.way](raw, asked, rng=rng)
 
 
 def release_window(levels: Iterable[Ints], window: Window, stated: WindowNoise, *, rng: Randomness) -> WindowSums:

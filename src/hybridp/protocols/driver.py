@@ -46,6 +46,7 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import assuming, noted, plain, values_rule
 from hybridp.release.release import Release
 from hybridp.tasks.groups import ask_groups
+from hybridp.tasks.task import Batches, LevelBatches
 from hybridp.tasks.transcript import Transcript, invitation_to, kept_missing
 
 __all__ = ["columns_of", "must_declare", "release", "reports_in", "trust_rule"]
@@ -141,7 +142,9 @@ def release(
     if mixed:
         task.check_mixed()
     to_mixer = (task.mixed_invite, columns, task.mixing) if epsilon is None else (task.invite, columns)
-    batches = read_batches(mixed, *to_mixer, epsilon=epsilon, assume=assume_mechanism)
+    batches: Batches[Any] = Batches() if epsilon is None else LevelBatches()
+    if mixed:
+        batches = read_batches(mixed, *to_mixer, epsilon=epsilon, assume=assume_mechanism)
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     opened |= {"reads": columns.reads, "missing": columns.absent, "raw": raw, "undecided": task.undecided or later}
     unasked = task.by_invitation and draft is not None

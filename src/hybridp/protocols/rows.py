@@ -47,7 +47,6 @@ from hybridp.public.rounds import (
     Options,
     Products,
     Slots,
-    Ticks,
     Vectors,
     Within,
 )
@@ -161,7 +160,7 @@ class TablePeople(SummedPeople):
         if asked.all_report and totals.trusted_people:
             own = summing.levels(self.rows, self.columns, invite, local_raw=self.raw)
             local = local + summing.randomised(own, invite, rng=self.rng)[0]
-        trusted, clipped = self._noisy(totals, asked, summing.release_sum, asked.squares), None
+        trusted, clipped = self._noisy(totals, asked), None
         if trusted is not None and asked.clipped is not None:
             clipped = summing.release_clipped(totals, asked.clipped, rng=self.rng)
         return self._said(asked, totals, trusted, local, binned=binned, clipped=clipped)
@@ -287,23 +286,13 @@ class TablePeople(SummedPeople):
         totals, invite = self.pay(self.read(asked)), asked.invite
         local = totals.local
         if self.raw and asked.heard:
-            held = totals.held
+            held, values = totals.held, None
             if held is None and asked.joint is not None:
                 held = summing.rounded_cells(self.rows, self.columns, invite, asked.joint, rng=self.rng)
-            local = simulated_reports(held, invite, rng=self.rng)
-        trusted = self._noisy(totals, asked, summing.release_counts)
-        if trusted is not None:
-            trusted = replace(trusted, left_out=invite.encoding.excludes)
-        return self._said(asked, totals, trusted, local)
-
-    def ticks(self, asked: Ticks) -> Answer:
-        totals = self.pay(self.read(asked))
-        local = totals.local
-        if self.raw and asked.heard:
-            values, many = totals.held
-            local = simulated_reports(many, asked.invite, values, rng=self.rng)
-        trusted = self._noisy(totals, asked, summing.release_ticks)
-        return self._said(asked, totals, trusted, local if local.people else None)
+            if invite.encoding.most:
+                values, held = held
+            local = simulated_reports(held, invite, values, rng=self.rng)
+        return self._said(asked, totals, self._noisy(totals, asked), local)
 
     def vectors(self, asked: Vectors) -> Answer:
         totals, invite = self.pay(self.read(asked)), asked.invite
@@ -311,8 +300,7 @@ class TablePeople(SummedPeople):
         if self.raw and asked.heard:
             steps = summing.levels(self.rows, self.columns, invite, "local", chunk=2**16)
             local = sum_reports(steps, partial(reach_reports, invite=invite, rng=self.rng), invite)
-        trusted = self._noisy(totals, asked, summing.release_sums, invite.encoding, asked.squares)
-        return self._said(asked, totals, trusted, local)
+        return self._said(asked, totals, self._noisy(totals, asked), local)
 
     # --- everybody's own epsilon --------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from hybridp.public.steered_mean import Window, WindowNoise
 from hybridp.public.vector import OnVector, VectorBounds
 
 __all__ = ["Answer", "Between", "Cells", "Chance", "Conversation", "Crowd", "Discover", "Epsilons", "Later", "Many"]
-__all__ += ["Moves", "Numbers", "Options", "People", "Products", "Round", "Scale", "Slots", "Ticks", "Vectors"]
+__all__ += ["Moves", "Numbers", "Options", "People", "Products", "Round", "Scale", "Slots", "Vectors"]
 __all__ += ["Weighted", "Within", "drive"]
 
 AddedNoise = DiscreteLaplace | DiscreteGaussian
@@ -128,20 +128,11 @@ class Vectors(Round):
 
 @dataclass(frozen=True)
 class Options(Round):
-    """How many trusted people have each option, or vote for each cell of a `joint` question, and local reports."""
+    """How many trusted people have each option, ticked it, or vote for each cell of a `joint` question; and reports."""
 
     invite: OnOptions
     noise: CountNoise | None = None
     joint: Joint | None = None
-    heard: bool = True
-
-
-@dataclass(frozen=True)
-class Ticks(Round):
-    """How many trusted people ticked each option, and local reports on one drawn option each."""
-
-    invite: OnOptions
-    noise: CountNoise | None = None
     heard: bool = True
 
 

@@ -341,11 +341,11 @@ class StorePeople(SummedPeople):
         """RAW: what the round needs of these answers; it adds up over people."""
         return summing.read_answers(answers, asked.invite, getattr(asked, "joint", None))
 
-    def _trusted(self, asked: Any, release: Callable[..., Any], *more: Any) -> Any:
+    def _trusted(self, asked: Any) -> Any:
         """What leaves the curator of the trusted answers."""
         if self.totals is None and self.answers is not None and asked.noise is not None:
             self.totals = self._summed(asked, self.answers)
-        return self._noisy(self.totals, asked, release, *more)
+        return self._noisy(self.totals, asked)
 
     def _said(self, asked: Any, trusted: Any, **more: Any) -> Answer:
         """With the reports, and those that came through a mixer, where they are heard."""
@@ -358,16 +358,12 @@ class StorePeople(SummedPeople):
     def numbers(self, asked: rounds.Numbers) -> Answer:
         made, heard = asked.invite.mechanism, asked.bins and asked.heard and self.told.people
         binned = BinnedReports(self.told.counts, made) if heard else None
-        return self._said(asked, self._trusted(asked, summing.release_sum, asked.squares), binned=binned)
+        return self._said(asked, self._trusted(asked), binned=binned)
 
-    def options(self, asked: rounds.Options) -> Answer:
-        return self._said(asked, self._trusted(asked, summing.release_counts))
+    def options(self, asked: rounds.Options | rounds.Vectors) -> Answer:
+        return self._said(asked, self._trusted(asked))
 
-    def ticks(self, asked: rounds.Ticks) -> Answer:
-        return self._said(asked, self._trusted(asked, summing.release_ticks))
-
-    def vectors(self, asked: rounds.Vectors) -> Answer:
-        return self._said(asked, self._trusted(asked, summing.release_sums, asked.invite.encoding, asked.squares))
+    vectors = options
 
     @property
     def _given(self) -> Any:

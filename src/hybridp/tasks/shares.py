@@ -35,7 +35,7 @@ from hybridp.public.messages import Invite
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import SEPARATOR, Feature
 from hybridp.public.randomisers import randomised_response
-from hybridp.public.rounds import Answer, Conversation, Crowd, Options, Ticks
+from hybridp.public.rounds import Answer, Conversation, Crowd, Options
 from hybridp.public.shares import (
     CountNoise,
     NoisyCounts,
@@ -144,8 +144,7 @@ class SharesTask(Task):
 
     def ask(self, crowd: Crowd) -> Conversation:
         noise = None if self.estimator == "lm-only" else self.count_noise
-        asked = Ticks if self.question.most else Options
-        got = yield asked(self.invite, noise, heard=self.estimator != "tcm-only")
+        got = yield Options(self.invite, noise, heard=self.estimator != "tcm-only")
         told = {"trusted_people": got.trusted_people, "mixed": got.mixed}
         return publish_shares(self, got.trusted, got.local, **told, **crowd.made())
 
