@@ -318,7 +318,8 @@ def test_the_page_checks_all_questions_together(node: Callable[..., Any]) -> Non
             lie = {name: str(int(each[name]) + (-(2**20) if name == "flips" else 2**20))}
             ask(with_lie({"randomiser": how | ({"each": each | lie} if "each" in how else lie)}), False)
             if "each" in how:
-                for change in ({"reach": 2**23}, {"dimensions": 9}, {"reported": how["reported"] + 1}):
+                more = ({"reach": 2**23}, *({name: how[name] + 1} for name in ("dimensions", "reported")))
+                for change in more:
                     asked.append([None, task["guarantee"]["local"], with_lie({"randomiser": how | change})])
                     fine.append(False)
             if "line" in question:  # with another clip the report would tell of other numbers
