@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from hybridp.cli.common import FILE_PATH, note, rows_argument, table_option, telling
-from hybridp.cli.options import Later, Spread, number_or_word, options_of, some
+from hybridp.cli.options import Later, Spread, joined, number_or_word, options_of, some
 from hybridp.curator.sources import must_not_ask, open_rows
 from hybridp.errors import InvalidInput, must
 from hybridp.public.study import People, Promise, Trust, to_toml
@@ -224,11 +224,7 @@ def _trust(
         return {"column": column, "trusted": list(trusted), "local": list(local)}
     yes = asker.text(f"Words in `{column}` that mean trusted, by commas", ", ".join(_YES))
     no = asker.text(f"Words in `{column}` that mean local, by commas (none: any other word)", ", ".join(_NO))
-    return {"column": column, "trusted": _listed(yes), "local": list(local) or _listed(no)}
-
-
-def _listed(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+    return {"column": column, "trusted": joined(yes), "local": list(local) or joined(no)}
 
 
 def _person(seen: _Seen, trust: Mapping[str, Any]) -> str | None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import ipaddress
-import json
 import math
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from socket import socket
@@ -19,6 +16,7 @@ from urllib.parse import urlsplit
 import click
 
 from hybridp.cli.common import FILE_PATH, note, stack, table, telling
+from hybridp.device.client import UploadRefused, fetch_task
 from hybridp.errors import InvalidInput, must
 from hybridp.public.mixing import Signer, from_text, text
 
@@ -194,8 +192,7 @@ def _read(url: str, own: str) -> Route:
         raise InvalidInput("`url` must be a study's link, such as https://study.example/s/ID. Got something else.")
     base = f"{parts.scheme}://{parts.netloc}/{kind.rpartition('/')[0]}".rstrip("/")
     try:
-        with urllib.request.urlopen(f"{base}/tasks/{study}", timeout=30) as answer:
-            stated = json.load(answer)["mixer"]
+        stated = fetch_task(base, study)["mixer"]
         if stated["key"] != own:
             raise InvalidInput("`url` must be of a study that names this mixer's key. Got one that names another.")
         ticket_key, report_key = (from_text(stated[name], 32, name) for name in ("ticket_key", "report_key"))
@@ -205,8 +202,8 @@ def _read(url: str, own: str) -> Route:
         return Route(study, base, origin, batch, size, ticket_key, report_key, until)
     except (KeyError, TypeError, ValueError):
         problem = "of a study that is mixed. Got one that says nothing of a mixer"
-    except urllib.error.HTTPError as error:
-        problem = f"of a study that its collector knows. Got an answer with status {error.code}"
+    except UploadRefused as error:
+        problem = f"of a study that its collector knows. Got an answer with status {error.status}"
     except OSError as error:
         problem = f"of a collector that answers. Got none ({type(error).__name__})"
     raise InvalidInput(f"`url` must be {problem}.")
