@@ -22,6 +22,7 @@ from hybridp.curator.marginals import Codes, table_counts
 from hybridp.public.lattice import Bounds
 from hybridp.tables import Columns, Query, Report, Rows, add_up, discovery_counts, sample_records
 from hybridp.tables.columns import codes
+from hybridp.tables.engine import drop
 
 __all__ = ["AGGREGATIONS", "WAYS", "runner"]
 
@@ -153,8 +154,10 @@ def _our_counts(**order: str) -> Callable[[Rows], Answer]:
     query = Columns(("page",), "trust", person="person", **order)
 
     def run(rows: Rows) -> Answer:
-        with sample_records(rows, query, SALT, discovery_share=1.0) as sample:
-            return _digest(discovery_counts(sample)[1])
+        sample = sample_records(rows, query, SALT, discovery_share=1.0)
+        result = _digest(discovery_counts(sample)[1])
+        drop(rows, sample.table, f"{sample.table}_discovered")
+        return result
 
     return run
 

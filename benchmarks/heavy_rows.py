@@ -35,6 +35,7 @@ from hybridp.tables import (
     records_at,
     sample_records,
 )
+from hybridp.tables.engine import drop
 
 QUERY = Columns(("query", "url"), "trust", person="person")
 WAYS = ("hybridp", "duckdb")
@@ -79,19 +80,20 @@ def head_of(connection: Any) -> HeadList:
 def steps(rows: Any, head: HeadList) -> dict[str, tuple[float, float]]:
     """Wall and CPU seconds of each step."""
     clock = [(time.perf_counter(), time.process_time())]
-    with sample_records(rows, QUERY, 7, discovery_share=0.5) as sample:
-        clock.append((time.perf_counter(), time.process_time()))
-        numbers, counts = discovery_counts(sample)
-        records_at(sample, numbers[counts >= 50])
-        clock.append((time.perf_counter(), time.process_time()))
-        head_counts(sample, head, "estimation")
-        clock.append((time.perf_counter(), time.process_time()))
-        seen = np.zeros(len(head), dtype=np.int64)
-        for slots in local_slots(sample, head):
-            seen += np.bincount(slots, minlength=len(head))
-        clock.append((time.perf_counter(), time.process_time()))
-        if seen.sum() != sample.local_people:
-            raise AssertionError("every local person has a slot")
+    sample = sample_records(rows, QUERY, 7, discovery_share=0.5)
+    clock.append((time.perf_counter(), time.process_time()))
+    numbers, counts = discovery_counts(sample)
+    records_at(sample, numbers[counts >= 50])
+    clock.append((time.perf_counter(), time.process_time()))
+    head_counts(sample, head, "estimation")
+    clock.append((time.perf_counter(), time.process_time()))
+    seen = np.zeros(len(head), dtype=np.int64)
+    for slots in local_slots(sample, head):
+        seen += np.bincount(slots, minlength=len(head))
+    clock.append((time.perf_counter(), time.process_time()))
+    if seen.sum() != sample.local_people:
+        raise AssertionError("every local person has a slot")
+    drop(rows, sample.table, f"{sample.table}_discovered")
     names = ("sample", "discovery", "head", "slots")
     return {name: (b[0] - a[0], b[1] - a[1]) for name, a, b in zip(names, clock, clock[1:], strict=False)}
 

@@ -206,7 +206,8 @@ def test_record_counts_after_bounding(engine: str, opened: Opened, by: str) -> N
     discovery = Counter(expected[p] for p in expected if label[p] == "trusted" and split[p])
     head = HeadList.of([("maps", "u1"), ("Maps", "u0"), ("été", "u3")])
     local = Counter(head.slot_of(expected[p]) for p in expected if label[p] == "local")
-    with opened(engine, columns) as rows, sample_records(rows, query, 7, discovery_share=0.5) as sample:
+    with opened(engine, columns) as rows:
+        sample = sample_records(rows, query, 7, discovery_share=0.5)
         numbers, counts = discovery_counts(sample)
         found = dict(zip(records_at(sample, numbers), counts.tolist(), strict=True))
         listed = records_at(sample, numbers[::-1][:3])

@@ -89,11 +89,11 @@ def test_truth_as_text_and_as_number(engine: str, opened: Opened) -> None:
             value="query", trust="trust", person="person", lower=0.0, upper=1.0, levels=1, missing="middle"
         )
         assert add_up(rows, query).sums[0] == 2
-        with sample_records(rows, HEAVY, 1, discovery_share=1.0) as sample:
-            numbers, counts = discovery_counts(sample)
-            assert records_at(sample, numbers) == [("false",), ("true",)]
-            assert counts.tolist() == [1, 2]
-            assert head_counts(sample, HeadList.of([("a\0b",), ("true",)]), "trusted").tolist() == [0, 2, 1]
+        sample = sample_records(rows, HEAVY, 1, discovery_share=1.0)
+        numbers, counts = discovery_counts(sample)
+        assert records_at(sample, numbers) == [("false",), ("true",)]
+        assert counts.tolist() == [1, 2]
+        assert head_counts(sample, HeadList.of([("a\0b",), ("true",)]), "trusted").tolist() == [0, 2, 1]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -191,8 +191,8 @@ def test_settings_of_a_role_do_not_matter(server: str, connection: Any, monkeypa
     guest = server.replace("hybridp@", "guest@") + f"&options={options}"
     with open_rows(guest, table="log") as rows:
         assert codes(rows, Schema((Feature("query", ("y\\", "x")),))).tolist() == [[1, 0, 1]]
-        with sample_records(rows, HEAVY, 1, discovery_share=1.0) as sample:
-            assert records_at(sample, discovery_counts(sample)[0]) == [("x",), ("y\\",)]
+        sample = sample_records(rows, HEAVY, 1, discovery_share=1.0)
+        assert records_at(sample, discovery_counts(sample)[0]) == [("x",), ("y\\",)]
     assert connection.execute("SELECT count(*) FROM chosen_mine").fetchone() == (0,)
 
 
@@ -223,7 +223,8 @@ def test_bytes_that_are_no_text(server: str, connection: Any) -> None:
     url = server.replace("/postgres?", "/plain?")
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(b"CREATE TABLE log AS SELECT 'p' AS person, E'caf\\xe9' AS query, 'trusted' AS trust")
-    with open_rows(url, table="log") as rows, sample_records(rows, HEAVY, 1, discovery_share=1.0) as sample:
+    with open_rows(url, table="log") as rows:
+        sample = sample_records(rows, HEAVY, 1, discovery_share=1.0)
         numbers, _ = discovery_counts(sample)
         assert isinstance(refused(lambda: records_at(sample, numbers), "text that is not UTF-8"), UnusableRows)
 

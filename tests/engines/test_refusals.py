@@ -142,16 +142,14 @@ def test_records(engine: str, opened: Opened) -> None:
     expected = Counter(w for w in map(keyed, range(PEOPLE)) if w is not None)
     with opened(engine, _table()) as rows:
         query = TableColumns(("word",), "trust", person="person", record_key="key")
-        with sample_records(rows, query, 3, discovery_share=1.0) as sample:
-            numbers, counts = discovery_counts(sample)
-            found = {r[0]: n for r, n in zip(records_at(sample, numbers), counts.tolist(), strict=True)}
-            slots = head_counts(sample, HeadList.of([("maps",)]), "trusted").tolist()
-            assert sample.trusted_people == PEOPLE
-        with sample_records(
-            rows, TableColumns(("word",), "trust", person="person"), 3, discovery_share=1.0
-        ) as s:
-            assert s.trusted_people == PEOPLE
-            assert head_counts(s, HeadList.of([], 1), "trusted").tolist() == [PEOPLE]
+        sample = sample_records(rows, query, 3, discovery_share=1.0)
+        numbers, counts = discovery_counts(sample)
+        found = {r[0]: n for r, n in zip(records_at(sample, numbers), counts.tolist(), strict=True)}
+        slots = head_counts(sample, HeadList.of([("maps",)]), "trusted").tolist()
+        assert sample.trusted_people == PEOPLE
+        every = sample_records(rows, TableColumns(("word",), "trust", person="person"), 3, discovery_share=1.0)
+        assert every.trusted_people == PEOPLE
+        assert head_counts(every, HeadList.of([], 1), "trusted").tolist() == [PEOPLE]
     assert found == expected
     assert slots == [expected["maps"], PEOPLE - expected["maps"]]
 

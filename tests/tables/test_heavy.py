@@ -45,11 +45,11 @@ def parquet(path: Path, select: str) -> None:
 
 def frequencies(path: Path, query: Columns = TWO, salt: int = 3, threads: int = 1) -> dict[tuple[str, ...], int]:
     with open_rows(path, threads=threads) as rows:
-        with sample_records(rows, query, salt, discovery_share=0.0) as sample:
-            names = ", ".join(f"f{place}" for place in range(len(query.names)))
-            counted = f"SELECT {names}, count(*) FROM {sample.table} WHERE f0 IS NOT NULL GROUP BY ALL"
-            found = rows.engine.connection.execute(counted).fetchall()
-        assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
+        sample = sample_records(rows, query, salt, discovery_share=0.0)
+        names = ", ".join(f"f{place}" for place in range(len(query.names)))
+        counted = f"SELECT {names}, count(*) FROM {sample.table} WHERE f0 IS NOT NULL GROUP BY ALL"
+        found = rows.engine.connection.execute(counted).fetchall()
+        assert rows.engine.connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == [(sample.table,)]
     return {tuple(record): times for *record, times in found}
 
 
@@ -116,7 +116,8 @@ def test_two_salts_draw_independently_and_ten_records_equally_often(tmp_path: Pa
 def test_the_split_has_its_share(tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
     parquet(path, "SELECT i AS person, 'a' AS query, 'trusted' AS trust FROM range(50000) t(i)")
-    with open_rows(path) as rows, sample_records(rows, ONE, 1, discovery_share=0.3) as sample:
+    with open_rows(path) as rows:
+        sample = sample_records(rows, ONE, 1, discovery_share=0.3)
         early = sample.discovery_people
         assert stats.binomtest(early, 50000, 0.3).pvalue > 1e-6 > stats.binomtest(early, 50000, 0.32).pvalue
         assert head_counts(sample, HeadList.of([], 1), "discovery").tolist() == [early]
@@ -150,7 +151,8 @@ def test_fields_are_text_and_a_missing_url_is_empty(tmp_path: Path) -> None:
 
 
 def test_an_empty_table_has_an_empty_sample(tmp_path: Path) -> None:
-    with open_rows(save(tmp_path, []), threads=1) as rows, sample_records(rows, TWO, 0, discovery_share=0.5) as sample:
+    with open_rows(save(tmp_path, []), threads=1) as rows:
+        sample = sample_records(rows, TWO, 0, discovery_share=0.5)
         assert (sample.trusted_people, sample.local_people) == (0, 0)
         assert [array.size for array in discovery_counts(sample)] == [0, 0]
         assert head_counts(sample, HeadList.of([], 2), "trusted").tolist() == [0]
@@ -206,7 +208,8 @@ def test_neither_column_names_nor_a_missing_pandas_matter(tmp_path: Path, monkey
     path = save(tmp_path, [(row[0], row[1], row[2] or "v", row[3]) for row in log()], header)
     query = Columns(("f1", "f0"), "key", person="who")
     assert {record[1] for record in frequencies(path, query)} == {"u", "v"}
-    with open_rows(path, threads=1) as rows, sample_records(rows, query, 0, discovery_share=0.5) as sample:
+    with open_rows(path, threads=1) as rows:
+        sample = sample_records(rows, query, 0, discovery_share=0.5)
         assert head_counts(sample, HeadList.of([("p1-a", "")]), "local").sum() == sample.local_people
         assert len(records_at(sample, [0, 1])) == 2
 
@@ -220,6 +223,7 @@ def test_a_log_larger_than_the_memory_limit_is_sampled(tmp_path: Path) -> None:
            FROM range(300000) t(i)""",
     )
     limited = open_rows(path, threads=1, memory_limit="100MB")
-    with limited as rows, sample_records(rows, ONE, 0, discovery_share=0.5) as sample:
+    with limited as rows:
+        sample = sample_records(rows, ONE, 0, discovery_share=0.5)
         assert sample.local_people == 150000
         assert sum(chunk.size for chunk in local_slots(sample, HeadList.of([], 1))) == 150000

@@ -170,9 +170,9 @@ def draw_questions(
 def _slots(rows: tables.Rows, invite: OnList, columns: Any, rng: Randomness) -> Iterator[NDArray[np.int64]]:
     """The slot of the head list that each local person, who has any number of records, tells."""
     mechanism = invite.mechanism
-    with tables.sample_records(rows, columns, int(rng.words(1)[0]), discovery_share=0.5) as sampled:
-        for slots in tables.local_slots(sampled, invite.encoding):
-            yield slots if isinstance(mechanism, OneSlot) else categories(mechanism, slots, rng=rng)
+    sampled = tables.sample_records(rows, columns, int(rng.words(1)[0]), discovery_share=0.5)
+    for slots in tables.local_slots(sampled, invite.encoding):
+        yield slots if isinstance(mechanism, OneSlot) else categories(mechanism, slots, rng=rng)
 
 
 def _cells(rows: tables.Rows, invite: OnMap, columns: Any, rng: Randomness) -> Iterator[NDArray[np.int64]]:

@@ -268,6 +268,7 @@ CREATE TABLE IF NOT EXISTS evaluations (
   slot INTEGER PRIMARY KEY, owner TEXT NOT NULL, claimed REAL NOT NULL, setting TEXT, seed INTEGER,
   epsilon REAL, costs TEXT, runs TEXT, seconds REAL, failure TEXT, ended REAL);
 """
+_RECORDED = ("setting", "seed", "epsilon", "costs", "runs", "seconds", "failure")
 _FORMAT = "hybridp-pareto-1"
 # A claim by a process of another machine, which cannot be asked whether it lives, lapses after a day.
 _LAPSE = 86_400.0
@@ -374,16 +375,11 @@ class Store:
     def record(self, slot: int, found: Evaluation) -> None:
         """Write an evaluation, failed or not; a slot that was written already keeps its first result."""
         epsilon = found.epsilon if math.isfinite(found.epsilon) else None
-        row = (
-            json.dumps(dict(found.setting)), found.seed, epsilon, json.dumps(found.values), json.dumps(found.runs),
-            found.seconds, found.failure, time.time(), slot,
-        )  # fmt: skip
+        costs, runs = json.dumps(found.values), json.dumps(found.runs)
+        row = json.dumps(dict(found.setting)), found.seed, epsilon, costs, runs, found.seconds, found.failure
+        fields = ", ".join(f"{name} = ?" for name in (*_RECORDED, "ended"))
         with self._writing() as db:
-            db.execute(
-                "UPDATE evaluations SET setting = ?, seed = ?, epsilon = ?, costs = ?, runs = ?, seconds = ?,"
-                " failure = ?, ended = ? WHERE slot = ? AND ended IS NULL",
-                row,
-            )
+            db.execute(f"UPDATE evaluations SET {fields} WHERE slot = ? AND ended IS NULL", (*row, time.time(), slot))
 
     def release(self, slots: Sequence[int]) -> None:
         """Give back slots that were claimed and not evaluated."""
@@ -395,21 +391,13 @@ class Store:
         """Those that ended well, by slot; with `failed`, those that did not."""
         kind = "IS NOT NULL" if failed else "IS NULL"
         rows = self._db.execute(
-            "SELECT setting, seed, epsilon, costs, runs, seconds, failure FROM evaluations"
-            f" WHERE ended IS NOT NULL AND failure {kind} ORDER BY slot"
+            f"SELECT {', '.join(_RECORDED)} FROM evaluations WHERE ended IS NOT NULL AND failure {kind} ORDER BY slot"
         )
         return [
-            Evaluation(
-                json.loads(setting),
-                seed,
-                math.nan if epsilon is None else epsilon,
-                tuple(json.loads(costs)),
-                tuple(json.loads(runs)),
-                seconds,
-                failure,
-            )
-            for setting, seed, epsilon, costs, runs, seconds, failure in rows
-        ]
+            Evaluation(json.loads(setting), seed, math.nan if epsilon is None else epsilon, tuple(json.loads(costs)),
+                       tuple(json.loads(runs)), *rest)
+            for setting, seed, epsilon, costs, runs, *rest in rows
+        ]  # fmt: skip
 
     def pending(self) -> list[dict[str, Any]]:
         """Settings being evaluated somewhere now."""

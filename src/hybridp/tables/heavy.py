@@ -32,7 +32,7 @@ Record = tuple[str, ...]
 
 @dataclass(frozen=True, eq=False)
 class RecordSample:
-    """One record for each person, kept by the engine (within its memory limit, then on disk) until `close`.
+    """One record for each person, kept by the engine (within its memory limit, then on disk) while the rows are open.
 
     The trusted people are split into a discovery part and an estimation part by a salted hash of the person, so that
     the part depends on no record: replacing a person's records changes that person's contribution to one part only.
@@ -49,16 +49,6 @@ class RecordSample:
     @property
     def trusted_people(self) -> int:
         return self.discovery_people + self.estimation_people
-
-    def close(self) -> None:
-        """Drop what the engine keeps of the sample; closing the rows does too."""
-        drop(self.rows, self.table, f"{self.table}_discovered")
-
-    def __enter__(self) -> RecordSample:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: float) -> RecordSample:
@@ -81,7 +71,8 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
     >>> log = {"user": [1, 1, 2, 3], "query": ["maps", "maps", "news", "maps"]}
     >>> log["trust"] = ["trusted", "trusted", "local", "local"]
     >>> query = Columns(("query",), "trust", person="user")
-    >>> with open_rows(log) as rows, sample_records(rows, query, 7, discovery_share=1.0) as sample:
+    >>> with open_rows(log) as rows:
+    ...     sample = sample_records(rows, query, 7, discovery_share=1.0)
     ...     sample.trusted_people, sample.local_people
     ...     records_at(sample, discovery_counts(sample)[0])
     ...     head_counts(sample, HeadList.of([("maps",)]), "local").tolist()
@@ -109,9 +100,6 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
         (counted,) = answers(rows, select(asked | {"people": "COUNT(*)"}, table))
         if counted["people"] != result["people"]:
             raise changed(rows)
-    except BaseException:
-        drop(rows, table)
-        raise
     finally:
         drop(rows, choice)
     discovery, estimation, local = (int(counted[part] or 0) for part in ("discovery", "estimation", "local"))
