@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -218,8 +217,7 @@ def count_people(
 # --- by public group --------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -> Iterator[Rows]:
+def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -> Rows:
     """The columns of a release, kept beside everybody's group; `ways` says how one may state what is `missing`."""
     (value,) = columns.names
     rows.need("column", value)
@@ -228,8 +226,7 @@ def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -
     report = columns.report
     beside = () if report is None else (report, f"{report}_mechanism", f"{report}_batch")
     own = (value, label_column(columns.trust), columns.person, columns.record_key, columns.record_id)
-    with kept_by_group(rows, by, (*own, *beside)) as kept:
-        yield kept
+    return kept_by_group(rows, by, (*own, *beside))
 
 
 def sizes(kept: Rows, by: str, columns: Columns) -> dict[str, tuple[int, int]]:
@@ -243,11 +240,8 @@ def group_sizes(
     """The same of a whole table, for a plan: no value of anybody is read."""
     label = label_column(trust)
     must_be_public(data, "by", by)
-    with (
-        open_rows(data, table=table, trust=trust, person=person) as rows,
-        kept_by_group(rows, by, (label, person)) as kept,
-    ):
-        return sizes_of(kept, by, label, person)
+    with open_rows(data, table=table, trust=trust, person=person) as rows:
+        return sizes_of(kept_by_group(rows, by, (label, person)), by, label, person)
 
 
 # --- files of reports: private already, and read before a charge ------------------------------------------------------

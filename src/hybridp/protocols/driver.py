@@ -174,7 +174,7 @@ def release(
                 result: Release = drive(task.ask(crowd), people, heard)
             else:
                 ways, absent = (CHOICES, task.absent) if task.options else (NUMBERS, columns.missing)
-                people.rows = stack.enter_context(grouped(rows, by.column, columns, ways, absent))
+                people.rows = grouped(rows, by.column, columns, ways, absent)
                 result = ask_groups(task, by, people, crowd)
         result = noted(assuming(result, text if people.assumed else None, batches.assumed), rows.notes)
         stated = columns if epsilon is None else {**plain(columns), "epsilon": epsilon}

@@ -236,8 +236,7 @@ class TablePeople(SummedPeople):
         return self._lattice(asked.bounds).products(asked)
 
     def discover(self, asked: Discover) -> Any:
-        sampled = modelling.sample(self.rows, self.columns, asked.share, rng=self.rng)
-        people = self._kept = self.stack.enter_context(sampled)
+        people = self._kept = modelling.sample(self.rows, self.columns, asked.share, rng=self.rng)
         if people.trusted_people == 0:
             raise InvalidInput("`trust` must leave somebody trusted: only they can discover records. Got nobody.")
         if people.local_people and not self._no_reports:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from hybridp.errors import OtherMechanism, UnusablePublicRows, UnusableRows
 from hybridp.public.queries import Schema
 from hybridp.public.trust import LOCAL, TRUSTED
-from hybridp.tables.engine import answers, arrays, drop, fresh, keep, stream
+from hybridp.tables.engine import answers, arrays, fresh, keep, stream
 from hybridp.tables.source import TABLES, Rows, unstated
 from hybridp.tables.sql import (
     VIEW,
@@ -105,20 +104,19 @@ MOST_GROUPS = 500
 _GROUP = "group of the person"
 
 
-@contextmanager
-def kept_by_group(rows: Rows, by: str, columns: Iterable[str | None]) -> Iterator[Rows]:
-    """These columns of all rows, those that there are, kept by the engine with everybody's group beside them."""
+def kept_by_group(rows: Rows, by: str, columns: Iterable[str | None]) -> Rows:
+    """These columns of all rows, those that there are, kept by the engine with everybody's group beside them.
+
+    They are kept as long as the rows are open.
+    """
     rows.need("by", by)
     if rows.columns[by] in ("FLOAT", "DOUBLE"):  # their text differs between engines
         raise UnusablePublicRows(f"Column `{by}` must hold text or whole numbers to name a group.")
     wanted = {name: rows.columns[name] for name in dict.fromkeys(columns) if name is not None and name in rows.columns}
     table = fresh("grouped")
     keep(rows, table, select(chosen(wanted) | {_GROUP: text(column(by))}, VIEW))
-    try:
-        result = {**wanted, _GROUP: "VARCHAR"}
-        yield replace(rows, columns=MappingProxyType(result), part=select(chosen(result), table))
-    finally:
-        drop(rows, table)
+    result = {**wanted, _GROUP: "VARCHAR"}
+    return replace(rows, columns=MappingProxyType(result), part=select(chosen(result), table))
 
 
 def rows_of(kept: Rows, groups: Iterable[str]) -> Rows:
