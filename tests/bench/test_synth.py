@@ -90,6 +90,7 @@ def test_evaluate_agrees_with_the_rows_and_says_that_it_is_not_private() -> None
     assert found["settled"]["l_inf"] == pytest.approx(np.abs(answers - truth(codes)).max())
     assert set(found["classes"]) == {"2-of-2", "2-of-3"}
     assert found["private"] is found["settled"]["private"] is False
+    assert found["all_zero"]["l_inf"] == pytest.approx(truth(codes).max())
     perfect = one_hot(codes.values.T.astype(np.int64), SCHEMA.sizes)
     from dataclasses import replace
 

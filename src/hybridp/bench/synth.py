@@ -105,7 +105,8 @@ def present_error(codes: Codes, workload: Workload, shares: Shares) -> Errors:
 def evaluate(model: SyntheticModel, codes: Codes, workload: Workload | None = None) -> dict[str, Any]:
     """The true errors of a model, in all and by class of query. NOT PRIVATE: never publish it.
 
-    `synthetic` is D' alone, `settled` the model's answers (moved to what was measured, where that contradicts D').
+    `synthetic` is D' alone, `settled` the model's answers (moved to what was measured, where that contradicts D'), and
+    `all_zero` answers 0 to everything.
     """
     from hybridp.blend.relaxed import answers
 
@@ -114,11 +115,13 @@ def evaluate(model: SyntheticModel, codes: Codes, workload: Workload | None = No
     for piece, part in _pieces(codes, asked, model.answers(asked)):
         classes.setdefault(f"{piece.threshold.r}-of-{piece.threshold.k}", []).append((piece, part))
     plain = ((piece, found.cpu().numpy()) for piece, found in answers(model.data, asked))
+    zeros = ((piece, np.zeros(len(counts))) for piece, counts in marginals.counts(codes, asked))
     return {
         "private": False,
         "settled": _sum_up([part for parts in classes.values() for part in parts]).to_dict(),
         "synthetic": present_error(codes, asked, plain).to_dict(),
         "classes": {name: _sum_up(parts).to_dict() for name, parts in classes.items()},
+        "all_zero": present_error(codes, asked, zeros).to_dict(),
     }
 
 

@@ -445,7 +445,6 @@ def evaluate(model: Path, file: Path, question: Later, table_name: str | None) -
 
         codes = read_codes(file, result.schema, table=table_name)
         errors = bench.evaluate(result, codes, workload)
-        errors["all_zero"] = bench.all_zero(codes, workload).to_dict()
     mark = "NOT PRIVATE: the true rows are in these figures; do not publish them."
     note(mark)
     rows = {"the model's answers": errors["settled"], "synthetic rows alone": errors["synthetic"]}
