@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -168,18 +167,6 @@ def test_sizes_read_off_a_map_are_as_far_off_as_stated(who: str, epsilon: float)
         z += ((found.shares[order] - SHARES) / found.share_errors[order]).tolist()
     assert 0.6 < np.sqrt(np.mean(np.square(z))) < 1.2
     assert np.mean(np.abs(z) < 1.96) > 0.9
-
-
-def test_a_map_in_many_dimensions_needs_little_memory() -> None:
-    """16,384 cells of 14 coordinates: one array of distances, and not one for each coordinate as well."""
-    grid = Grid(Box((0.0,) * 14, (1.0,) * 14), 2)
-    told = np.random.default_rng(1).integers(50, 100, grid.cells)
-    blended = blend_map(TrustedRound(int(told.sum()), told, map_noise(PureDP(4.0))), None)
-    tracemalloc.start()
-    centres_of_map(grid, blended, 2)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 600e6
 
 
 def test_a_map_of_nobody_is_refused() -> None:

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from hybridp.ledger import Ledger
-from hybridp.public.budgets import PureDP
 from hybridp.tasks.transcript import Transcript
 
 from .means import LEVELS, command, level, local, read, trusted, write
@@ -105,33 +104,6 @@ def test_each_part_of_the_trusted_promise_pays_for_its_own_noise(tmp_path: Path)
     assert mean["estimate"] == pytest.approx(sum(map(float, np.clip(NEAR, 0, 128))) / 256, abs=1)
     assert mean["groups"]["local"]["people"] == 0
     assert not found["simulated"]
-
-
-def test_answers_are_charged_once_and_blending_draws_nothing(tmp_path: Path) -> None:
-    steer(tmp_path, NEAR)
-    invite, ledger = tmp_path / "invite.json", tmp_path / "l"
-    people = np.random.default_rng(2).normal(60, 12, 2000).round(3).tolist()
-    raw, sent = write(tmp_path / "raw.csv", local(*people)), tmp_path / "sent.csv"
-    with Recording(2).as_the_systems() as tape:
-        told = answer(raw, invite, sent)
-        drawn = len(tape.words)
-        found = command("release", "mean", sent, "--invite", invite, "--ledger", ledger)
-        assert len(tape.words) == drawn
-    assert (told["epsilon"], told["randomised"]) == (1.0, 2000)
-    history = Ledger.open(ledger).history()
-    assert [(e.people, e.budget.epsilon) for e in history[1:]] == [("local", 1.0)]
-    mean = found["questions"]["pay"]["mean"]
-    assert (mean["estimator"], mean["window"]) == ("steered", told["window"])
-    assert [mean["groups"][name]["people"] for name in ("trusted", "local")] == [256, 2000]
-    low, high = mean["interval"]
-    both = (np.clip(NEAR, 0, 128).sum() + sum(people)) / 2256
-    assert low <= both <= high
-    promises = [(p["group"], p["epsilon"]) for p in found["receipt"]["promises"]]
-    assert promises == [("trusted", None), ("trusted", EPSILON), ("local", 1.0), ("local", 1.0)]
-    plain = tmp_path / "plain.csv"
-    command("randomise", "mean", raw, *PAY, "--epsilon", 1, "--out", plain)
-    with pytest.raises(AssertionError, match="must name the mechanism"):  # reports of another question
-        command("release", "mean", plain, "--invite", invite)
 
 
 @pytest.mark.parametrize("task", ["mean", "quantiles"])
@@ -231,17 +203,3 @@ def test_where_no_window_can_pay_all_of_epsilon_goes_into_a_plain_mean(tmp_path:
     assert len(tapes[0][0]) == len(tapes[1][0])
     assert any("no window could pay" in line for line in found["receipt"]["assumes"])
     assert "window" not in tapes[1][1]
-
-
-def test_a_person_with_both_labels_is_refused_before_the_pilot_and_nothing_is_charged(tmp_path: Path) -> None:
-    """As in a mean in one go: labels are public."""
-    rows = [{"who": f"p{i}", **row} for i, row in enumerate(trusted(*NEAR))]
-    rows += [{"who": "p0", **row} for row in local(60.0)]
-    own, ledger = write(tmp_path / "own.csv", rows), tmp_path / "l"
-    Ledger.create(ledger, {"trusted": PureDP(EPSILON), "local": PureDP(1.0)})
-    promise = ("--epsilon", 1, "--trusted-epsilon", EPSILON, "--n", 20_000, "--ledger", ledger)
-    with Recording(1).as_the_systems() as tape, pytest.raises(AssertionError, match="one label for each person"):
-        command("release", "mean", own, *PAY, "--person", "who", *promise, "--invite-out", tmp_path / "invite.json")
-    assert not len(tape.words)
-    assert not (tmp_path / "invite.json").exists()
-    assert all(entry.state == "void" for entry in Ledger.open(ledger).history())

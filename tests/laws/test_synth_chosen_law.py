@@ -272,16 +272,6 @@ def test_a_new_ledger_of_phase_two_promises_trusted_people_nothing(asked: Path, 
     assert [account.people for account in Ledger.open(tmp_path / "new").accounts()] == ["local"]
 
 
-def test_a_domain_that_was_read_from_rows_is_told_of_both_groups_too(asked: Path, tmp_path: Path) -> None:
-    words = ("--column", "a", "--column", "b", "--domain-from-file", "--epsilon", EPSILON, "--delta", DELTA)
-    command("synth", "fit", asked / "trusted.csv", *words, "--out", tmp_path / "pilot")
-    command("synth", "invite", tmp_path / "pilot", "--out", tmp_path / "invitation.json")
-    _answer(tmp_path, asked / "local.csv", tmp_path / "one.csv")
-    how = ("--invite", tmp_path / "invitation.json", "--out", tmp_path / "m")
-    assumes = command("synth", "fit", tmp_path / "one.csv", *how)["receipt"]["assumes"]
-    assert any(line.startswith("NOT PROTECTED: which values occur in a, b was read") for line in assumes)
-
-
 def _refused(*words: object) -> bool:
     with pytest.raises(SystemExit) as left:
         main([*map(str, words)])

@@ -18,7 +18,6 @@ from hybridp.errors import HybridpError, InvalidInput
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.settings import Settings
-from tests import warm
 
 from .declared import study_of
 
@@ -70,17 +69,6 @@ def test_a_study_by_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         run(commands.close, "nothing", *where)
     with pytest.raises(InvalidInput, match="new file"):
         run(commands.export, study, "--out", str(out), *where)
-
-
-def test_the_demonstration_by_command(tmp_path: Path) -> None:
-    """In a process of its own: it serves, and its crowd draws a progress bar from a thread."""
-    where = ("--out", str(tmp_path / "d"))
-    options = ("--n", "300", "--seconds", "0.2", "--port", "0", "--json", *where)
-    done = warm.run(warm.COMMAND, "demo", "--serve", *options)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert sum(found["people"].values()) == 300
-    assert found["planned"]["people"] == {"trusted": 15, "local": 285}
 
 
 def test_a_port_that_is_taken_is_refused_before_anything_is_made(

@@ -63,15 +63,6 @@ def test_what_cannot_work_is_refused_and_what_hardly_can_is_confirmed_before_any
     assert "No record was given often enough" in now["releases"][0]["document"]["remark"]
 
 
-def test_a_list_that_will_hold_something_is_not_asked_about(service: Service, report: Make) -> None:
-    study = str(studies.create_study(service, study_of(PLAN))["id"])
-    rows = [report(payload={"answers": {"answer": [["q", "u"]]}}) for _ in range(400)]
-    assert asyncio.run(studies.submit(service, study, rows)) == []
-    found = studies.open_phase_two(service, study)
-    assert found["questions"]["answer"]["shares"]["discovered_records"] == 1
-    assert "remark" not in found
-
-
 @pytest.mark.parametrize("people", [200, 2000])
 def test_the_forecast_is_the_sum_of_the_chances(people: int) -> None:
     """Each record's count is binomial, the noise discrete Laplace of scale 2/epsilon: summed here term by term."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import inspect
 from starlette.testclient import TestClient
 
 from hybridp.device.client import fetch_task, local_report, send_shuffled, shuffled_report, trusted_report
@@ -25,7 +26,6 @@ from hybridp.service.schema import SHUFFLED, TICKET
 from hybridp.service.store import reading
 
 from . import live
-from .declared import stated, study_of
 from .sent import rebuilt_counts
 
 MIXER = Signer(new_key())
@@ -123,6 +123,9 @@ def test_a_batch_counts_once_and_what_came_before_is_left_out(make: Callable[...
     first, second, third = (study.sealed(x, rng) for x in (10.0, 20.0, 30.0))
     name = secrets.token_bytes(16)
     assert study.send(first, second, name=name).json() == {"taken": 2}
+    with reading(service.engine) as db:
+        rows = db.exec_driver_sql(f"SELECT * FROM reports WHERE grp = {SHUFFLED}").all()
+    assert len({row[2] for row in rows}) == 1  # all of a batch have one time: that of the batch
     assert study.send(first, second, name=name).json() == {"taken": 2}  # no answer came: sent again
     assert study.send(third, name=name).json() == {"taken": 2}  # the same name: what was there stays
     junk = seal(b"{}", from_text(study.task["mixer"]["report_key"], 32, "key"), study.id)
@@ -132,18 +135,10 @@ def test_a_batch_counts_once_and_what_came_before_is_left_out(make: Callable[...
     assert replayed.json() == {"taken": 1}
     with reading(service.engine) as db:
         assert rebuilt_counts(db, service.number(study.id)) == [(SHUFFLED, 3), (TICKET, 3)]
-        rows = db.exec_driver_sql(f"SELECT * FROM reports WHERE grp = {SHUFFLED}").all()
-        columns = {row[1] if isinstance(row[1], str) else row[0] for row in _columns(db)}
-    assert len({row[2] for row in rows}) == 1  # all of a batch have one time: that of the batch
+        columns = {one["name"] for one in inspect(db).get_columns("reports")}
     assert columns == {"study", "id", "at", "grp", "epsilon", "body"}
     assert study.summary()["people"] == {"trusted": 0, "local": 0, "shuffled": 3}
     assert study.client.get(f"/api/studies/{study.id}/export", headers=study.analyst).text == ""
-
-
-def _columns(db: Any) -> list[Any]:
-    from sqlalchemy import inspect
-
-    return [(one["name"], None) for one in inspect(db).get_columns("reports")]
 
 
 def test_forged_changed_and_late_batches_are_refused_and_nothing_is_lost(make: Callable[..., Study]) -> None:
@@ -226,32 +221,6 @@ def test_three_kinds_of_trust_in_one_release(make: Callable[..., Study], service
     assert any("random order" in said and "collude" in said for said in release["receipt"]["assumes"])
     assert release["spending"]["groups"]["shuffled"]["this_release"]["epsilon"] == pytest.approx(own_epsilon, abs=2e-12)
     assert study.send(sealed[0], name=b"z" * 16).json()["code"] == "closed"  # after the release
-
-
-def test_a_choice_through_a_mixer(client: TestClient, analyst: dict[str, str]) -> None:
-    """Of three groups every one counts, at what a batch of responses among so many options keeps."""
-    options, rng = ["o0", "o1", "o2"], seeded(8)
-    plan = stated({"name": "way", "kind": "choice", "options": options}, mixer=STATED)
-    study = Study(client, analyst, study_of(plan))
-    promise = study.task["guarantee"]
-    assert mixed_delta(50, promise["shuffled"]["epsilon"], promise["mixed"]["epsilon"] * (1 + 1e-9), k=3) <= 1e-2
-    own = [trusted_report(study.task, options[i % 2]) for i in range(60)]
-    own += [local_report(study.task, options[i % 2], rng=rng) for i in range(80)]
-    told = study.client.post(f"/tasks/{study.id}/reports", json={"reports": own})
-    assert told.json() == {"failures": []}
-    sealed = [study.sealed(options[i % 2], rng) for i in range(50)]
-    assert study.send(*sealed, last=True).json() == {"taken": 50}
-    study.analyse("close")
-    found = study.analyse("release").json()
-    facts = sole(found)
-    people = {"trusted": 60, "local": 80, "shuffled": 50}
-    assert {name: part["people"] for name, part in facts["groups"].items()} == people
-    for share, low, high, true in zip(facts["unbiased"], *facts["interval"], [0.5, 0.5, 0.0], strict=True):
-        assert abs(share - true) < 3 * (high - low)
-    assert {p["group"] for p in found["receipt"]["promises"]} == set(people)
-    weaker = study.task | {"mixer": study.task["mixer"] | {"batch": 20}}
-    with pytest.raises(InvalidInput, match="batch of the stated size"):
-        shuffled_report(weaker, "o0", rng=rng)
 
 
 def test_what_a_plan_says_of_its_mixer(mean_plan: Any) -> None:
