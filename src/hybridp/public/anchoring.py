@@ -30,7 +30,7 @@ import numpy.typing as npt
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import Guarantee, split_off, turning_point
 from hybridp.public.lattice import Floats
-from hybridp.public.mean import PILOT_VARIANCE, WORST_VARIANCE, sum_noise
+from hybridp.public.mean import PILOT_VARIANCE, WORST_VARIANCE, farthest_kept, sum_noise
 from hybridp.public.mechanisms import NoiseName
 from hybridp.public.randomisers import LEVELS, Randomiser
 from hybridp.public.vector import VectorBounds, vector_noise
@@ -189,16 +189,10 @@ def leash(trusted: npt.ArrayLike, local: npt.ArrayLike, laplace: npt.ArrayLike =
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = v_t / v_l
 
-    def dear(reach: Floats) -> npt.NDArray[np.bool_]:
-        return np.asarray(clipping_loss(reach, v_t, v_l, part) * ratio > (1 + MOST_COST) ** 2 - 1)
+    def cheap(reach: Floats) -> npt.NDArray[np.bool_]:
+        return np.asarray(clipping_loss(reach, v_t, v_l, part) * ratio <= (1 + MOST_COST) ** 2 - 1)
 
-    low, high = np.full(v_t.shape, TIGHTEST), np.full(v_t.shape, LOOSEST)
-    short = ~dear(low)
-    for _ in range(24):
-        middle = (low + high) / 2
-        long = dear(middle)
-        low, high = np.where(long, middle, low), np.where(long, high, middle)
-    return np.asarray(np.where(short, TIGHTEST, high))
+    return farthest_kept(cheap, np.full(v_t.shape, LOOSEST), TIGHTEST, 24)
 
 
 def mean_anchoring(

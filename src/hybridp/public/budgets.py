@@ -160,6 +160,7 @@ def _zcdp_epsilon(rho: float, delta: float) -> float:
     return max(0.0, min(epsilon_at((low + high) / 2) * (1 + 1e-12), classical * (1 + 1e-12)))
 
 
+@lru_cache(maxsize=1024, typed=True)
 def zcdp_for(epsilon: float, delta: float) -> ZCDP:
     """The largest rho whose conversion gives (epsilon, delta)-DP, rounded towards less rho.
 
@@ -169,12 +170,7 @@ def zcdp_for(epsilon: float, delta: float) -> ZCDP:
     """
     must(math.isfinite(epsilon) and epsilon > 0, "epsilon", "must be positive and finite", epsilon)
     must(0 < delta < 1, "delta", "must be strictly between 0 and 1", delta)
-    return ZCDP(_largest_rho(epsilon, delta))
-
-
-@lru_cache(maxsize=1024, typed=True)
-def _largest_rho(epsilon: float, delta: float) -> float:
-    return turning_point(0.0, epsilon, lambda rho: _zcdp_epsilon(rho, delta) > epsilon)[0]
+    return ZCDP(turning_point(0.0, epsilon, lambda rho: _zcdp_epsilon(rho, delta) > epsilon)[0])
 
 
 def turning_point(low: float, high: float, holds: Callable[[float], bool], *, near: float = 0.0) -> tuple[float, float]:

@@ -192,10 +192,7 @@ def discovery(guarantee: ApproxDP | PureDP) -> Discovery:
     assert isinstance(guarantee, ApproxDP)
     must(guarantee.epsilon > 0, "epsilon", "must be positive", guarantee.epsilon)
     scale = math.nextafter(2 / guarantee.epsilon, math.inf)
-    least = scale * math.log(1 / (guarantee.delta * (1 + math.exp(-1 / scale))))
-    threshold = max(2, math.ceil(least) + 1)
-    while threshold > 2 and math.exp(-(threshold - 2) / scale) / (1 + math.exp(-1 / scale)) <= guarantee.delta:
-        threshold -= 1
+    threshold = max(2, math.floor(scale * math.log(1 / (guarantee.delta * (1 + math.exp(-1 / scale))))))
     while math.exp(-(threshold - 1) / scale) / (1 + math.exp(-1 / scale)) > guarantee.delta:
         threshold += 1
     return Discovery(guarantee, scale, threshold)

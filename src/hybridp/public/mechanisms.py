@@ -311,17 +311,12 @@ def gaussian_is_enough(guarantee: ApproxDP, sensitivity: int, dimensions: int, s
 
 
 @lru_cache(maxsize=1024)
-def _certified_sigma(guarantee: ApproxDP, sensitivity: int, dimensions: int) -> float:
+def vector_gaussian(guarantee: ApproxDP, sensitivity: int, dimensions: int) -> DiscreteGaussian:
+    """The least discrete Gaussian noise that one of the two certificates covers."""
     low = high = gaussian_sigma(guarantee, sensitivity)
     while not gaussian_is_enough(guarantee, sensitivity, dimensions, high):
         low, high = high, high * 1.05
-    return turning_point(low, high, lambda sigma: gaussian_is_enough(guarantee, sensitivity, dimensions, sigma))[1]
-
-
-def vector_gaussian(guarantee: ApproxDP, sensitivity: int, dimensions: int) -> DiscreteGaussian:
-    """The least discrete Gaussian noise that one of the two certificates covers."""
-    must(guarantee.delta > 0, "delta", "must be positive for Gaussian noise", guarantee.delta)
-    high = _certified_sigma(guarantee, sensitivity, dimensions)
+    high = turning_point(low, high, lambda sigma: gaussian_is_enough(guarantee, sensitivity, dimensions, sigma))[1]
     for _ in range(60):  # the description's own check, for one dimension, may round a little further
         try:
             return DiscreteGaussian(guarantee, sensitivity, high)

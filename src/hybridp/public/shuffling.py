@@ -166,14 +166,10 @@ def _binomial(n: int, p: float) -> tuple[int, Floats]:
     return first, weights / weights.sum()
 
 
+@lru_cache(maxsize=1024, typed=True)
 def central_epsilon(n: int, local_epsilon: float, delta: float, *, k: int | None = None) -> float:
     """The smallest epsilon, rounded up, that a batch of n keeps at this delta; never above `local_epsilon`."""
     _check_delta(delta)
-    return _central_epsilon(n, local_epsilon, delta, k)
-
-
-@lru_cache(maxsize=1024, typed=True)
-def _central_epsilon(n: int, local_epsilon: float, delta: float, k: int | None) -> float:
     if mixed_delta(n, local_epsilon, 0.0, k=k) <= delta:
         return 0.0
     own = float(local_epsilon)

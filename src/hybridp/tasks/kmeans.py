@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -82,9 +81,8 @@ class Plan:
         g, spends = self.guarantee, self._spends
         if any(isinstance(s, ZCDP) for s in spends):
             total = sum(Fraction(s.rho) for s in spends if isinstance(s, ZCDP))
-            ok = (
-                all(isinstance(s, ZCDP) for s in spends) and g.delta > 0 and total <= Fraction(_rho(g.epsilon, g.delta))
-            )
+            ok = all(isinstance(s, ZCDP) for s in spends) and g.delta > 0
+            ok = ok and total <= Fraction(zcdp_for(g.epsilon, g.delta).rho)
         else:
             ok = sum(Fraction(s.epsilon) for s in spends if isinstance(s, PureDP)) <= Fraction(g.epsilon)
         must(ok, "round_spend", f"must be small enough for {g} with the map's", self.round_spend)
@@ -120,12 +118,7 @@ def _split(guarantee: Guarantee, gaussian: bool, share: float) -> Spend:
     """A share of the trusted budget, rounded down."""
     if not gaussian:
         return PureDP(guarantee.epsilon * share * (1 - 1e-12))
-    return ZCDP(_rho(guarantee.epsilon, guarantee.delta) * share * (1 - 1e-12))
-
-
-@functools.cache
-def _rho(epsilon: float, delta: float) -> float:
-    return zcdp_for(epsilon, delta).rho
+    return ZCDP(zcdp_for(guarantee.epsilon, guarantee.delta).rho * share * (1 - 1e-12))
 
 
 def _cell_variance(trusted: int, local: int, epsilon: float, noise: TotalsNoise | None, cells: int) -> float:
