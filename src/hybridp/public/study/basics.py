@@ -291,6 +291,12 @@ class Question(Fields):
     """Whether everybody may bring their own epsilon."""
     drawable: ClassVar[bool] = False
     """Whether a local person may be asked another question in its place."""
+    mixes: ClassVar[bool] = False
+    """Whether people may answer through a mixer."""
+    in_phases: ClassVar[bool] = False
+    """Whether people may be asked about it one after another, within what the first of them said."""
+    tally_kind: ClassVar[str] = ""
+    """Of which kind a tally is that stands in for its reports; empty where there is none."""
     guessed = False
 
     name: str = field(help="The question's name: its results are listed under it.", check=named, option="")
@@ -313,21 +319,6 @@ class Question(Fields):
     def groups(self) -> Grouping | None:
         """By which groups it is to be answered; None where it is for everybody at once."""
         return None
-
-    @property
-    def mixes(self) -> bool:
-        """Whether people may answer through a mixer."""
-        return False
-
-    @property
-    def in_phases(self) -> bool:
-        """Whether people may be asked about it one after another, within what the first of them said."""
-        return False
-
-    @property
-    def tally_kind(self) -> str:
-        """Of which kind a tally is that stands in for its reports; empty where there is none."""
-        return ""
 
     @property
     def says_missing(self) -> bool:

@@ -78,6 +78,8 @@ class Vector(Box):
     """Several numbers a person; the promise covers all of them together."""
 
     kind: ClassVar[str] = "vector"
+    mixes: ClassVar[bool] = True
+    tally_kind: ClassVar[str] = "vector-mean"
 
     statistics: tuple[str, ...] = field(
         ("mean",), help="What is wanted of the vector.", choices=("mean",), shown=True, option=""
@@ -122,14 +124,6 @@ class Vector(Box):
             self.must(value <= most * (1 + 1e-12), "sd", f"must be at most {most:g} for these bounds", value)
         _ = self.bounds
         check_estimator(self)
-
-    @property
-    def mixes(self) -> bool:
-        return True
-
-    @property
-    def tally_kind(self) -> str:
-        return "vector-mean"
 
     @property
     def bounds(self) -> VectorBounds:
@@ -217,6 +211,8 @@ class Records(Question):
     """The most frequent records: discovered by the trusted, then counted by everybody."""
 
     kind: ClassVar[str] = "records"
+    mixes: ClassVar[bool] = True
+    tally_kind: ClassVar[str] = "slots"
     drawable: ClassVar[bool] = True
     reported: ClassVar[bool] = False
     needs_delta: ClassVar[bool] = True
@@ -238,14 +234,6 @@ class Records(Question):
                   len(self.columns))  # fmt: skip
         self.must(len(set(self.columns)) == len(self.columns), "columns", "must have different names", "a name twice")
 
-    @property
-    def tally_kind(self) -> str:
-        return "slots"
-
-    @property
-    def mixes(self) -> bool:
-        return True
-
     def check_study(self, study: Any) -> None:
         rule = f"must be given for {self.name}: one record of each person is used"
         study.people.must(study.people.column is not None, "column", rule, "nothing")
@@ -260,6 +248,7 @@ class Points(Box):
     """Points in a public box, to be clustered around K centres."""
 
     kind: ClassVar[str] = "points"
+    tally_kind: ClassVar[str] = "slots"
     drawable: ClassVar[bool] = True
     reported: ClassVar[bool] = False
 
@@ -267,11 +256,6 @@ class Points(Box):
     iterations: int | None = field(
         None, help="The most questions to anyone. Default: planned from public numbers.", check=at_least(1), option=""
     )
-
-
-    @property
-    def tally_kind(self) -> str:
-        return "slots"
 
     def check_study(self, study: Any) -> None:
         check_rows_are_people(self, study)

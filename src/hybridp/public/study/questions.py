@@ -263,15 +263,15 @@ class Number(Grouped):
         return self.form == "steered" and self.statistics == ("mean",)
 
     @property
-    def in_phases(self) -> bool:
+    def in_phases(self) -> bool:  # type: ignore[override]
         return self.by is None
 
     @property
-    def tally_kind(self) -> str:
+    def tally_kind(self) -> str:  # type: ignore[override]
         return "" if self.form != "plain" or (self.summed and self.counted) else "mean"
 
     @property
-    def mixes(self) -> bool:
+    def mixes(self) -> bool:  # type: ignore[override]
         return self.statistics == ("mean",) and self.by is None and self.form == "plain"
 
     def report_columns(self, start: str) -> tuple[str, ...]:
@@ -363,7 +363,7 @@ class _Shares(Grouped):
         return 2
 
     @property
-    def mixes(self) -> bool:
+    def mixes(self) -> bool:  # type: ignore[override]
         return self.by is None
 
     def mixed_size(self) -> int:
@@ -444,7 +444,7 @@ class Choice(_Shares):
             self.must(self.estimator in ("everyone", "tcm-only"), "estimator", f"{rule}, or tcm-only", self.estimator)
 
     @property
-    def mixes(self) -> bool:
+    def mixes(self) -> bool:  # type: ignore[override]
         return self.several is None and super().mixes
 
     @property
