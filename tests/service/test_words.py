@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
@@ -246,6 +247,41 @@ def mixed(rule: Any) -> Any:
     return checked
 
 
+def rule_name_local(plan: Any, task: Any, text: str) -> None:
+    """Nobody is said to trust nobody whose report may be nearly always true."""
+    assert (text == "I trust nobody") == (weakest(plan) <= 3)
+
+
+def weakest(plan: Any) -> float:
+    """The largest epsilon of a report that somebody may send."""
+    return float(max(getattr(plan, "allowed_epsilons", None) or [plan.epsilon]))
+
+
+def rule_local_odds(plan: Any, task: Any, text: str) -> None:
+    """Above 3 how often a report is true, e^E/(e^E + k - 1) for one of k options; else how often a guess between two
+    answers is right: at most e^E/(e^E + 1)."""
+    epsilon = weakest(plan)
+    assert (text == "") == (epsilon <= 3)
+    if not text:
+        return
+    often = re.findall(r"(?:people|right|about) (over \d+|\d+) (?:send|times)", text)[0]
+    slots = task["questions"][0].get("slots") or task["questions"][0].get("options", "ab")
+    truth = 100 * math.exp(epsilon) / (math.exp(epsilon) + len(slots) - 1)
+    if "send their true answer" in text:
+        assert often == ("over 99" if truth > 99.5 else str(round(truth)))
+    else:
+        assert 50 <= int(often.removeprefix("over ")) <= math.ceil(100 * math.exp(epsilon) / (math.exp(epsilon) + 1))
+
+
+def rule_deleted(plan: Any, task: Any, text: str) -> None:
+    assert time.strftime("%d %B %Y, %H:%M UTC", time.gmtime(plan.delete_by)) in text
+    assert ("after the" in text) == plan.delete_raw_after_release
+
+
+def rule_batch(plan: Any, task: Any, text: str) -> None:
+    assert f"{plan.min_batch:,} people" in text
+
+
 def rule_shuffled_promise(plan: Any, task: Any, text: str) -> None:
     """The smallest epsilon at the stated delta that a batch of the least size keeps, to four decimals; not above the
     promise."""
@@ -269,6 +305,10 @@ def rule_shuffled_few(plan: Any, task: Any, text: str) -> None:
 
 RULES = {
     "once": rule_once,
+    "name_local": rule_name_local,
+    "local_odds": rule_local_odds,
+    "deleted": rule_deleted,
+    "batch": rule_batch,
     "trusted_promise": rule_trusted_promise,
     "local_promise": rule_local_promise,
     "shuffled_promise": mixed(rule_shuffled_promise),

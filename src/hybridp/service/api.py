@@ -20,7 +20,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 
 from hybridp.public.study import SCHEMA, Declaration, Declared, Fields, declared
-from hybridp.service import mixed, studies
+from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.html import KINDS, address_of
 from hybridp.service.problems import MEDIA_TYPE, STATUS, Refused
@@ -172,7 +172,7 @@ async def ask_ticket(id: str, asked: Asked, request: Request, service: Here) -> 
     service.guesses.may_guess(address_of(request))
     view = await service.hot_view(id)
     try:
-        return {"ticket": await mixed.give_ticket(service, view, asked.id, asked.token)}
+        return {"ticket": await studies.give_ticket(service, view, asked.id, asked.token)}
     except Refused as error:
         if error.code == "token-unknown":
             service.guesses.guessed_wrong(address_of(request))
@@ -248,7 +248,7 @@ def _ref(name: str) -> dict[str, str]:
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with the upload, from the very types that parse it, and with every answer."""
+    """The document with the upload, from the very types that parse it, and with every answer; again, the same."""
     parts = document.setdefault("components", {}).setdefault("schemas", {})
     parts.update(_parts())
     document["paths"] |= _uploads()

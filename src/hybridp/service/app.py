@@ -34,11 +34,10 @@ from hybridp.public.mixing import HEAD, MOST_BATCH, from_text, read_batch, read_
 from hybridp.service import api, html, pages, participant
 from hybridp.service.api import MIXED, UPLOAD, complete
 from hybridp.service.core import Service
-from hybridp.service.mixed import take_batch
-from hybridp.service.problems import MEDIA_TYPE, Refused, log_internal, problem, problem_of, sentence
+from hybridp.service.problems import MEDIA_TYPE, Refused, log_internal, problem, problem_of
 from hybridp.service.reports import parse_upload
 from hybridp.service.settings import Settings
-from hybridp.service.studies import submit_reports
+from hybridp.service.studies import submit_reports, take_batch
 
 __all__ = ["Front", "build_app", "listen", "settle"]
 
@@ -63,7 +62,8 @@ def build_app(settings: Settings, *, service: Service | None = None) -> FastAPI:
         app.include_router(one.router)
     app.mount("/static", StaticFiles(directory=html.HERE / "static"), name="static")
     _handle_errors(app)
-    _describe(app)
+    described = app.openapi
+    app.openapi = lambda: complete(described())  # type: ignore[method-assign]
     app.add_middleware(Front, service=running)
     return app
 
@@ -136,7 +136,9 @@ def _handle_errors(app: FastAPI) -> None:
         malformed = any(e.get("type") == "json_invalid" for e in result)
         if malformed:
             return _answer(400, problem("malformed", "The body must be JSON."))
-        return _answer(422, problem("invalid", sentence(result[0])))
+        # One of pydantic's findings as one of our sentences, without what was sent.
+        name = ".".join(str(part) for part in result[0].get("loc", ()) if part != "body")[:80] or "body"
+        return _answer(422, problem("invalid", f"`{name}` must follow its rule: {result[0]['msg']}."))
 
     @app.exception_handler(HTTPException)
     async def plain(request: Request, error: HTTPException) -> Response:
@@ -154,17 +156,6 @@ def _handle_errors(app: FastAPI) -> None:
     async def store(_: Request, error: SQLAlchemyError) -> Response:
         log_internal(error)
         return _answer(503, problem("unavailable", "The store does not answer."), 5)
-
-
-def _describe(app: FastAPI) -> None:
-    made = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = complete(made())
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
 
 
 # --- uploads, in front of everything else -----------------------------------------------------------------------------
@@ -190,7 +181,7 @@ class Front:
         path: str = scope["path"]
         if path.startswith("/tasks/") and path.count("/") == 3 and path.endswith(("/reports", "/mixed")):
             study_id, _, kind = path[7:].partition("/")
-            route, answer = (UPLOAD, self._answer) if kind == "reports" else (MIXED, self._mixed)
+            route, answer = (UPLOAD, self._reports) if kind == "reports" else (MIXED, self._mixed)
             await self._uploads(scope, receive, send, route, lambda: answer(scope, receive, study_id))
         else:
             await self._others(scope, receive, send)
@@ -216,7 +207,7 @@ class Front:
         await response(scope, receive, send)
         self._service.metrics.count("hybridp_requests_total", route=route, status=str(response.status_code))
 
-    async def _answer(self, scope: Scope, receive: Receive, study_id: str) -> dict[str, Any]:
+    async def _reports(self, scope: Scope, receive: Receive, study_id: str) -> dict[str, Any]:
         service = self._service
         kind = Headers(scope=scope).get("content-type", "")
         if kind.split(";")[0].strip().lower() != "application/json":

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TypeVar
 
 from sqlalchemy import Connection, select
@@ -321,12 +322,10 @@ class Metrics:
         with self._lock:
             values = sorted(self._values.items())
         lines: list[str] = []
-        last = ""
-        for (name, labels), value in values:
-            if name != last:
-                kind, text = _HELP[name]
-                lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-                last = name
-            inside = ",".join(f'{label}="{value}"' for label, value in labels)
-            lines.append(f"{name}{{{inside}}} {value:.10g}" if inside else f"{name} {value:.10g}")
+        for name, some in groupby(values, key=lambda item: item[0][0]):
+            kind, text = _HELP[name]
+            lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+            for (_, labels), value in some:
+                inside = ",".join(f'{label}="{word}"' for label, word in labels)
+                lines.append(f"{name}{{{inside}}} {value:.10g}" if inside else f"{name} {value:.10g}")
         return "\n".join(lines) + "\n"

@@ -83,29 +83,9 @@ def _same_site(request: Request) -> bool:
     return request.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
 
 
-def _known(service: Service, who: int, cookie: str) -> studies.Analyst | None:
-    """The analyst, unless their key was revoked or this session was ended by logging out."""
-    with store.reading(service.engine) as db:
-        row = db.execute(select(analysts).where(analysts.c.id == who, analysts.c.revoked.is_(None))).first()
-        ended = schema.meta_value(db, _ended(cookie))
-    return None if row is None or ended is not None else studies.Analyst(row.id, row.name)
-
-
 def _ended(cookie: str) -> str:
     """What is kept of a session that was ended: nobody can make the cookie from it."""
     return f"ended:{hashlib.sha256(f'ended:{cookie}'.encode()).hexdigest()}"
-
-
-def _end(service: Service, cookie: str) -> None:
-    """End a session for good, wherever its cookie has been copied to; forget those that are over anyway."""
-
-    def run(db: Connection) -> None:
-        kept = db.execute(select(meta.c.key, meta.c.value).where(meta.c.key.like("ended:%"))).all()
-        over = [key for key, until in kept if int(until) < time.time()]
-        db.execute(delete(meta).where(meta.c.key.in_(over)))
-        schema.set_meta(db, _ended(cookie), cookie.split(".")[1])
-
-    service.write(run)
 
 
 def _session(request: Request) -> Session:
@@ -113,10 +93,13 @@ def _session(request: Request) -> Session:
     service = request.app.state.service
     cookie = request.cookies.get(COOKIE, "")
     who = read_session(service.settings.keys.session, cookie, now=time.time())
-    analyst = None if who is None else _known(service, who, cookie)
-    if analyst is None:
+    with store.reading(service.engine) as db:  # not of a key that was revoked, or after logging out
+        row = db.execute(select(analysts).where(analysts.c.id == who, analysts.c.revoked.is_(None))).first()
+        ended = schema.meta_value(db, _ended(cookie))
+    if row is None or ended is not None:
         raise Refused("unauthorised", "Please log in first.")
-    return Session(analyst, _mac(service.settings.keys.session, "form", cookie), cookie)
+    form_token = _mac(service.settings.keys.session, "form", cookie)
+    return Session(studies.Analyst(row.id, row.name), form_token, cookie)
 
 
 Asked = Annotated[Session, Depends(_session)]
@@ -159,7 +142,15 @@ async def login(request: Request) -> Response:
 
 @router.post("/logout")
 def logout(request: Request, session: Asked, form: Posted) -> Response:
-    _end(request.app.state.service, session.cookie)
+    """End a session for good, wherever its cookie has been copied to; forget those that are over anyway."""
+
+    def end(db: Connection) -> None:
+        kept = db.execute(select(meta.c.key, meta.c.value).where(meta.c.key.like("ended:%"))).all()
+        over = [key for key, until in kept if int(until) < time.time()]
+        db.execute(delete(meta).where(meta.c.key.in_(over)))
+        schema.set_meta(db, _ended(session.cookie), session.cookie.split(".")[1])
+
+    request.app.state.service.write(end)
     answer = html.see("/login")
     answer.delete_cookie(COOKIE)
     return answer

@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from hybridp.errors import HybridpError, InvalidInput
-from hybridp.service import html, mixed, studies, words
+from hybridp.service import html, studies, words
 from hybridp.service.problems import Refused, log_internal
 from hybridp.service.schema import TICKET
 from hybridp.service.words import VISIT_HOURS
@@ -33,7 +33,7 @@ def participant_view(task: Mapping[str, Any]) -> dict[str, Any]:
         "choices": task.get("choices") or (),
         "say": say,
         "notice": [text for text in task["notice"] if task["status"] == "open" or text != say["crowd"]],
-        "trusted": [_at_most(*level) for level in _levels(task, "trusted")],
+        "trusted": [_row(level) for level in _levels(task, "trusted")],
         "local": _local(task) if "local" in task["groups"] else {},
         "shuffled": _shuffled(task) if "mixer" in task else {},
     }
@@ -45,12 +45,10 @@ def _levels(task: Mapping[str, Any], group: str) -> list[tuple[float, float]]:
     return [(float(one["epsilon"]), float(one.get("delta", 0.0))) for one in stated]
 
 
-def _row(level: tuple[float, float], right: Any, exact: bool) -> dict[str, Any]:
-    return {"epsilon": level[0], "delta": level[1], "right": right, "exact": exact}
-
-
-def _at_most(*level: float) -> dict[str, Any]:
-    return _row((level[0], level[1]), words.at_most_right(*level), False)
+def _row(level: tuple[float, float], randomiser: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """How often a guess is right: by a report of this randomiser or, without one, at most, by what is promised."""
+    result = words.notice(randomiser or {"name": ""}, *level)
+    return {"epsilon": level[0], "delta": level[1], "right": result.right, "exact": result.exact}
 
 
 def _local(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +57,7 @@ def _local(task: Mapping[str, Any]) -> dict[str, Any]:
     asked, levels, choices = task["questions"], _levels(task, "local"), task.get("choices")
     if len(asked) > 1:
         return {
-            "rows": [_at_most(*level) for level in levels],
+            "rows": [_row(level) for level in levels],
             "offers": [{"epsilon": q["guarantee"]["epsilon"], "sent": words.sent_of(q), "of": q} for q in asked],
             "notice": None,
             "browser": all(question["randomiser"]["browser"] for question in asked),
@@ -68,12 +66,11 @@ def _local(task: Mapping[str, Any]) -> dict[str, Any]:
     (alone,), rows, offers = asked, [], list[dict[str, Any]]()
     for level, one in zip(levels, choices or asked, strict=True):
         randomiser = one["randomiser"]
-        result = words.notice(randomiser, *level)
-        rows.append(_row(level, result.right, result.exact))
+        rows.append(_row(level, randomiser))
         hidden = words.odds({"randomiser": randomiser}, level[0]) if choices else ""
         told = f"{hidden} {words.sent_of({**alone, 'randomiser': randomiser})}".strip()
         drawn = randomiser["browser"] and randomiser["name"] != "coordinates" and "steps" not in alone
-        offers.append({"epsilon": level[0], "sent": told, "found": result if drawn else None})
+        offers.append({"epsilon": level[0], "sent": told, "found": words.notice(randomiser, *level) if drawn else None})
     return {
         "rows": rows,
         "offers": offers,
@@ -87,10 +84,9 @@ def _shuffled(task: Mapping[str, Any]) -> dict[str, Any]:
     """A guess by who sees the mixed batch, and by the team and the mixer together, who see the report itself."""
     (batch,), ((own, _),) = _levels(task, "mixed"), _levels(task, "shuffled")
     randomiser = task["mixer"]["randomiser"]
-    result = words.notice(randomiser, own)
     sent = words.sent_of({**task["questions"][0], "randomiser": randomiser})
-    together = [_row((own, 0.0), result.right, result.exact)]
-    return {"rows": [_at_most(*batch)], "together": together, "sent": sent, "browser": randomiser["browser"]}
+    together = [_row((own, 0.0), randomiser)]
+    return {"rows": [_row(batch)], "together": together, "sent": sent, "browser": randomiser["browser"]}
 
 
 def trusted_payload(task: Mapping[str, Any], form: Mapping[str, str]) -> tuple[dict[str, Any], float | None]:
@@ -152,7 +148,7 @@ def _participant(
     known, visit = form.get("report_id", ""), None if task["by_invitation"] else _visit(request)
     name = known if _ID.fullmatch(known) else visit or studies.new_report_id()
     state = _state(request, study_id, token)
-    answered = None if visit is None else mixed.answered(service, service.view(study_id), name)
+    answered = None if visit is None else studies.answered(service, service.view(study_id), name)
     answer = html.page(
         "participant.html",
         status,

@@ -2,7 +2,7 @@
 
 A plan has no fields of its own: what may be stated, how it is checked and what it is for stand in the declaration, and
 forms, interface description and study files are made from there. A plan is stored as it was accepted and never changes.
-What a kind of question needs is its part's (`hybridp.service.parts`): a study of one number is a study of questions of
+What a kind of question needs is its part's (`hybridp.service.kinds`): a study of one number is a study of questions of
 which there is one.
 
 >>> way = {"name": "way", "kind": "number", "lower": 0, "upper": 120}

@@ -15,7 +15,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -23,7 +23,6 @@ import msgspec
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput
 
 __all__ = ["MEDIA_TYPE", "STATUS", "Gate", "Refused", "log_internal", "no_such_study", "problem", "problem_of"]
-__all__ += ["sentence"]
 
 
 MEDIA_TYPE = "application/problem+json"
@@ -65,16 +64,6 @@ def problem(code: str, detail: str, **more: Any) -> bytes:
     """The body of a problem document."""
     told = {"type": f"/problems/{code}", "title": code.replace("-", " ").capitalize(), "status": STATUS[code]}
     return msgspec.json.encode({**told, "detail": detail, "code": code, **more})
-
-
-def sentence(found: Mapping[str, Any]) -> str:
-    """One of pydantic's findings as one of our sentences, without what was sent.
-
-    >>> sentence({"type": "missing", "loc": ("body", "count"), "msg": "Field required"})
-    '`count` must follow its rule: Field required.'
-    """
-    name = ".".join(str(part) for part in found.get("loc", ()) if part != "body")[:80] or "body"
-    return f"`{name}` must follow its rule: {found['msg']}."
 
 
 def problem_of(error: HybridpError) -> tuple[int, bytes, int | None]:

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any
 
@@ -28,19 +29,20 @@ from hybridp.release.receipt import plain
 from hybridp.release.release import Release
 from hybridp.service.core import Service, StudyRow
 from hybridp.service.formats import Heard, unpacked_record
-from hybridp.service.mixed import waits_for_mixer
 from hybridp.service.plans import Survey
 from hybridp.service.problems import Refused
 from hybridp.service.questions import Part, unpacked_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, batches, progress, releases
 from hybridp.service.settings import RowCipher
-from hybridp.service.store import counts, reading, snapshot, stream
+from hybridp.service.store import arrivals, counts, reading, snapshot, stream
 from hybridp.service.writer import shred
 from hybridp.tasks.declared import published
 
 __all__ = ["Sealed", "book", "charge", "check_batch", "check_ended", "close", "discover", "release", "release_once"]
-__all__ += ["stored"]
+__all__ += ["stored", "waits_for_mixer"]
 
+WAIT = 86_400
+"""Seconds after the closing for which a release waits for the mixer's last batch, where people hold tickets still."""
 Build = Callable[[tuple[int, ...]], dict[str, Any]]
 
 # --- what an analyst asks for -----------------------------------------------------------------------------------------
@@ -133,6 +135,23 @@ def check_ended(study: StudyRow, now: Any, at: int) -> None:
         raise Refused("wrong-phase", "The second phase has not been opened.")
     if now.state == "open" and (study.plan.closes is None or at <= study.plan.closes):
         raise Refused("still-open", "The study takes reports still: close it first.")
+
+
+def waits_for_mixer(db: Connection, study: StudyRow, now: int) -> str | None:
+    """Why a closed study is not released yet: its mixer still holds reports. None where nothing is to be waited for."""
+    if study.plan.declared.mixer is None:
+        return None
+    here = arrivals(db, study.number)
+    if here["complete"] or here["arrived"] >= here["tickets"]:
+        return None
+    until = min((int(at) for at in (_now(db, study).ended, study.plan.closes) if at is not None), default=now) + WAIT
+    if now >= until:
+        return None
+    moment = datetime.fromtimestamp(until, UTC).strftime("%d %B %Y, %H:%M UTC")
+    return (
+        "The mixer has not sent its last batch. It does so by itself, soon after the study is closed; from "
+        f"{moment} on a release goes without it."
+    )
 
 
 def check_batch(people: dict[str, int], study: StudyRow, group: str = "") -> None:

@@ -101,19 +101,15 @@ def prepare(engine: Engine, newest: str = NEWEST, steps: Path = STEPS) -> str:
             way_out = "install a newer hybridp, or restore the backup made before the upgrade"
             raise HybridpError(f"The database has version {version}; this program knows up to {newest}: {way_out}.")
         if version < newest:
-            _upgrade(db, steps, None if counted or not version else version)
+            from alembic import command
+            from alembic.config import Config
+
+            config = Config(attributes={"connection": db})
+            config.set_main_option("script_location", str(steps).replace("%", "%%"))
+            if version and not counted:
+                command.stamp(config, version)
+            command.upgrade(config, "head")
     return newest
-
-
-def _upgrade(db: Connection, steps: Path, stamp: str | None) -> None:
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config(attributes={"connection": db})
-    config.set_main_option("script_location", str(steps).replace("%", "%%"))
-    if stamp is not None:
-        command.stamp(config, stamp)
-    command.upgrade(config, "head")
 
 
 def holds_studies(url: str) -> bool:

@@ -13,15 +13,16 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, func, select
 
+from hybridp.public.mixing import Batch as Mixed
+from hybridp.service.problems import Refused
 from hybridp.service.reports import Failure, Packed
-from hybridp.service.schema import GROUPS, invitations, progress
+from hybridp.service.schema import GROUPS, TICKET, batches, invitations, participation, progress
 from hybridp.service.settings import hashed
 
-__all__ = ["BIN", "Batch", "counts", "insert", "known", "known_tokens", "make_tokens",
-           "participation_by", "reading", "snapshot", "stored_rows", "stream", "take",
-           "take_plain", "writing"]  # fmt: skip
+__all__ = ["Batch", "arrivals", "counts", "known_tokens", "make_tokens", "participation_by", "reading", "snapshot"]
+__all__ += ["stored_rows", "stream", "take", "take_mixed", "take_plain", "writing"]
 
 _ROWS = 5000  # rows a statement: six values each stay below SQLite's 32,766
 BIN = 60  # seconds: the finest grain at which participation is counted
@@ -256,6 +257,49 @@ def _insert_sqlite(raw: Any, study: int, fresh: list[Packed], used: int, bins: B
         "ON CONFLICT (study, start, grp) DO UPDATE SET people = participation.people + excluded.people",
         [x for (start, group), n in bins.items() for x in (study, start, group, n)],
     )
+
+
+# --- batches of a mixer -----------------------------------------------------------------------------------------------
+
+
+def take_mixed(db: Connection, study: int, phase: int | None, batch: Mixed, rows: list[Packed], precision: int) -> int:
+    """Store a batch as a whole, once; how many reports of it were taken. One that came before is answered as then.
+
+    Reports that came before are left out, and which report came in which batch is kept nowhere. One that would make
+    more reports than there are tickets is refused: a batch that the mixer fills up itself hides nobody.
+    """
+    raw, postgres = db.connection.dbapi_connection, db.dialect.name == "postgresql"
+    state, now, there = known(raw, study, [row.row for row in rows], postgres)
+    mine = batches.c.study == study
+    before = db.execute(select(batches.c.people).where(mine, batches.c.id == batch.id)).scalar()
+    if before is not None:
+        return int(before)
+    over = db.execute(select(batches.c.id).where(mine, batches.c.last)).first() is not None
+    if over or state not in ("open", "closed") or phase != now:
+        raise Refused("closed", "The study takes no more batches.")
+    fresh: dict[bytes, Packed] = {}
+    for row in rows:
+        if row.row not in there:
+            fresh.setdefault(row.row, row)
+    here = arrivals(db, study)
+    if here["arrived"] + len(fresh) > here["tickets"]:
+        raise Refused("no-tickets", "The mixer must not send more reports than people have tickets.")
+    db.execute(batches.insert().values(study=study, id=batch.id, people=len(fresh), last=batch.last))
+    if fresh:
+        bins: Bins = {}
+        for row in fresh.values():
+            _count(bins, row, precision)
+        insert(raw, study, list(fresh.values()), 0, bins, postgres)
+    return len(fresh)
+
+
+def arrivals(db: Connection, study: int) -> dict[str, Any]:
+    """How many people have a ticket, how many reports came, in how many batches, and whether the last one did."""
+    given = select(func.sum(participation.c.people)).where(participation.c.study == study)
+    result = select(func.count(), func.sum(batches.c.people), func.count().filter(batches.c.last))
+    many, people, last = db.execute(result.where(batches.c.study == study)).one()
+    tickets = int(db.execute(given.where(participation.c.grp == TICKET)).scalar() or 0)
+    return {"tickets": tickets, "arrived": int(people or 0), "batches": int(many), "complete": bool(last)}
 
 
 # --- invitations ------------------------------------------------------------------------------------------------------

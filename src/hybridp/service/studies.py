@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
 import json
@@ -17,21 +18,22 @@ from sqlalchemy import Connection, select
 
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import rule
+from hybridp.public.mixing import Batch, ticket
 from hybridp.public.study import Declaration
-from hybridp.service import mixed, releasing, schema, store
+from hybridp.service import releasing, schema, store
 from hybridp.service.core import Service, StudyRow, View, know_key
 from hybridp.service.plans import Survey, moment, parse_plan, predicted
 from hybridp.service.problems import Refused, no_such_study
 from hybridp.service.questions import unpacked_reports
 from hybridp.service.releasing import book
-from hybridp.service.reports import Failure, Report, parse_upload, report_id
+from hybridp.service.reports import Failure, Packed, Report, parse_upload, report_id
 from hybridp.service.schema import GROUPS, LOCAL, analysts, begun, invitations, progress, releases, studies, study_keys
 from hybridp.service.settings import hashed, new_secret
 from hybridp.service.words import task_of
 
-__all__ = ["Analyst", "Refused", "add_analyst", "check_invitations", "check_key", "close_study"]
-__all__ += ["create_study", "delete_study", "export", "has_analysts", "invite", "list_studies", "new_report_id"]
-__all__ += ["no_such_study"]
+__all__ = ["Analyst", "Refused", "add_analyst", "answered", "check_invitations", "check_key", "close_study"]
+__all__ += ["create_study", "delete_study", "export", "give_ticket", "has_analysts", "invite", "list_studies"]
+__all__ += ["new_report_id", "no_such_study", "take_batch"]
 __all__ += ["newest_release", "open_phase_two", "release_study", "remember_address", "remembered_address"]
 __all__ += ["reseal", "revoke_analyst", "rounded_now", "study_summary", "submit", "submit_reports", "task_document"]
 __all__ += ["the_study", "token_state"]
@@ -201,8 +203,8 @@ def study_summary(service: Service, study_id: str) -> dict[str, Any]:
         width, stretches = store.participation_by(db, study.number)
         accounts = rule.accounts(book(db, study.number))
         made = db.execute(select(releases).where(releases.c.study == study.number).order_by(releases.c.id)).all()
-        waits = mixed.waits_for_mixer(db, study, service.now())
-        mixing = None if study.plan.declared.mixer is None else mixed.arrivals(db, study.number)
+        waits = releasing.waits_for_mixer(db, study, service.now())
+        mixing = None if study.plan.declared.mixer is None else store.arrivals(db, study.number)
     plan = study.plan
     documents = [{"key": r.key, "kind": r.kind, "created": r.created, "document": json.loads(r.document)} for r in made]
     finals = [d["document"] for d in documents if d["kind"] == "final"]
@@ -420,3 +422,57 @@ async def submit_reports(service: Service, view: View, given: Sequence[Report]) 
         metrics.count("hybridp_reports_total", outcome=failure.code)
         metrics.refused(failure.code)
     return [failure.to_dict() for failure in failed]
+
+
+# --- participants who send through a mixer ----------------------------------------------------------------------------
+
+
+def answered(service: Service, view: View, name: str) -> int | None:
+    """The group of what was stored under a report's id, a ticket's too; None where nothing was."""
+    if view.cipher is None:
+        return None
+    rows = schema.reports.c
+    here = (rows.study == view.study.number, rows.id == view.cipher.row(report_id(name)))
+    with store.reading(service.engine) as db:
+        result: int | None = db.execute(select(rows.grp).where(*here)).scalar()
+    return result
+
+
+async def give_ticket(service: Service, view: View, name: str, token: str | None) -> str:
+    """The right to send one report to the study's mixer, durably noted; of an open study, `name` is who asks.
+
+    A ticket uses up the person's invitation, as a report would, and is the same however often it is asked for. The
+    collector knows who has one, and never sees it again.
+    """
+    plan, cipher, now = view.study.plan, view.cipher, service.now()
+    if plan.declared.mixer is None:
+        raise Refused("no-mixer", "The study has no mixer.")
+    view.check_open(now)
+    if cipher is None:
+        raise Refused("closed", "The study takes no more reports.")
+    report_id(name)
+    asked = view.checker.token(token)
+    nonce = cipher.nonce(name if token is None or asked is None else token)
+    own = cipher.row(b"ticket " + nonce)
+    if asked is None:  # one row a visit, whichever way it answers
+        own = cipher.row(report_id(name))
+        if await asyncio.to_thread(answered, service, view, name) not in (None, schema.TICKET):
+            raise Refused("token-used", "An answer has arrived from this visit: one is enough.")
+    at = now // plan.collection.time_precision * plan.collection.time_precision
+    row = Packed(own, at, schema.TICKET, None, b"", asked, name)
+    for failed in await service.store(view, [row], now):
+        raise Refused(failed.code, failed.detail)
+    return ticket(cipher.signer, view.study.id, nonce)
+
+
+def take_batch(service: Service, view: View, batch: Batch) -> dict[str, int]:
+    """Store a batch of the mixer, durable when this returns; how many reports of it were taken. Reports that nobody
+    can open are left out. Not from the event loop."""
+    study, precision = view.study, view.study.plan.collection.time_precision
+    at = service.now() // precision * precision
+    opened = [view.checker.mixed(sealed, study.id, at) for sealed in batch.sealed]
+    rows = [one for one in opened if one is not None]
+    phase = None if view.cipher is None else view.phase
+    taken = service.write(lambda db: store.take_mixed(db, study.number, phase, batch, rows, precision))
+    service.metrics.count("hybridp_reports_total", by=taken, outcome="mixed")
+    return {"taken": taken}

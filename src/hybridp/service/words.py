@@ -233,7 +233,7 @@ def _level(budget: PureDP | ApproxDP) -> dict[str, float]:
 def task_of(study_id: str, plan: Survey, phase: int, cipher: RowCipher | None = None) -> dict[str, Any]:
     """The document of a study in a phase, as `plan` asks in it. A mixer's reports are sealed, and tickets signed, with
     the keys of the study's `cipher`, as long as there is one."""
-    collection = plan.collection
+    collection, ends = plan.collection, list(accumulate(plan.chances.values()))
     questions = [one.described() | ({} if plan.choices else {"guarantee": _level(one.promise)}) for one in plan.parts]
     task = {
         "id": study_id,
@@ -251,7 +251,8 @@ def task_of(study_id: str, plan: Survey, phase: int, cipher: RowCipher | None = 
         "levels": str(LEVELS),
         "word": str(WORD),
         "questions": questions,
-        "draws": _draws(plan),
+        # Where each question ends among the words from 0 to 2^64 by which a device draws one; None: all are asked.
+        "draws": [*(str(round(end * WORD)) for end in ends[:-1]), str(WORD)] if plan.drawn else None,
         "by": [{"name": groups.name, "categories": list(groups.options)} for groups in plan.categories],
         "bytes": _sizes(plan),
     }
@@ -267,14 +268,6 @@ def task_of(study_id: str, plan: Survey, phase: int, cipher: RowCipher | None = 
         task |= {"guarantee": whole, "each_release": {"trusted": _level(plan.each_release)}}
     task |= _mixed(plan, task, cipher)
     return task | {"notice": notices(task)}
-
-
-def _draws(plan: Survey) -> list[str] | None:
-    """Where each question ends among the words from 0 to 2^64 by which a device draws one; None where all are asked."""
-    if not plan.drawn:
-        return None
-    ends = [round(end * WORD) for end in accumulate(plan.chances.values())]
-    return [str(end) for end in (*ends[:-1], WORD)]
 
 
 def _mixed(plan: Survey, task: dict[str, Any], cipher: RowCipher | None) -> dict[str, Any]:

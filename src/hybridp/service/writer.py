@@ -221,7 +221,7 @@ class Commits:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._postgres = engine.dialect.name == "postgresql"
-        self._held: Any = None
+        self._held: Connection | None = None
         dbapi: Any = engine.dialect.dbapi
         self._errors: Any = dbapi.Error
         self._twice: Any = dbapi.IntegrityError
@@ -231,12 +231,13 @@ class Commits:
         same id at the same moment."""
         for attempt in range(3):
             try:
-                raw = self._connection()
+                db = self._connection()
+                raw: Any = db.connection.dbapi_connection
                 if attempt == 0 and self._postgres:
                     with contextlib.suppress(self._twice):
                         if take_plain(raw, batches):
                             return [[] for _ in batches]
-                with _transaction(raw, self._postgres):
+                with raw.transaction() if self._postgres else db.begin():
                     return take(raw, batches, self._postgres)
             except self._errors as error:
                 self.drop()
@@ -248,28 +249,16 @@ class Commits:
         """Let the connection go."""
         held, self._held = self._held, None
         if held is not None:
-            with contextlib.suppress(self._errors):
-                # A connection that commits by itself must not go back among the others.
-                held.invalidate() if self._postgres else held.close()
+            with contextlib.suppress(self._errors, SQLAlchemyError):
+                if self._postgres:  # it may be broken, and need not be looked at
+                    held.invalidate()
+                held.close()
 
-    def _connection(self) -> Any:
+    def _connection(self) -> Connection:
         if self._held is None:
-            self._held = self._engine.raw_connection()
-            if self._postgres:
-                self._held.dbapi_connection.autocommit = True
-        return self._held.dbapi_connection
-
-
-@contextlib.contextmanager
-def _transaction(raw: Any, postgres: bool) -> Any:
-    raw.execute("BEGIN" if postgres else "BEGIN IMMEDIATE")
-    try:
-        yield
-        raw.execute("COMMIT")
-    except BaseException:
-        with contextlib.suppress(Exception):
-            raw.execute("ROLLBACK")
-        raise
+            how: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"} if self._postgres else {"immediate": True}
+            self._held = self._engine.connect().execution_options(**how)
+        return self._held
 
 
 # --- deleting ---------------------------------------------------------------------------------------------------------
@@ -317,11 +306,6 @@ def sweep(db: Connection, study: int, after: bytes = b"", rows: int = STEP) -> b
     whole = db.execute(select(progress.c.state).where(progress.c.study == study)).scalar_one() == "deleted"
     db.execute(reports.delete().where(stretch if whole else and_(stretch, reports.c.grp.in_((TRUSTED, TICKET)))))
     return None if last is None else bytes(last)
-
-
-def _done(db: Connection, study: int) -> None:
-    here = (progress.c.study == study, progress.c.raw == "deleting")
-    db.execute(progress.update().where(*here).values(raw="deleted"))
 
 
 class Sweeper:
@@ -397,8 +381,8 @@ class Sweeper:
             pause = self._rest(pause)
             if self._closed or self._added:
                 return
-        for study in studies:
-            self._writer.change(partial(_done, study=study))
+        here = (progress.c.study.in_(studies), progress.c.raw == "deleting")
+        self._writer.change(lambda db: db.execute(progress.update().where(*here).values(raw="deleted")) and None)
         with self._change:
             self._left -= studies - self._added  # one that was added again meanwhile, for another key, stays
             self._change.notify_all()
