@@ -26,30 +26,6 @@ def people(tmp_path: Path) -> Path:
     return file
 
 
-PRIVATE = "--by dept --by-private --categories law,sales,post,mail"
-
-
-def test_a_private_category_is_answered_for_merged_and_withheld_by_noisy_counts(run: Runner, people: Path) -> None:
-    line = f"release mean people.csv {MEAN.replace('--epsilon 1', '--epsilon 20')} {PRIVATE}"
-    found = run(f"{line} --least 80 --compare law --joint --ledger l --plot p.png --seed 8 --json").document
-    told = found["questions"]["pay"]["mean_by_group"]
-    assert told["by"]["private"]
-    assert told["by"]["categories"] == ["law", "sales"]
-    assert told["by"]["withheld"] == ["post", "mail"]
-    assert told["by"]["shares"] == pytest.approx([0.3, 0.6], abs=0.03)
-    assert told["estimate"] == pytest.approx([63, 23], abs=10)  # numbers are rounded to a bound
-    assert "people" not in told["by"], "how many people a private category has is not told"
-    (gap,) = told["differences"]
-    assert (gap["of"], gap["less"]) == ("sales", "law")
-    assert gap["interval"][0] < -40 < gap["interval"][1]
-    assert any("by noisy counts" in line for line in found["receipt"]["assumes"])
-    merged = run(f"{line} --least 35 --seed 8 --json").document["questions"]["pay"]["mean_by_group"]
-    assert merged["by"]["members"][-1] == ["post", "mail"]
-    none = run(f"{line} --least 5000 --seed 8 --json").document["questions"]["pay"]["mean_by_group"]
-    assert none["by"]["categories"] == []
-    assert run(f"{line} --least 5000 --seed 2").code == 0
-
-
 def test_whom_no_listed_private_category_holds_counts_in_the_last_one_as_release_and_plan_say(
     run: Runner, people: Path
 ) -> None:

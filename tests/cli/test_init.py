@@ -85,18 +85,6 @@ def test_what_was_looked_at_is_said_and_the_file_is_a_study(run: Runner, folder:
     assert "not asked about: city" in text
 
 
-def test_everything_can_be_given_and_nothing_is_then_a_guess(run: Runner, folder: Path) -> None:
-    people(folder / "people.csv", 1)
-    line = "init people.csv --column salary --column age --missing middle --lower 0 --upper 9000 --upper 99 "
-    line += "--trust consent --trusted-value yes --local-value no --epsilon 2 --yes --json --out s.toml"
-    said = run(line)
-    assert (said.code, said.err, said.document["guessed_bounds"]) == (0, "", [])
-    study = Study.read(folder / "s.toml")
-    assert [(q.name, q.upper) for q in study.questions] == [("salary", 9000), ("age", 99)]  # type: ignore[attr-defined]
-    assert (study.trust.trusted, study.trust.local) == (("yes",), ("no",))
-    assert study.promise.epsilon == 2.0
-
-
 def test_a_person_is_asked_for_what_nobody_may_read(run: Runner, folder: Path, monkeypatch: Any) -> None:
     import io
 

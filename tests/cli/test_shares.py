@@ -21,15 +21,6 @@ def people(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_histogram_counts_what_lies_outside_in_the_nearest_bin(run: Runner, people: Path) -> None:
-    line = "release histogram people.csv --column age --edges 0,20,40 --trust trust --epsilon 20 --estimator tcm-only"
-    told = run(f"{line} --other none --simulate-local --json").document["questions"]["age"]["histogram"]
-    assert told["options"] == ["0..19", "20..40", "none"]
-    assert told["edges"] == [0.0, 20.0, 40.0]
-    # of 320 trusted people 80 have an age below 20, and nobody has none
-    assert told["trusted"] == pytest.approx([0.25, 0.75, 0.0], abs=0.02)
-
-
 @pytest.mark.parametrize("report", ["maybe", "", "0"])
 def test_a_report_that_names_no_option_is_refused(run: Runner, tmp_path: Path, report: str) -> None:
     Path("sent.csv").write_text(f"{SENT}yes,trusted,,\n,local,{report},x\n,local,yes,x\n")

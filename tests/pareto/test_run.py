@@ -174,26 +174,3 @@ def test_grid_repeats_and_single_runs():
 def test_bad_arguments_are_refused(bad):
     with pytest.raises(InvalidInput):
         dpareto(toy(), **{"init": 2, "steps": 0, "seed": 1, **bad})
-
-
-def test_a_backend_registered_with_joblib_is_used():
-    """As Ray and Dask register theirs."""
-    import joblib
-    from joblib._parallel_backends import ThreadingBackend
-
-    seen: list[int] = []
-
-    class Counted(ThreadingBackend):
-        def submit(self, func, callback=None):
-            seen.append(1)
-            return super().submit(func, callback)
-
-    joblib.register_parallel_backend("counted", Counted)
-    try:
-        run = random_search(toy(), n=4, jobs=2, backend="counted", seed=1)
-    finally:
-        joblib.parallel.BACKENDS.pop("counted")
-    assert len(run.evaluations) == 4
-    assert len(seen) == 4
-    with pytest.raises(InvalidInput, match="backend"):
-        random_search(toy(), n=4, jobs=2, backend="nothing", seed=1)

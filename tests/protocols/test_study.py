@@ -57,20 +57,6 @@ def test_everyones_own_epsilon_is_charged_in_shares(people: Path, tmp_path: Path
     assert study.plan(people)["pay"].estimators["unified"]["mse"] > 0
 
 
-def test_a_plan_says_that_it_assumes_the_largest_spread_of_a_mean() -> None:
-    """Five means of which each local person answers one: at a sixth of the range errors are about half as large."""
-    five = [{"name": f"q{i}", "kind": "number", "missing": 0, "lower": 0, "upper": 100} for i in range(5)]
-    drawn = {"epsilon": 4.0, "several": "drawn"}
-    people = {"trusted": 0, "local": 10_000}
-    unstated = declare(*five, promise=drawn, people=people).plan()
-    stated = declare(*({**one, "sd": 100 / 6} for one in five), promise=drawn, people=people).plan()
-    assert "q0, q1, q2, q3, q4 no sd is stated" in str(unstated.in_words())
-    assert "no sd is stated" not in str(stated.in_words())
-    before, after = (float(plan.in_words().rows[0][4][:-1]) for plan in (unstated, stated))
-    # (half^2 + v)/m and (sd^2 + v)/m, of a fifth of the people each; v = .167 half^2 of a report at its worst.
-    assert after / before == pytest.approx(((1 / 9 + 0.167) / (1 + 0.167)) ** 0.5, rel=0.1)
-
-
 def test_a_copy_with_reports_holds_the_points_of_trusted_people_alone(people: Path, tmp_path: Path) -> None:
     """Points and numbers together: what local people tell elsewhere is in no column of theirs."""
     study = declare(NUMBER, {**POINTS, "weight": 3}, people={"trusted": TRUSTED, "local": LOCAL})
@@ -89,24 +75,6 @@ def test_a_copy_with_reports_holds_the_points_of_trusted_people_alone(people: Pa
     )
     assert charged(tmp_path / "l") == {"trusted": 4.0, "local": 4.0}
     assert set(found.to_dict()["questions"]) == {"pay", "place"}
-
-
-def test_who_takes_part_in_a_synthetic_table_is_said_or_drawn_for_a_trial(people: Path, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    alike = declare(TABLE, trust={"everyone": "trusted"}, people={})
-    drawn = alike.release(people, trial_opt_in=0.25, rng=seeded(1))
-    assert {promise.people for promise in drawn.receipt.promises} == {"trusted", "local"}
-    assert drawn.simulated
-    beside = declare(TABLE, NUMBER, trust={"everyone": "trusted"}, people={}).release(people, trial_opt_in=0.25)
-    assert {*beside.questions} == {"home", "pay"}
-    assert {promise.people for promise in beside.receipt.promises} == {"trusted", "local"}
-    with pytest.raises(InvalidInput, match=r"`trust.everyone` must be local, or a column, for reports on home"):
-        alike.randomise(people, tmp_path / "r.csv")
-    mixed = declare(TABLE, people={"public": ["trust"]})
-    planned = mixed.plan(people)["home"]
-    assert set(planned.errors) == {"trusted", "local", "stated", "chosen"}
-    assert (planned.people["n"], planned.people["opt_in"]) == (TRUSTED + LOCAL, 0.2)
-    assert mixed.plan(people).to_dict()["questions"]["home"]
 
 
 def test_what_a_fit_had_measured_goes_with_a_voided_charge(
