@@ -165,45 +165,6 @@ def test_control_a_tenth_less_noise_is_not_on_the_tape(log: Path, tmp_path: Path
         halves(files.opt_in(found), tape, np.full(RECORDS, EACH + 1), ordered=True)
 
 
-def test_a_release_in_one_go_carries_the_same_noise(log: Path, tmp_path: Path) -> None:
-    """Without reuse an interval is built around the noisy share of the estimation half: its middle gives it away."""
-    study = RecordsTask(PROMISE, depth=1, head=RECORDS, discovery_share=HALF, reuse=False)
-    tape, ledger = Recording(3), book(tmp_path)
-    with tape.as_the_systems():
-        found = files.release(log, study, COLUMNS, ledger=ledger)
-    people = found.facts["groups"]["trusted"]["estimation"]
-    noisy = {cell.name: (cell.low + cell.high) / 2 * people for cell in found.cells}
-    counted = np.array([noisy[f"q{i:02d}"] for i in range(RECORDS)])
-    assert np.abs(counted - np.rint(counted)).max() < 1e-6
-    starts = []
-    for start in tape.starts:
-        read = tape.read_from(start, laplaces(ESTIMATION), RECORDS + 1)
-        if read is not None and (np.rint(counted) - read[0][:-1]).sum() == people:
-            starts.append(start)
-    assert len(starts) == 1
-    [entry] = ledger.history()
-    assert entry.budget == PROMISE
-    assert found.receipt.ledger_entries == (entry.id,)
-    assert {(p.people, p.against): p.budget for p in found.receipt.promises} == {
-        ("trusted", CURATOR): None,
-        ("trusted", VIEWER): PROMISE,
-    }
-    assert not found.simulated
-
-
-def test_a_discovery_in_one_go_carries_the_same_noise(log: Path) -> None:
-    """Almost everybody discovers, so that only their counts are blended: the middle of an interval is their share."""
-    study = RecordsTask(PROMISE, depth=1, head=RECORDS, discovery_share=1 - 1e-9)
-    tape = Recording(4)
-    with tape.as_the_systems():
-        found = files.release(log, study, COLUMNS)
-    people = found.people["trusted"]
-    assert found.facts["groups"]["trusted"]["discovery"] == people
-    noisy = {cell.name: (cell.low + cell.high) / 2 * people for cell in found.cells}
-    shown = np.rint([noisy[f"q{i:02d}"] for i in range(RECORDS)])
-    span_of(tape, shown - EACH, laplaces(DISCOVERY))
-
-
 @pytest.mark.parametrize("several", [False, True])
 def test_replacing_a_person_moves_two_counts_by_one(log: Path, tmp_path: Path, several: bool) -> None:
     """The same tape, one person's record (or all of their records) replaced: both halves together move by two."""

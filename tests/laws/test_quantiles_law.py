@@ -95,27 +95,6 @@ def test_local_people_tell_where_all_of_epsilon_counts(tmp_path: Path) -> None:
     assert [(e.people, e.budget.epsilon) for e in charges] == [("trusted", 2.0), ("local", 2.0)]
 
 
-def test_reports_of_a_mean_tell_quantiles_for_nothing(tmp_path: Path) -> None:
-    table, values = crowd(tmp_path, 2.0)
-    Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(2.0)})
-    promise = (*PAY, "--epsilon", 2, "--trusted-epsilon", 0.5, "--ledger", tmp_path / "l")
-    with Recording(5).as_the_systems() as tape:
-        command("release", "mean", table, *promise)
-        before = len(tape.words)
-        found = command("release", "quantiles", table, *promise, "--at", ".5", "--estimator", "lm-only")
-        assert len(tape.words) == before, "nothing is drawn"
-    assert [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()] == [
-        ("trusted", 0.5),
-        ("local", 2.0),
-    ]
-    assert counted(found) == []
-    assert [p["group"] for p in found["receipt"]["promises"]] == ["local", "local"]
-    assert "no further epsilon" in found["receipt"]["promises"][1]["note"]
-    (low,), (high,) = found["questions"]["pay"]["quantiles"]["interval"]
-    assert low <= np.median(values) <= high
-    assert not found["simulated"]
-
-
 def test_where_local_people_add_little_a_release_is_that_of_trusted_people_alone(tmp_path: Path) -> None:
     """The same words: every number of it. Everybody is charged, and what local people say is told beside."""
     values = np.random.default_rng(2).normal(60, 15, 400).round(3).tolist()

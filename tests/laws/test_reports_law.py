@@ -6,13 +6,9 @@ probabilities, and drawn by the exact samplers (`tests/distributions`, `tests/co
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +32,6 @@ from .recording import Recording, apart, gaussians, laplaces, multiplier
 VALUES = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)
 LEVEL = np.array([level(v) for v in VALUES], dtype=np.int64)
 BASE = ("--column", "pay", "--trust", "trust", "--missing", "middle", "--lower", LOWER, "--upper", UPPER)
-NODE = shutil.which("node")
 
 
 def randomised(folder: Path, tape: Recording, *options: object, values: Any = VALUES) -> list[dict[str, str]]:
@@ -356,53 +351,3 @@ def test_the_client_sends_the_stated_randomiser(name: str, epsilon: float) -> No
         else:
             unit = (told - 64) / 64
         assert unit == pytest.approx(drawn, abs=1e-9)
-
-
-BROWSER = """
-import { pathToFileURL } from "node:url";
-import { readFileSync } from "node:fs";
-const page = await import(pathToFileURL(process.argv[1]));
-const { cases } = JSON.parse(readFileSync(0, "utf8"));
-const told = cases.map(({ task, value, words }) => {
-  let used = 0;
-  const next = () => BigInt(words[used++]);
-  const { randomiser, bounds, coordinates } = task.questions[0];
-  const answer = bounds
-    ? page.numberReport(randomiser, bounds, value, next)
-    : page.numbersReport(randomiser, coordinates, value, next);
-  return { payload: { reports: { answer } }, used };
-});
-console.log(JSON.stringify(told));
-"""
-
-
-@pytest.mark.skipif(NODE is None, reason="not installed: Node (apt-get install nodejs)")
-def test_the_browser_sends_what_the_client_sends_on_the_same_words(tmp_path: Path) -> None:
-    """With the law of the client above: the same payload from the same words, none left over."""
-    sides = [{"lower": LOWER, "upper": UPPER}] * 3
-    tasks = [task_for(epsilon=e, local=name) for name, e in (("dithered", 1.0), ("piecewise", 4.0), ("piecewise", 1.0))]
-    tasks += [task_for(kind="vector-mean", columns=list("abc"), bounds=sides, epsilon=e) for e in (1.0, 9.0)]
-    cases, wanted = [], []
-    for task in tasks:
-        for seed, value in enumerate(VALUES):
-            given = value if "bounds" in task["questions"][0] else (value, 64.0, -value)
-            tape = Recording(seed)
-            wanted.append(local_report(task, given, rng=tape.rng)["payload"])
-            words = [str(int(w)) for w in tape.words]
-            cases.append({"task": task, "value": given, "words": words})
-    copy = tmp_path / "randomise.mjs"
-    copy.write_text(resources.files("hybridp.service").joinpath("static", "randomise.js").read_text(encoding="utf-8"))
-    program = [str(NODE), "--input-type=module", "-e", BROWSER, str(copy)]
-    done = subprocess.run(program, input=json.dumps({"cases": cases}), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    for case, wish, got in zip(cases, wanted, json.loads(done.stdout), strict=True):
-        assert got["used"] == len(case["words"])
-        assert _same(got["payload"], wish), (got["payload"], wish)
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_same(a[k], b[k]) for k in a)
-    if isinstance(a, list):
-        return len(a) == len(b) and all(map(_same, a, b))
-    return a == pytest.approx(b, abs=1e-9)
