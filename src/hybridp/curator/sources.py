@@ -42,9 +42,9 @@ __all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "TrustedAnswer
 __all__ += ["Rows", "Source", "TABLES", "TableLike", "asks", "check_answers"]
 __all__ += ["chosen_by", "count_people", "count_rows", "epsilon_counts", "group_sizes", "grouped", "local_rows"]
 __all__ += ["must_be_public", "must_not_ask", "must_read_again", "noisy_sums", "number_column", "open_rows"]
-__all__ += ["read_as", "rows_of", "shown", "sizes", "unstated", "with_public"]
+__all__ += ["local_numbers", "read_as", "rows_of", "shown", "sizes_of", "unstated", "with_public"]
 __all__ += ["Sent", "all_empty", "batch_digest", "batch_names", "check_batches", "read_mechanism", "read_slots"]
-__all__ += ["report_parts", "slot_counts", "slots_told"]
+__all__ += ["slot_counts", "slots_told"]
 
 
 class TrustedAnswers(Protocol):
@@ -229,15 +229,11 @@ def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -
     return kept_by_group(rows, by, (*own, *beside))
 
 
-def sizes(kept: Rows, by: str, columns: Columns) -> dict[str, tuple[int, int]]:
-    """How many trusted and local people each group has: public, as who trusts is."""
-    return sizes_of(kept, by, columns.label, columns.person)
-
-
 def group_sizes(
     data: TableLike, by: str, trust: Trusts, person: str | None, *, table: str | None = None
 ) -> dict[str, tuple[int, int]]:
-    """The same of a whole table, for a plan: no value of anybody is read."""
+    """How many trusted and local people each group of a table has, for a plan: public, as who trusts is. No value of
+    anybody is read."""
     label = label_column(trust)
     must_be_public(data, "by", by)
     with open_rows(data, table=table, trust=trust, person=person) as rows:
@@ -288,11 +284,6 @@ def slots_told(rows: Rows, mechanism: str, slots: int, *, assume: bool = False) 
 
 
 # --- reports on numbers, some rows at a time --------------------------------------------------------------------------
-
-
-def report_parts(rows: Rows, names: tuple[str, ...], where: Columns, chunk: int) -> Iterator[dict[str, Any]]:
-    """The columns as masked doubles, some rows at a time; text that is no number is refused."""
-    return local_numbers(rows, names, label_column(where.trust), chunk)
 
 
 def read_mechanism(rows: Rows, where: Columns) -> tuple[str | None, bool]:

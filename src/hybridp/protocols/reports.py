@@ -30,9 +30,9 @@ from hybridp.curator.sources import (
     all_empty,
     batch_names,
     epsilon_counts,
+    local_numbers,
     open_rows,
     read_mechanism,
-    report_parts,
     shown,
     slot_counts,
     slots_told,
@@ -42,7 +42,7 @@ from hybridp.public.envelope import appearing
 from hybridp.public.messages import Invite, reports_digest
 from hybridp.public.shuffling import MOST_LEVELS, LevelMixing, Mixing
 from hybridp.public.study import Declaration
-from hybridp.public.trust import TrustRule
+from hybridp.public.trust import TrustRule, label_column
 from hybridp.tasks.task import Batches, LevelBatches, mixed_levels
 
 __all__ = ["add_file", "invitation_tally", "load_tally", "number_tally", "read_batches", "save_tally", "tally_for"]
@@ -145,7 +145,7 @@ def add_file(
         if own and epsilon is None:
             raise InvalidInput("`epsilon-column` must name the column of personal epsilons for this tally. Got none.")
         read = names or (columns.report or "", *((epsilon,) if own and epsilon else ()))
-        for part in report_parts(rows, read, columns, max(1, _CHUNK // len(read))):
+        for part in local_numbers(rows, read, label_column(columns.trust), max(1, _CHUNK // len(read))):
             told = _numbers(part, read, own=own, some=bool(names))
             ready = ready.add(told if own or names else told[:, 0])
     return ready

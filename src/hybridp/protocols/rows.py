@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hybridp.curator import marginals as tabulating
 from hybridp.curator import models as modelling
 from hybridp.curator import sums as summing
-from hybridp.curator.sources import Rows, local_rows, open_rows, rows_of, sizes
+from hybridp.curator.sources import Rows, local_rows, open_rows, rows_of, sizes_of
 from hybridp.device.files import Asked, write_reports
 from hybridp.device.reports import reach_reports, simulated_reports
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
@@ -124,7 +124,7 @@ class TablePeople(SummedPeople):
 
     def sizes(self, by: Grouping) -> dict[str, tuple[int, int]]:
         """How many trusted and local people each public group has."""
-        return by.sized(sizes(self.rows, by.column, self.columns))
+        return by.sized(sizes_of(self.rows, by.column, self.columns.label, self.columns.person))
 
     def of(self, members: tuple[str, ...]) -> TablePeople:
         """The people of some groups, whose reports were paid for."""

@@ -166,8 +166,7 @@ def adds_little(at: Sequence[float], noise: float, trusted: int, local: int, bit
 
 def window_bins(randomiser: DitheredBit, windows: int) -> ReportBins:
     """The bins of answers within so many windows, which are laid end to end: only the thresholds' places matter."""
-    bins, gain = BINS * windows, randomiser.gain
-    return ReportBins((-gain - 1.0, gain - 1.0), 2.0 / bins, bins, True)
+    return report_bins(randomiser, BINS * windows)
 
 
 def answers(counts: Ints, windows: Sequence[tuple[float, float]], randomiser: DitheredBit) -> tuple[WindowReports, ...]:

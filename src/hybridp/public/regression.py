@@ -257,7 +257,7 @@ class Question:
     kind: KindName
     form: Literal["plain", "steered"]
     bounds: VectorBounds
-    guarantee: PureDP
+    promise: PureDP
     centre: tuple[float, ...] = ()
     clip: float = 1.0
     columns: tuple[str, ...] = field(default=(), compare=False)
@@ -285,7 +285,7 @@ class Question:
         else:
             asked = VectorBounds(tuple(Bounds(0.0 if i == j else -1.0, 1.0) for i, j in pairs(p + 1, 1)))
         # A residual is clipped several deviations away, so that scores are small; products spread over their range.
-        return Invite(asked, _reports(self.guarantee, asked.dimensions, 0.05 if self.form == "steered" else 0.3))
+        return Invite(asked, _reports(self.promise, asked.dimensions, 0.05 if self.form == "steered" else 0.3))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -306,10 +306,6 @@ class Question:
             told = np.stack([2 * u[:, i] ** 2 - 1 if i == j else u[:, i] * u[:, j] for i, j in pairs(u.shape[1], 1)], 1)
         return np.asarray(np.clip(np.rint(told * HALF), -HALF, HALF).astype(np.int64))
 
-    @property
-    def promise(self) -> PureDP:
-        return self.guarantee
-
     def tagged(self, digest: str) -> Question:
         """The same as the document of this digest asks it."""
         return replace(self, answers=digest)
@@ -319,7 +315,7 @@ class Question:
         """What stands beside every report."""
         told = self.invite
         made = f"regression-{self.form}(statistics={told.encoding.dimensions},reports={told.name}"
-        return report_text(f"{made},epsilon={self.guarantee.epsilon!r},invite={self.answers})", self.columns)
+        return report_text(f"{made},epsilon={self.promise.epsilon!r},invite={self.answers})", self.columns)
 
 
 @lru_cache(maxsize=64)

@@ -356,7 +356,7 @@ def _trusted_protection(study: RegressionTask, trusted: Trusted) -> Protection:
 def _local_protection(asked: Question) -> Protection:
     about = "the score at the trusted people's line" if asked.form == "steered" else "all products"
     device = f"{asked.invite.mechanism.name} report on {about}, on their own device"
-    return Protection(asked.guarantee, device, "no amplification is claimed")
+    return Protection(asked.promise, device, "no amplification is claimed")
 
 
 def regression_task(study: Declaration, place: int) -> RegressionTask:
