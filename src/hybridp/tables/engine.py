@@ -14,7 +14,6 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -28,7 +27,7 @@ from hybridp.tables.sql import VIEW, chosen, column, literal, select
 if TYPE_CHECKING:
     from hybridp.tables.source import Rows, Source
 
-__all__ = ["DECIMAL", "Duck", "Engine", "answers", "arrays", "attempt", "drop", "fresh", "given", "keep", "kind_of"]
+__all__ = ["DECIMAL", "Duck", "Engine", "answers", "arrays", "attempt", "drop", "fresh", "give", "keep", "kind_of"]
 __all__ += ["open_duck", "parquet_or_csv", "read_header", "read_kept", "stated_decimal", "stream", "unreadable"]
 __all__ += ["array_of", "derived", "files_of", "memory_short", "type_name", "without_bar"]
 
@@ -143,15 +142,11 @@ def drop(rows: Rows, *tables: str) -> None:
         attempt(rows.engine, lambda table=table: rows.engine.drop(table))  # type: ignore[misc]
 
 
-@contextmanager
-def given(rows: Rows, fields: Mapping[str, Any]) -> Iterator[str]:
-    """Arrays as a table of the engine, for as long as it is needed."""
+def give(rows: Rows, fields: Mapping[str, Any]) -> str:
+    """Arrays as a table of the engine, until `drop`; gives its name."""
     name = fresh("given")
     attempt(rows.engine, lambda: rows.engine.give(name, fields))
-    try:
-        yield name
-    finally:
-        drop(rows, name)
+    return name
 
 
 def stream(rows: Rows, query: str, chunk: int) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.heavy import HeadList
-from hybridp.tables.engine import answers, arrays, drop, fresh, given, keep, stream
+from hybridp.tables.engine import answers, arrays, drop, fresh, give, keep, stream
 from hybridp.tables.query import Query
 from hybridp.tables.source import Rows
 from hybridp.tables.sql import VIEW, Columns, chosen, column, count_if, joined, labelled, number, select, text, whole
@@ -123,10 +122,10 @@ def records_at(sample: RecordSample, numbers: Sequence[int] | Ints) -> list[Reco
     asked = np.ascontiguousarray(numbers, dtype=np.int64)  # the engine reads no strides
     must(asked.ndim == 1, "numbers", "must be a list of row numbers", f"shape {asked.shape}")
     table, names = _discovered(sample), _names(sample.query)
-    with given(sample.rows, {"number": asked, "place": np.arange(asked.size)}) as wanted:
-        listed = select({name: f"{table}.{name}" for name in names}, wanted, f"JOIN {table} ON "
-                        f"{wanted}.number = {table}.number ORDER BY {wanted}.place")  # fmt: skip
-        result = [tuple(row[name] for name in names) for row in answers(sample.rows, listed)]
+    wanted = give(sample.rows, {"number": asked, "place": np.arange(asked.size)})
+    listed = select({name: f"{table}.{name}" for name in names}, wanted, f"JOIN {table} ON "
+                    f"{wanted}.number = {table}.number ORDER BY {wanted}.place")  # fmt: skip
+    result = [tuple(row[name] for name in names) for row in answers(sample.rows, listed)]
     must(len(result) == asked.size, "numbers", "must be row numbers that `discovery_counts` returned", "others")
     return result
 
@@ -137,8 +136,8 @@ def head_counts(sample: RecordSample, head: HeadList, part: str) -> Ints:
     A record counts for its own slot, else for that of its query, else for the rest: for exactly one.
     """
     must(part in PARTS, "part", f"must be one of {', '.join(PARTS)}", part)
-    with _slots(sample, head, part) as each:
-        result = arrays(sample.rows, f"SELECT slot, COUNT(*) AS people FROM ({each}) AS slots GROUP BY slot")
+    each = _slots(sample, head, part)
+    result = arrays(sample.rows, f"SELECT slot, COUNT(*) AS people FROM ({each}) AS slots GROUP BY slot")
     counts = np.zeros(len(head), dtype=np.int64)
     counts[np.asarray(result["slot"], dtype=np.int64)] = np.asarray(result["people"], dtype=np.int64)
     return counts
@@ -150,8 +149,7 @@ def local_slots(sample: RecordSample, head: HeadList, chunk: int = CHUNK) -> Ite
     The slots are computed at the call and kept by the engine while they are read.
     """
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
-    with _slots(sample, head, "local") as each:
-        parts = stream(sample.rows, each, chunk)
+    parts = stream(sample.rows, _slots(sample, head, "local"), chunk)
     return (np.asarray(part["slot"], dtype=np.int64) for part in parts)
 
 
@@ -273,8 +271,7 @@ def _discovered(sample: RecordSample) -> str:
     return table
 
 
-@contextmanager
-def _slots(sample: RecordSample, head: HeadList, part: str) -> Iterator[str]:
+def _slots(sample: RecordSample, head: HeadList, part: str) -> str:
     """The slot of every person of a part: its exact one, else its query's wildcard, else that of the rest.
 
     `depth` is the number of fields that a slot of the head names; those that it leaves open are empty texts there.
@@ -287,14 +284,14 @@ def _slots(sample: RecordSample, head: HeadList, part: str) -> Iterator[str]:
     listed: dict[str, Any] = {"slot": np.arange(len(head), dtype=np.int32), "depth": np.array(depth)}
     # No None among them: the type of a column is taken from its first objects.
     listed |= {name: np.array([slot[i] or "" for slot in slots], dtype=object) for i, name in enumerate(names)}
-    with given(sample.rows, listed) as given_head:
-        joins, result = "", []
-        for alias, fields in (("exact", names), ("wild", names[:1]))[: len(names)]:
-            same = " AND ".join(f"{table}.{name} = {alias}.{name}" for name in fields)
-            joins += f" LEFT JOIN {given_head} AS {alias} ON {same} AND {alias}.depth = {whole(len(fields))}"
-            result.append(f"{alias}.slot")
-        slot = f"CAST(COALESCE({', '.join(result)}, {whole(len(head) - 1)}) AS INT)"
-        yield select({"slot": slot}, table + joins, f"WHERE {_within(part, f'{table}.')}")
+    given_head = give(sample.rows, listed)
+    joins, result = "", []
+    for alias, fields in (("exact", names), ("wild", names[:1]))[: len(names)]:
+        same = " AND ".join(f"{table}.{name} = {alias}.{name}" for name in fields)
+        joins += f" LEFT JOIN {given_head} AS {alias} ON {same} AND {alias}.depth = {whole(len(fields))}"
+        result.append(f"{alias}.slot")
+    slot = f"CAST(COALESCE({', '.join(result)}, {whole(len(head) - 1)}) AS INT)"
+    return select({"slot": slot}, table + joins, f"WHERE {_within(part, f'{table}.')}")
 
 
 def _fields(query: Columns, own: str | None) -> str:

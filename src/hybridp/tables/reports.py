@@ -20,7 +20,7 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude, mus
 from hybridp.public.queries import Schema
 from hybridp.public.shuffling import MOST_LEVELS
 from hybridp.tables.columns import check_schema
-from hybridp.tables.engine import DECIMAL, Duck, answers, attempt, drop, fresh, given, keep, kind_of, stream
+from hybridp.tables.engine import DECIMAL, Duck, answers, attempt, drop, fresh, give, keep, kind_of, stream
 from hybridp.tables.query import Query, labels, records
 from hybridp.tables.source import Rows
 from hybridp.tables.sql import (
@@ -315,8 +315,9 @@ def _draw(rows: Rows, copy: Copy, told: Reporting, held: str, drawn: str, chunk:
             ok = made.shape == (int(local.sum()), wide) and (told.texts or wide > 1 or bool(np.isfinite(made).all()))
             must(ok, "randomise", "must return one finite report for each row", f"shape {made.shape}")
             reports[local] = made
-        with given(rows, {"local": local, **{f"y{j}": reports[:, j] for j in range(wide)}}) as name:
-            duck.execute(f"INSERT INTO {drawn} SELECT {listed} FROM {name}")
+        name = give(rows, {"local": local, **{f"y{j}": reports[:, j] for j in range(wide)}})
+        duck.execute(f"INSERT INTO {drawn} SELECT {listed} FROM {name}")
+        drop(rows, name)
 
 
 def write_copy(rows: Rows, query: str, target: Path) -> None:
