@@ -21,11 +21,9 @@ from hybridp.public.trust import PUBLIC
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from hybridp.randomness import Randomness
-
 __all__ = ["FILE_PATH", "FOLDER_PATH", "check_delta", "check_plot", "count", "emit", "insist_option", "json_option"]
-__all__ += ["needed", "note", "number", "plot_option", "progress", "public_option", "randomness", "receipt"]
-__all__ += ["rows_argument", "say_left_out", "table_option", "rows_in", "save_plot", "sd_range", "share_type", "stack"]
+__all__ += ["needed", "note", "number", "plot_option", "progress", "public_option", "receipt"]
+__all__ += ["rows_argument", "table_option", "rows_in", "save_plot", "sd_range", "share_type", "stack"]
 __all__ += ["show_release", "show_words", "table", "telling"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -156,20 +154,7 @@ def check_delta(delta: float) -> None:
         )
 
 
-def randomness(seed: int | None) -> Randomness:
-    from hybridp.randomness import secure, seeded
-
-    return secure() if seed is None else seeded(seed)
-
-
 # --- output -----------------------------------------------------------------------------------------------------------
-
-
-def say_left_out(names: Sequence[str]) -> None:
-    """On stderr: what a copy with reports does not hold."""
-    if names:
-        few = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-        note(f"Left out, because the release does not need them: {few}. --keep copies columns as they are, raw.")
 
 
 def emit(document: dict[str, Any]) -> None:
@@ -257,7 +242,6 @@ def check_plot(path: Path | None) -> None:
 
 def save_plot(path: Path, draw: Callable[[], Any]) -> None:
     """Draw, on new axes that are handed back, and save: a picture that is complete, or none."""
-    check_plot(path)
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -30,7 +30,7 @@ from hybridp.study import Study
 
 __all__ = ["FILE", "Later", "Spread", "Verb", "all_given", "binned", "command", "count", "edges_options", "given"]
 __all__ += ["joined", "list_option", "listed", "must_not_join", "number_or_word", "numbers", "one_question"]
-__all__ += ["options_of", "said_as_options", "share_type", "some", "trust_options", "value_of", "who_trusts"]
+__all__ += ["options_of", "said_as_options", "share_type", "some", "trust_options", "value_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 FILE = "STUDY.toml"
@@ -426,13 +426,6 @@ _drawn = click.option(
     type=share_type,
     help="A trial on raw rows, in place of --trust: this share of people is drawn as trusting.",
 )
-
-
-def who_trusts(trust: Trusts | None, instead: str = "") -> Trusts:
-    """The rule; a release needs one."""
-    if trust is None:
-        raise InvalidInput(f"`trust` must be given, or --everyone or --trial-opt-in{instead}. Got none of them.")
-    return trust
 
 
 def one_question(

@@ -23,10 +23,8 @@ from hybridp.cli.common import (
     insist_option,
     note,
     progress,
-    randomness,
     rows_in,
     save_plot,
-    say_left_out,
     share_type,
     show_release,
 )
@@ -39,7 +37,7 @@ from hybridp.public.envelope import write
 from hybridp.public.study.fields import Fields, field
 from hybridp.public.study.questions import NUMBER_FORMS
 from hybridp.public.trust import LABEL
-from hybridp.randomness import Randomness
+from hybridp.randomness import Randomness, secure, seeded
 from hybridp.release.receipt import plain
 from hybridp.study import Study
 
@@ -60,7 +58,7 @@ class Running(Fields):
 
     @cached_property
     def rng(self) -> Randomness:
-        return randomness(self.seed)
+        return secure() if self.seed is None else seeded(self.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +116,8 @@ class Releasing(Running):
             shown = bar.add_task(task, total=steps)
             yield lambda done: bar.update(shown, completed=done)
         if new and self.ledger is not None and self.ledger.exists():
-            say_made(self.ledger)
+            kind = "It is for trials only: a release refuses it. " if Ledger.open(self.ledger).trial else ""
+            note(f"Created {self.ledger}: each group may spend what this release promises, once. {kind}".rstrip())
 
     def finish(self, found: Any, *, spent: bool = True) -> None:
         """The end of a release: kept first, then written, drawn and shown; `spent`: whether anything was."""
@@ -246,7 +245,9 @@ def said_randomised(
         warned([promise], max(most, 1))
         if little := hides_little(promise.epsilon, promise.delta):
             note(f"At epsilon {promise.epsilon:g} a report is no protection to rely on: {little}.")
-    say_left_out(found.left_out)
+    if names := found.left_out:
+        few = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        note(f"Left out, because the release does not need them: {few}. --keep copies columns as they are, raw.")
     if asked.as_json:
         emit(document)
         return
@@ -266,12 +267,6 @@ def check_out(path: Path | None) -> None:
     must(path.parent.is_dir(), "--out", "must lie in an existing folder", path)
     must(not path.exists(), "--out", "must name a new file", f"{path}, which exists")
     must(os.access(path.parent, os.W_OK), "--out", "must lie in a folder that can be written to", path)
-
-
-def say_made(file: Path) -> None:
-    """On stderr: a ledger was made."""
-    kind = "It is for trials only: a release refuses it. " if Ledger.open(file).trial else ""
-    note(f"Created {file}: each group may spend what this release promises, once. {kind}".rstrip())
 
 
 study_argument = click.argument("study_file", metavar=FILE, type=FILE_PATH)

@@ -30,7 +30,6 @@ from hybridp.cli.options import (
     some,
     trust_options,
     value_of,
-    who_trusts,
 )
 from hybridp.cli.releasing import Releasing, Writing, randomise_file, release_file, release_study, said_randomised
 from hybridp.cli.synth import FIXED_BY_INVITATION, StatedSchema, must_be_stated, workload_of
@@ -141,14 +140,16 @@ def _release_command(name: str, task: Task) -> click.Command:
         if asked.invite is not None and task.says_rest:
             _combine(task, file, trust, question, promise, people, level, asked)
             return
-        stated = task.says_rest and task.only_invited is not None
-        rule = who_trusts(trust, ", or --invite, whose invitation states it" if stated else "")
+        if trust is None:
+            stated = task.says_rest and task.only_invited is not None
+            instead = ", or --invite, whose invitation states it" if stated else ""
+            raise InvalidInput(f"`trust` must be given, or --everyone or --trial-opt-in{instead}. Got none of them.")
         if asked.invite_out is not None and task.invited == "mean":
             question.values["form"] = "steered"
         file, known = _people(file, people)
         declared = task.declare(question, **more)
-        study = one_question(declared, promise(), trust=rule, people=known, level=level, mixer=mixer)
-        release_study(study, file, asked, trial_opt_in=rule.trial_opt_in if drawn_trust(rule) else None)
+        study = one_question(declared, promise(), trust=trust, people=known, level=level, mixer=mixer)
+        release_study(study, file, asked, trial_opt_in=trust.trial_opt_in if drawn_trust(trust) else None)
 
     told = [one for one in (*_RELEASED, *task.asked, *(["mixed"] if task.mixer else [])) if one not in task.without]
     groups = {

@@ -83,7 +83,11 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
     must(0 <= discovery_share <= 1, "discovery_share", "must lie between 0 and 1", discovery_share)
     _check_columns(rows, query)
     (result,) = answers(rows, _labels(query))
-    _check_labels(rows, result, query)
+    # Who takes part, and with which label, is public: a rule on it may refuse, and no other rule does.
+    if result["named"] != result["rows"]:
+        raise UnusablePublicRows(f"Column `{query.person}` must name a person in every row.")
+    if (result["trusted"] or 0) + (result["local"] or 0) != result["rows"]:
+        raise rows.unlabelled(query.label)
     table, choice = fresh("sample"), fresh("chosen")
     try:
         alone = result["people"] == result["rows"]
@@ -171,14 +175,6 @@ def _check_columns(rows: Rows, query: Columns) -> None:
 def _names(query: Columns) -> tuple[str, ...]:
     """What queries call the columns of a record."""
     return ("f0", "f1")[: len(query.names)]
-
-
-def _check_labels(rows: Rows, found: dict[str, Any], query: Columns) -> None:
-    """Who takes part, and with which label, is public: a rule on it may refuse, and no other rule does."""
-    if found["named"] != found["rows"]:
-        raise UnusablePublicRows(f"Column `{query.person}` must name a person in every row.")
-    if (found["trusted"] or 0) + (found["local"] or 0) != found["rows"]:
-        raise rows.unlabelled(query.label)
 
 
 # --- queries ----------------------------------------------------------------------------------------------------------
