@@ -184,7 +184,7 @@ def test_its_picture_says_how_many_people_and_which_epsilon_and_nothing_leaves_i
     axes = figure.axes[-1]  # of a study, its last picture
     drawn = " ".join(text.get_text().replace("\u00a0", " ") for text in reversed(axes.texts))
     if name in FROZEN:
-        _, _, facts = [*found.each()][-1]
+        _, _, facts = [*found._each()][-1]
         people, epsilon = sum(group["people"] for group in facts["groups"].values()), found.receipt.promises[-1].budget
         if name != "kmeans":
             assert f"{found.level:.0%} interval" in drawn
@@ -227,7 +227,7 @@ def test_every_form_shows_the_same_numbers(name: str) -> None:
     """The frame, the table, the printed text, the notebook's and the service's page, and the document read back."""
     pytest.importorskip("pandas")
     found = made(name)
-    listed = [x for _, key, facts in found.each() if key != "distribution" for x in np.ravel(facts["estimate"])]
+    listed = [x for _, key, facts in found._each() if key != "distribution" for x in np.ravel(facts["estimate"])]
     if name == "kmeans":  # and how many people are nearest to each centre
         listed = np.ravel(np.column_stack([found.facts["estimate"], found.facts["size"]])).tolist()
     assert [cell.estimate for cell in found.cells] == listed

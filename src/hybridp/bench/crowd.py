@@ -330,10 +330,8 @@ def draw_curves(plan: Plan, ax: Axes | None = None) -> Axes:
     if rates[0] < rates[-1]:  # two people leave one rate
         ax.set_xlim(rates[0], rates[-1])
     ax.axvline(planned_rate, color=style.QUIET, lw=0.8)
-    ax.annotate(
-        f"planned: {style.percent(planned_rate, 3)}", (planned_rate, 0), xycoords=ax.get_xaxis_transform(),
-        xytext=(4, 5), textcoords="offset points", fontsize=style.points(ax, 9), color=style.QUIET,
-    )  # fmt: skip
+    said, across = f"planned: {style.percent(planned_rate, 3)}", ax.get_xaxis_transform()
+    style.note(ax, said, (planned_rate, 0), (4, 5), 9, style.QUIET, xycoords=across)
     style.end_labels(ax, [(PLAIN[name], rates[-1], float(curves[name][-1]), look[0]) for name, look in looks.items()])
     sd, noises, bounds = facts["sd"], facts["mechanisms"], facts["bounds"]
     spread = "the largest possible spread" if sd["worst_case"] else f"a standard deviation of {sd['used']:,.6g}"

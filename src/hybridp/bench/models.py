@@ -174,10 +174,8 @@ def draw_ranks(plan: Plan, ax: Axes | None, shares: Floats, errors: Floats) -> A
     ax.set_ylim(shares[-1] / 5, float(high[0]) * 1.4)
     if discovered <= len(shares):
         ax.axvline(discovered, color=style.LOCAL, lw=1)
-        ax.annotate(
-            f"{discovered:,.0f} discovered", (discovered, 1), xycoords=ax.get_xaxis_transform(), xytext=(-5, -4),
-            textcoords="offset points", ha="right", va="top", fontsize=style.points(ax, 9.5), color=style.LOCAL,
-        )  # fmt: skip
+        place = {"xycoords": ax.get_xaxis_transform(), "ha": "right", "va": "top"}
+        style.note(ax, f"{discovered:,.0f} discovered", (discovered, 1), (-5, -4), 9.5, style.LOCAL, **place)
     about = "The line is the assumed popularity; the band holds 95% of the estimates to expect of a record there."
     title = plan.in_words().title
     style.dress(ax, title, about, x="rank of the record", y="share of people", percents="y", grid="both")

@@ -213,7 +213,7 @@ def compare_waves(first: Release | Mapping[str, Any], second: Release | Mapping[
     changes: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
     left_out: list[str] = []
     joint = True
-    told = ((name, key) for wave in waves for name, key, facts in wave.each()
+    told = ((name, key) for wave in waves for name, key, facts in wave._each()
             if facts.get("interval") is not None and facts.get("estimate") is not None)  # fmt: skip
     for name, key in dict.fromkeys(told):
         both = [facts for wave in waves if (facts := wave.questions.get(name, {}).get(key)) is not None]
@@ -290,7 +290,7 @@ _ALIKE = (
 
 def _taken_alike(wave: Release) -> bool:
     """Whether an answer counts its groups by something else than their numbers of people."""
-    every = (facts.get("estimator") for _, _, facts in wave.each())
+    every = (facts.get("estimator") for _, _, facts in wave._each())
     return any(name is not None and not {"everyone", "full-lm"}.issuperset(str(name).split(" / ")) for name in every)
 
 

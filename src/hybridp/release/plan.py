@@ -124,13 +124,13 @@ class Plan(Result):
         import pandas as pd
 
         rows = [
-            {"question": name, "statistic": key, **row} for name, key, facts in self.each() for row in _rows(facts)
+            {"question": name, "statistic": key, **row} for name, key, facts in self._each() for row in _rows(facts)
         ]
         return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
     def in_words(self) -> Words:
         """The predictions as a title, a table and remarks."""
-        every = self.each()
+        every = self._each()
         if len(every) == 1 and not self.parts:
             columns, rows = _grid(every[0][2])
             return Words(self.heading(), columns, rows, (*self.notes, *_remarks(every[0][2])))
@@ -142,11 +142,11 @@ class Plan(Result):
 
     def all_words(self) -> list[Words]:
         """What a notebook or a terminal shows, one below the other: the predictions, then what belongs to them."""
-        more = (words for _, _, facts in self.each() for words in _more_words(facts, brief=bool(self.parts)))
+        more = (words for _, _, facts in self._each() for words in _more_words(facts, brief=bool(self.parts)))
         return [self.in_words(), *more]
 
     def heading(self) -> str:
-        every, promise = self.each(), self.promise
+        every, promise = self._each(), self.promise
         what = f"errors of {every[0][0]}" if len(every) > 1 else f"error of {_lowered(heading(*every[0]))}"
         groups = (self.people.get(name, 0) for name in ("trusted", "local", "shuffled"))
         epsilon, own, delta = promise["epsilon"], promise["trusted_epsilon"], promise["delta"]

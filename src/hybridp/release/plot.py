@@ -186,10 +186,8 @@ def _own_scales(release: Release, every: list[Cell], facts: Facts, ax: Axes | No
         for tick in MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(start, start + wide):
             if 0.02 <= place(tick) <= 0.98:
                 ax.plot([place(tick)] * 2, [y + 0.06, y + 0.12], color=style.QUIET, lw=0.8, zorder=1)
-                ax.annotate(
-                    style.number(tick), (place(tick), y), xytext=(0, -style.points(ax, 7)), va="top", ha="center",
-                    textcoords="offset points", fontsize=style.points(ax, 8), color=style.QUIET,
-                )  # fmt: skip
+                below = (0, -style.points(ax, 7))
+                style.note(ax, style.number(tick), (place(tick), y), below, 8, style.QUIET, va="top", ha="center")
     style.interval_rows(ax, rows)
     ax.set_xlim(0, 1)
     ax.set_xticks([])
@@ -209,11 +207,8 @@ def _curve(release: Release, question: str, statistics: Any, ax: Axes | None) ->
         for at, x, low, high in zip(told["at"], told["estimate"], *told["interval"], strict=True):
             ax.plot([low, high], [at, at], color=style.LOCAL, alpha=0.5, lw=style.points(ax, 4))
             ax.plot(x, at, "o", color=style.LOCAL, ms=style.points(ax, 6.5), mec="white", mew=1)
-            ax.annotate(
-                f"{style.percent(at)} are at most {style.shortly(x, high - low)}", (x, at),
-                xytext=(style.points(ax, 8), -style.points(ax, 6)), textcoords="offset points", va="top",
-                fontsize=style.points(ax, 9), color=style.LOCAL,
-            )  # fmt: skip
+            said, off = f"{style.percent(at)} are at most {style.shortly(x, high - low)}", style.points(ax, 8)
+            style.note(ax, said, (x, at), (off, -style.points(ax, 6)), 9, style.LOCAL, va="top")
     ax.set_xlim(*facts["clipped_to"])
     ax.set_ylim(0, 1)
     if told := statistics.get("mean"):
@@ -229,11 +224,9 @@ def _mean(ax: Axes, x: float, low: float, high: float) -> None:
     ax.axvline(x, color=style.INK, lw=style.points(ax, 1.2), ls="--")
     first, last = ax.get_xlim()  # above the curve, left of the mean, nothing else is said: if there is room
     left = x - first > 0.2 * (last - first)
-    ax.annotate(
-        f"mean {style.shortly(x, high - low)}", (low if left else high, 0.97 if left else 0.02),
-        xytext=(style.points(ax, -5 if left else 5), 0), textcoords="offset points",
-        ha="right" if left else "left", va="top" if left else "bottom", fontsize=style.points(ax, 9), color=style.INK,
-    )  # fmt: skip
+    at, off = ((low, 0.97), -5) if left else ((high, 0.02), 5)
+    side = {"ha": "right", "va": "top"} if left else {"ha": "left", "va": "bottom"}
+    style.note(ax, f"mean {style.shortly(x, high - low)}", at, (style.points(ax, off), 0), 9, style.INK, **side)
 
 
 def _centres(release: Release, facts: Facts, ax: Axes | None) -> Axes:
@@ -247,10 +240,8 @@ def _centres(release: Release, facts: Facts, ax: Axes | None) -> Axes:
         ax.scatter(*at, s=area, color=style.TRUSTED, alpha=0.22, linewidths=0)
         ax.plot(*at, "+", color=style.INK, ms=8, mew=1.6)
         reach = "" if error is None else f" ± {1.96 * error:,.0f}"
-        ax.annotate(
-            f"{size:,.0f}{reach} people", at, xytext=(0, -math.sqrt(area) / 2 - 3), textcoords="offset points",
-            fontsize=style.points(ax, 9.5), color=style.INK, ha="center", va="top",
-        )  # fmt: skip
+        below = (0, -math.sqrt(area) / 2 - 3)
+        style.note(ax, f"{size:,.0f}{reach} people", at, below, 9.5, style.INK, ha="center", va="top")
     lower, upper = facts["bounds"]["lower"], facts["bounds"]["upper"]
     ax.set_xlim(lower[0], upper[0])
     ax.set_ylim(*((-1.0, 1.0) if flat else (lower[1], upper[1])))
@@ -272,7 +263,7 @@ def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
     """The errors to expect: of a study in shares of the ranges, of one question by cell or by estimator."""
     if len(plan.parts) == 1:
         return next(iter(plan.parts.values())).plot(ax)
-    if len(plan.each()) > 1:
+    if len(plan._each()) > 1:
         return _draw_ranges(plan, ax)
     known = plan.estimators
     heard = {"tcm-only", "lm-only", "hybrid"} <= set(known) and len(names_of(plan.facts)) > 1

@@ -50,34 +50,23 @@ Questions = Mapping[str, Mapping[str, Facts]]
 
 
 class Result(ABC):
-    """A release or a plan. What it says is in `to_dict`; the other methods say the same to people."""
+    """A release or a plan. What it says is in `to_dict`, which `to_frame` and `plot` show too; the methods here say the
+    same to people."""
 
     __slots__ = ()
     questions: Questions
 
-    def each(self) -> list[tuple[str, str, Facts]]:
+    def _each(self) -> list[tuple[str, str, Facts]]:
         """Every statistic, with the names of its question and its own."""
         return [(name, key, facts) for name, some in self.questions.items() for key, facts in some.items()]
 
     @property
     def facts(self) -> Facts:
         """What is said of the only statistic."""
-        every = self.each()
+        every = self._each()
         rule = "must be those of the only statistic: name one as questions[...][...]"
         must(len(every) == 1, "facts", rule, len(every))
         return every[0][2]
-
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints."""
-
-    @abstractmethod
-    def to_frame(self) -> DataFrame:
-        """A table for further work; needs pandas, the extra "frames"."""
-
-    @abstractmethod
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """A picture, on these axes or on new ones; needs matplotlib, the extra "plot"."""
 
     @abstractmethod
     def in_words(self) -> Words:
@@ -124,7 +113,7 @@ class Release(Result):
         """Refuse an amplified promise to local people beside a number that was not sealed (`blend.means.seal`)."""
         if self.receipt.amplified and not self.joined:
             rule = "must claim no amplification unless every published number is sealed"
-            told = [key for _, _, facts in self.each() for key in unsealed(facts)]
+            told = [key for _, _, facts in self._each() for key in unsealed(facts)]
             must(not told, "receipt", rule, f"an amplified promise beside {', '.join(dict.fromkeys(told))}")
 
     # --- what it says -------------------------------------------------------------------------------------------------
@@ -136,7 +125,7 @@ class Release(Result):
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """Every published number, in the order of the questions."""
-        return tuple(cell for name, key, facts in self.each() for cell in cells(name, key, facts))
+        return tuple(cell for name, key, facts in self._each() for cell in cells(name, key, facts))
 
     def __getitem__(self, question: str) -> Release:
         known = ", ".join(self.questions)
@@ -195,7 +184,7 @@ class Release(Result):
     @property
     def people(self) -> dict[str, int]:
         """How many people of each group took part; of several answers, the most."""
-        every = [people_of(facts) for _, _, facts in self.each()]
+        every = [people_of(facts) for _, _, facts in self._each()]
         names = dict.fromkeys(name for one in every for name in one)
         return {name: max(one.get(name, 0) for one in every) for name in names}
 
@@ -235,7 +224,7 @@ class Release(Result):
         import pandas as pd
 
         rows = []
-        for name, key, facts in self.each():
+        for name, key, facts in self._each():
             ranks = facts.get("ranks") or {"best": (), "worst": ()}
             left = facts.get("left_out") or {"share": None, "interval": (None, None)}
             for i, cell in enumerate(cells(name, key, facts)):
@@ -254,7 +243,7 @@ class Release(Result):
 
     def in_words(self) -> Words:
         """The numbers as a title, a table and remarks."""
-        every = [(name, key, facts) for name, key, facts in self.each() if key not in _DRAWN]
+        every = [(name, key, facts) for name, key, facts in self._each() if key not in _DRAWN]
         groups = [group for group in GROUPS if any(getattr(cell, group) is not None for cell in self.cells)]
         listed = (isinstance(facts["estimate"], list) for _, _, facts in every)  # of one number a remark says it
         apart = len(groups) < 3 and any(cell.difference is not None for cell in self.cells) and any(listed)
@@ -267,13 +256,13 @@ class Release(Result):
         columns, rows = _reshaped(every, ("answer", "estimate", "interval", *groups, *["gap"] * apart), rows)
         several = len(self.questions) > 1
         said = {f"{name}: {line}" if several else line: None for name, _, facts in every for line in remarks(facts)}
-        if any(key == "distribution" for _, key, _ in self.each()):
+        if any(key == "distribution" for _, key, _ in self._each()):
             said["Distribution functions are in --json and plots."] = None
         return Words(self._heading(), columns, rows, (*said, *self.notes))
 
     def _called(self, cell: Cell) -> str:
         several = len(self.questions) > 1
-        alone = sum(key not in _DRAWN for _, key, _ in self.each()) == 1
+        alone = sum(key not in _DRAWN for _, key, _ in self._each()) == 1
         if cell.statistic in _AT:  # numbers, which say nothing by themselves
             at = _AT[cell.statistic].format(cell.name)
             return f"{at} of {cell.question}" if several else at
@@ -283,7 +272,7 @@ class Release(Result):
         return f"{name}: {cell.name}" if cell.name else name
 
     def _heading(self) -> str:
-        every = self.each()
+        every = self._each()
         joint = "joint " if any(facts.get("joint") for _, _, facts in every) else ""
         level = "" if self.level is None else f"; {joint}{100 * self.level:.6g}% intervals"
         if len(self.questions) > 1:
@@ -297,12 +286,12 @@ class Release(Result):
 
     def all_words(self) -> list[Words]:
         """What a notebook or a terminal shows, one below the other: the numbers, then what belongs to them."""
-        more = (words for _, _, facts in self.each() for words in more_words(facts, self.level or 0.95))
+        more = (words for _, _, facts in self._each() for words in more_words(facts, self.level or 0.95))
         return [self.in_words(), *more]
 
     def __str__(self) -> str:
         said = super().__str__()
-        if len(self.cells) != 1 or len(self.each()) > 1:
+        if len(self.cells) != 1 or len(self._each()) > 1:
             return said
         cell, facts = self._only, self.facts
         at, low, high = cell.texts()

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["FAINT", "INK", "LOCAL", "QUIET", "SHUFFLED", "SIMULATED", "TRUSTED", "WARNING", "Row", "dress"]
-__all__ += ["end_labels", "figure", "heard_rows", "interval_rows", "new_axes", "number", "percent", "plain_numbers"]
-__all__ += ["points", "shortly", "sized_rows", "text"]
+__all__ += ["end_labels", "figure", "heard_rows", "interval_rows", "new_axes", "note", "number", "percent"]
+__all__ += ["plain_numbers", "points", "shortly", "sized_rows", "text"]
 
 INK, QUIET, FAINT = "#1c2430", "#5b6675", "#d9dce1"
 TRUSTED, LOCAL, SHUFFLED, WARNING = "#1f5fa6", "#a84a08", "#2f6b3a", "#a11320"
@@ -123,6 +123,14 @@ def points(ax: Axes, size: float) -> float:
     return max(min(7.0, size), size * min(1.0, _inches(ax)[0] / 5.0))
 
 
+def note(
+    ax: Axes, words: str, at: tuple[float, float], off: tuple[float, float], size: float, colour: str, **how: Any
+) -> None:
+    """Words beside a point, so many points off it."""
+    place: dict[str, Any] = {"xytext": off, "textcoords": "offset points", "fontsize": points(ax, size)}
+    ax.annotate(words, at, color=colour, parse_math=False, **place, **how)
+
+
 def dress(
     ax: Axes, title: str, about: str = "", *, x: str = "", y: str = "", percents: str = "", simulated: bool = False,
     grid: Grid = "x",
@@ -185,22 +193,17 @@ def _words_above(ax: Axes, title: str, about: str, simulated: bool) -> None:
 
 def interval_rows(ax: Axes, rows: Sequence[Row], *, beside: bool = False) -> None:
     """Dots on their intervals, the first row on top; names over them, or `beside` them at the left."""
-    at, narrow = ax.get_yaxis_transform(), _inches(ax)[0] < 5
-    place: dict[str, Any] = {
-        "textcoords": "offset points",
-        "fontsize": points(ax, 9.5),
-        "annotation_clip": False,
-        "parse_math": False,
-    }
+    narrow, high = _inches(ax)[0] < 5, points(ax, 8)
+    place: dict[str, Any] = {"xycoords": ax.get_yaxis_transform(), "annotation_clip": False}
     for y, row in enumerate(rows):
         words = row.brief if narrow else row.words
         ax.plot([row.low, row.high], [y, y], color=row.colour, alpha=0.3, lw=points(ax, 5), solid_capstyle="butt")
         ax.plot(row.x, y, "o", color=row.colour, ms=points(ax, 6.5), mec="white", mew=1)
         if beside:
-            ax.annotate(words, (1, y), xycoords=at, xytext=(6, 0), va="center", color=QUIET, **place)
+            note(ax, words, (1, y), (6, 0), 9.5, QUIET, va="center", **place)
         else:
-            ax.annotate(row.label, (0, y), xycoords=at, xytext=(0, points(ax, 8)), color=INK, **place)
-            ax.annotate(words, (1, y), xycoords=at, xytext=(0, points(ax, 8)), ha="right", color=row.colour, **place)
+            note(ax, row.label, (0, y), (0, high), 9.5, INK, **place)
+            note(ax, words, (1, y), (0, high), 9.5, row.colour, ha="right", **place)
     shown = rows if beside else []
     ax.set_yticks(range(len(shown)), [row.label for row in shown], parse_math=False)
     ax.tick_params(axis="y", labelcolor=INK)
@@ -220,10 +223,8 @@ def sized_rows(ax: Axes, rows: Sequence[tuple[str, float, str]], strong: Sequenc
         colour, weight = (INK, "bold") if name in strong else (QUIET, "normal")
         ax.hlines(y, ax.get_xlim()[0], size, color=colour, lw=1.4 if name in strong else 0.8, alpha=0.6)
         ax.plot(size, y, "o", color=colour, ms=points(ax, 7 if name in strong else 5.5))
-        ax.annotate(
-            words, (1, y), xycoords=ax.get_yaxis_transform(), xytext=(4, 0), textcoords="offset points",
-            fontsize=points(ax, 9.5), color=colour, va="center", annotation_clip=False, weight=weight,
-        )  # fmt: skip
+        place = {"xycoords": ax.get_yaxis_transform(), "va": "center", "annotation_clip": False}
+        note(ax, words, (1, y), (4, 0), 9.5, colour, weight=weight, **place)
     ax.set_yticks(range(len(rows)), [name for name, _, _ in rows], parse_math=False)
     ax.tick_params(axis="y", labelcolor=INK)
     ax.set_ylim(len(rows) - 0.4, -0.6)
@@ -242,10 +243,7 @@ def heard_rows(ax: Axes, labels: Sequence[str], errors: Mapping[str, Sequence[fl
     for i, (name, (colour, marker, words)) in enumerate(_HEARD.items()):
         ax.plot(errors[name], range(len(labels)), marker, color=colour, ms=points(ax, 6), ls="none")
         if labels and math.isfinite(errors[name][0]):
-            ax.annotate(
-                words, (errors[name][0], 0), xytext=(0, 7 + 10 * i), textcoords="offset points", ha="center",
-                color=colour, fontsize=points(ax, 9),
-            )  # fmt: skip
+            note(ax, words, (errors[name][0], 0), (0, 7 + 10 * i), 9, colour, ha="center")
     ax.set_yticks(range(len(labels)), labels, parse_math=False)
     ax.tick_params(axis="y", labelcolor=INK)
     ax.set_ylim(len(labels) - 0.4, -1.7)

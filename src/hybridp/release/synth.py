@@ -373,10 +373,8 @@ class SyntheticModel(Result):
             x, y = (np.concatenate([np.ravel(part[j]) for part in parts]) for j in (0, 1))
             sd = np.concatenate([np.full(np.size(part[0]), part[2]) for part in parts])
             ax.errorbar(x, y, xerr=1.96 * sd, fmt=marker, ms=4, lw=0.8, alpha=0.6, color=colour, mew=0)
-            ax.annotate(
-                kind, (0, 1), xycoords="axes fraction", xytext=(10, -8 - 1.5 * style.points(ax, 9.5) * i),
-                textcoords="offset points", fontsize=style.points(ax, 9.5), color=colour, va="top",
-            )  # fmt: skip
+            below = (10, -8 - 1.5 * style.points(ax, 9.5) * i)
+            style.note(ax, kind, (0, 1), below, 9.5, colour, xycoords="axes fraction", va="top")
         style.dress(
             ax,
             f"{self.data.rows:,} synthetic rows: {self.people:,} people, {promise_words(self.receipt)}",
