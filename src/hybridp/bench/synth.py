@@ -40,7 +40,8 @@ from hybridp.tasks.table import TableTask, chosen_invite
 if TYPE_CHECKING:
     from hybridp.blend.relaxed import Records, Relaxed
 
-__all__ = ["Errors", "evaluate", "made_up_people", "plan_rows", "plan_synth", "planned_table", "present_error"]
+__all__ = ["Errors", "all_zero", "evaluate", "made_up_people", "plan_rows", "plan_synth", "planned_table"]
+__all__ += ["present_error"]
 
 Shares = Iterable[tuple[Piece, NDArray[Any]]]
 _STAND_INS = 20_000
@@ -100,6 +101,12 @@ def _pieces(
 def present_error(codes: Codes, workload: Workload, shares: Shares) -> Errors:
     """The errors of some answers to a workload. NOT PRIVATE."""
     return _sum_up(list(_pieces(codes, workload, shares)))
+
+
+def all_zero(codes: Codes, workload: Workload) -> Errors:
+    """The errors of answering 0 to everything. NOT PRIVATE."""
+    counted = marginals.counts(codes, workload)
+    return present_error(codes, workload, ((piece, np.zeros(len(counts))) for piece, counts in counted))
 
 
 def evaluate(model: SyntheticModel, codes: Codes, workload: Workload | None = None) -> dict[str, Any]:

@@ -15,9 +15,10 @@ from hybridp.cli.common import FILE_PATH, note, progress, table_option, telling
 from hybridp.cli.options import Later, Spread, one_question, options_of, some, trust_options, value_of
 from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
-from hybridp.protocols.reports import add_file, invitation_tally, load_tally, number_tally, save_tally
+from hybridp.protocols.reports import add_file, number_tally
 from hybridp.public.study import Promise
 from hybridp.public.trust import Trusts
+from hybridp.tasks.tallies import invitation_tally, load_tally, save_tally
 from hybridp.tasks.vector import vector_task
 
 __all__ = ["add", "merge", "show"]
@@ -101,9 +102,6 @@ def _agreed(before: Tally | None, wanted: Tally | None, collection: str | None) 
 )  # fmt: skip
 def merge(files: tuple[Path, ...], out: Path) -> Any:
     """Merge tallies of one mechanism and collection, in any order and grouping: the result is the same to the bit."""
-
-    from hybridp.protocols.reports import load_tally, save_tally
-
     if out.exists():
         raise InvalidInput(f"`out` must name a new file. Got {out}, which exists.")
     result = reduce(operator.add, [load_tally(file) for file in files])
@@ -115,8 +113,6 @@ def merge(files: tuple[Path, ...], out: Path) -> Any:
 @telling("show", click.argument("state", type=FILE_PATH))
 def show(state: Path) -> Any:
     """What a tally holds: how many reports, by which mechanism, in how many batches."""
-    from hybridp.protocols.reports import load_tally
-
     result = load_tally(state)
     document = {**_about(result), "state": str(state), "bytes": state.stat().st_size}
     lines = []

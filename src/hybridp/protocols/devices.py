@@ -6,7 +6,7 @@ import csv
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
@@ -17,76 +17,23 @@ from hybridp.device.questions import must_accept
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.driver import columns_of, trust_rule
 from hybridp.protocols.reports import written_levels
-from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Joint
 from hybridp.public.messages import BATCH
-from hybridp.public.shuffling import Mixing
 from hybridp.public.study import (
     ANSWERED,
     ANSWERED_IN,
     KINDS,
     Declaration,
-    Promise,
     Question,
 )
 from hybridp.public.trust import Answering, TrustRule, drawn_trust, rule_of
 from hybridp.randomness import Randomness, secure
+from hybridp.release.randomised import Randomised
 from hybridp.tasks.declared import task_of
 from hybridp.tasks.records import RecordsTask
 from hybridp.tasks.transcript import Transcript, invitation_to, read_invitation
 
-__all__ = ["Randomised", "answer_invitation", "randomise_study"]
-
-
-@dataclass(frozen=True, slots=True)
-class Randomised:
-    """What was written: how many reports on each question, by which mechanism, and the columns that were left out."""
-
-    out: str
-    reports: Mapping[str, int]
-    mechanisms: Mapping[str, str]
-    left_out: tuple[str, ...]
-    simulated: bool
-    randomness: str
-    mixing: Mixing | None = None
-    levels: Mapping[str, Any] | None = None
-    promise: PureDP | ApproxDP | None = None
-    """What every report keeps by itself; None where everyone has their own epsilon, or questions differ."""
-    windows: Mapping[str, Any] = field(default_factory=dict)
-    """Where an invitation asks within."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints."""
-        return {
-            "schema": 1,
-            "out": self.out,
-            "questions": {
-                name: {"randomised": count, "mechanism": self.mechanisms[name]} for name, count in self.reports.items()
-            },
-            "left_out": list(self.left_out),
-            "simulated": self.simulated,
-            "randomness": self.randomness,
-            **({} if self.mixing is None else {"batch": self.mixing.to_dict(max(self.reports.values()))}),
-            **({} if self.levels is None else {"batch": dict(self.levels)}),
-        }
-
-    def alone(self, stated: Promise | None = None, *, told: str = "randomised") -> dict[str, Any]:
-        """The same of one question alone; `stated` is what the study promises, None where an invitation says it."""
-        ((name, sent),) = self.reports.items()
-        said: Any = self.promise if stated is None or stated.personal else stated
-        batch = {} if self.mixing is None else self.mixing.to_dict(sent)
-        return {
-            "out": self.out,
-            told: sent,
-            "mechanism": self.mechanisms[name],
-            "left_out": list(self.left_out),
-            "epsilon": "personal" if said is None else said.epsilon,
-            "delta": 0.0 if said is None else said.delta,
-            "randomness": self.randomness,
-            "simulated": self.simulated,
-            **self.windows,
-            **(batch if self.levels is None else self.levels),
-        }
+__all__ = ["answer_invitation", "randomise_study"]
 
 
 def randomise_study(
@@ -194,7 +141,7 @@ def _write_batch(
     where: Mapping[str, Any], rng: Randomness,
 ) -> Randomised:  # fmt: skip
     """What the mixer hands on of people who trust it: the reports of a table of theirs."""
-    question, mixing, levels = study.questions[0], study.mixing, None
+    question, levels = study.questions[0], None
     must(study.mixer is not None, "mixed", "must go with a study that has a mixer ([mixer])", "none")
     must(not kept, "keep", "must be left out of a batch: beside a mixed report it may tell whose it is", "some")
     label = study.trust.column
@@ -206,16 +153,15 @@ def _write_batch(
         must(invite_file is not None, "invite", f"must be given for `{question.name}`, to which reports answer", "none")
         people = replace(columns_of(study, 0, None), trust=TrustRule(everyone="local"))
         said = invitation_to(task_of(study, 0), people, Path(invite_file))  # type: ignore[arg-type]
-        sent = _write_answers(said, data, Path(out), people, {"table": where["table"], "rng": rng}, mixed=True)
-        written, text = sent.reports[said.task.called], sent.mechanisms[said.task.called]
-    else:
-        one, own = _asked(study, 0, columns_of(study, 0, None), mixed=True), study.promise.epsilon_column
-        (written,), _ = write_reports(data, [one], out, mixed=True, epsilon=own, **where, rng=rng)
-        text = one.invite.text
-        if study.level_mixing is not None and own is not None:
-            levels = written_levels(study.level_mixing, out, own)
-    result, promise = {question.name: written}, None if mixing is None else PureDP(mixing.epsilon)
-    return Randomised(str(out), result, {question.name: text}, (), rng.simulated, rng.label, mixing, levels, promise)
+        run = {"table": where["table"], "rng": rng}
+        return _write_answers(said, data, Path(out), people, run, name=question.name, mixed=True)
+    one, own = _asked(study, 0, columns_of(study, 0, None), mixed=True), study.promise.epsilon_column
+    (written,), _ = write_reports(data, [one], out, mixed=True, epsilon=own, **where, rng=rng)
+    if study.level_mixing is not None and own is not None:
+        levels = written_levels(study.level_mixing, out, own)
+    told = {question.name: written}, {question.name: one.invite.text}
+    promise = None if study.mixing is None else one.invite.promise
+    return Randomised(str(out), *told, (), rng.simulated, rng.label, study.mixing, levels, promise)
 
 
 def _invited(study: Declaration) -> tuple[int, Question]:
@@ -254,12 +200,7 @@ def _answer_invitation(
     i, question = _invited(study)
     columns = columns_of(study, i, trust)
     said = invitation_to(task_of(study, i), columns, invite)
-    result = _write_answers(said, data, out, columns, {"table": table, "rng": rng})
-    return replace(
-        result,
-        reports={question.name: result.reports[said.task.called]},
-        mechanisms={question.name: result.mechanisms[said.task.called]},
-    )
+    return _write_answers(said, data, out, columns, {"table": table, "rng": rng}, name=question.name)
 
 
 def answer_invitation(
@@ -303,8 +244,8 @@ def answer_invitation(
 
 
 def _write_answers(
-    said: Transcript, data: Any, out: Path, columns: Any, where: Mapping[str, Any], *, mixed: bool = False,
-    accepts: tuple[float | None, float] | None = None,
+    said: Transcript, data: Any, out: Path, columns: Any, where: Mapping[str, Any], *, name: str = "",
+    mixed: bool = False, accepts: tuple[float | None, float] | None = None,
 ) -> Randomised:  # fmt: skip
     """One report for each local person. Beside it stands the invitation that it answers, so that it cannot be taken for
     an answer to another one."""
@@ -316,14 +257,13 @@ def _write_answers(
         asked_of = cast(RecordsTask, said.task).mixed_of(asked_of)
     if accepts is not None:
         must_accept(asked_of.promise, *accepts)
-    text = asked_of.text
     if asked_of.way not in ("number", "marginal"):
         new = out.suffix.lower() == ".csv" and out.parent.is_dir() and not out.exists()
         must(new, "out", "must name a new .csv file in an existing folder", out)
     (sent,), gone = write_reports(data, [Asked(asked_of, columns)], out, **where)
     windows = {key: value for key, value in said.about.items() if key in ("window", "windows")}
-    name = said.task.called
+    name = name or said.task.called
     return Randomised(
-        str(out), {name: sent}, {name: text}, tuple(gone), rng.simulated, rng.label, mixing,
+        str(out), {name: sent}, {name: asked_of.text}, tuple(gone), rng.simulated, rng.label, mixing,
         promise=asked_of.promise, windows=windows,
     )  # fmt: skip

@@ -25,13 +25,11 @@ from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols.driver import columns_of, must_declare, release, reports_in, trust_rule
 from hybridp.protocols.invited import release_invited
 from hybridp.protocols.paying import answered_after, charged, must_have_paid, on_reports, record_release
-from hybridp.protocols.reports import tally_for
 from hybridp.public import envelope
 from hybridp.public.study import (
     ANSWERED,
     ANSWERED_IN,
     Declaration,
-    Question,
 )
 from hybridp.public.trust import LABEL, Answering, drawn_trust, keyed, label_column, rule_of
 from hybridp.randomness import Randomness, secure
@@ -42,6 +40,7 @@ from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.mean import mean_task
 from hybridp.tasks.number import number_task
 from hybridp.tasks.steered import SteeredTask
+from hybridp.tasks.tallies import tally_for
 from hybridp.tasks.transcript import NO_BATCHES, Transcript, invitation_to, kept_missing, read_invitation
 
 __all__ = ["Files", "first_phase", "invite_study", "release_study"]
@@ -222,7 +221,9 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
     own = task.prepared(columns) if by is None else task.prepared(columns).prepared_for(by, columns)
     charges = own.charges(question.name, None)
     if task.by_invitation:
-        invite, reports = _answered(question, files, mixed=bool(mixed) or "tally" in run)
+        invite, reports = files.invites.get(question.name), files.reports.get(question.name)
+        both = (invite is None) == (reports is None) or (reports is None and (bool(mixed) or "tally" in run))
+        must(both, "reports", f"must be given together with the invitation, for {question.name}", reports)
         must(invite is not None or not mixed, "mixed", "must go with the invitation that its reports answer", "none")
         if invite is not None:
             must(not simulate, "simulate_local", "must not join reports that answer an invitation", True)
@@ -239,7 +240,9 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
         folder = files.models.get(question.name)
         return result if folder is None else save_model(result, folder)
 
-    return _Way(*_parted(charges, run), answer)
+    # Nobody shuffled is asked for anything where no batch is given: a table holds none.
+    due = [charge for charge in charges if mixed or not charge.people.startswith("shuffled")]
+    return _Way(*on_reports(due, trial=simulate), answer)
 
 
 def _second(
@@ -259,23 +262,6 @@ def _second(
         lambda shared: release_invited(reports, invite, ledger=shared, **how),
         trial=said.simulated,
     )
-
-
-def _parted(charges: list[Charge], run: Mapping[str, Any]) -> tuple[list[Charge], list[Charge]]:
-    """What is charged before a row is read, and what when reports are; all at once in a trial.
-
-    Nobody shuffled is asked for anything where no batch is given: a table holds none.
-    """
-    charges = [charge for charge in charges if not charge.people.startswith("shuffled") or run.get("mixed")]
-    return on_reports(charges, trial=run["simulate_local"])
-
-
-def _answered(question: Question, files: Files, *, mixed: bool = False) -> tuple[Path | None, Path | None]:
-    """The invitation and the reports that answer it: both, or neither; mixed or in a tally, they are elsewhere."""
-    invite, reports = files.invites.get(question.name), files.reports.get(question.name)
-    rule = f"must be given together with the invitation, for {question.name}"
-    must((invite is None) == (reports is None) or (mixed and reports is None), "reports", rule, reports)
-    return invite, reports
 
 
 # --- what goes to the devices first -----------------------------------------------------------------------------------

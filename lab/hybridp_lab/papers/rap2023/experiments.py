@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise
-from hybridp.bench.synth import present_error
+from hybridp.bench.synth import all_zero, present_error
 from hybridp.curator import marginals
 from hybridp.curator.marginals import Codes, codes_of
 from hybridp.errors import InvalidInput, must
@@ -41,7 +41,6 @@ from hybridp_lab.papers.rap2023 import original
 from hybridp_lab.papers.rap2023.drift import augment, drifted_weights
 from hybridp_lab.papers.rap2023.mechanism import (
     MeasuredQueries,
-    all_zero,
     answer_sigma,
     errors,
     measure_queries,
@@ -315,7 +314,7 @@ def present(point: Point) -> list[Row]:
         error = largest_error(people, workload, data)
     else:
         if mechanism == "All-0":
-            error = all_zero(people, workload)
+            error = all_zero(people, workload).l_inf
         elif mechanism == "GM":
             error = clipped_gaussian(people, workload, guarantee, rng=rng)
         else:
@@ -394,7 +393,7 @@ def future(point: Point) -> list[Row]:
     for gamma in point["gammas"]:
         later = list(_later(people, point, weights, gamma, draw))
         error = float(np.mean([largest_error(people, asked, data) for asked in later]))
-        zero = float(np.mean([all_zero(people, asked) for asked in later]))
+        zero = float(np.mean([all_zero(people, asked).l_inf for asked in later]))
         rows.append({**shown, "gamma": gamma, "error": error, "All-0": zero})
     return rows
 

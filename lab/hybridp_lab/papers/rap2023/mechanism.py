@@ -36,7 +36,6 @@ __all__ = [
     "MeasuredQueries",
     "QueryRound",
     "Selection",
-    "all_zero",
     "answer_sigma",
     "errors",
     "fit_queries",
@@ -174,11 +173,6 @@ def measure_queries(codes: Codes, workload: Workload, flat: Ints, sigma: float, 
 
 
 # --- the worst queries ------------------------------------------------------------------------------------------------
-
-
-def all_zero(codes: Codes, workload: Workload) -> float:
-    """The largest error of answering 0 to everything. NOT PRIVATE."""
-    return max(float(counts.max()) for _, counts in marginals.counts(codes, workload)) / codes.people
 
 
 def errors(
