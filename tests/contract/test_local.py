@@ -53,9 +53,6 @@ def test_the_bound_is_the_end_of_the_support(case: Case) -> None:
         assert -mechanism.bound == pytest.approx(min(ends), rel=1e-8)
 
 
-# --- each decision of the sampler at its edge -------------------------------------------------------------------------
-
-
 # --- published numbers and choices ------------------------------------------------------------------------------------
 
 WORST = {  # epsilon: Laplace, dithered bit, piecewise with t = e^(epsilon/3)
