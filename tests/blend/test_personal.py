@@ -183,13 +183,3 @@ def test_the_interval_covers_and_a_narrower_one_does_not() -> None:
     """600 runs have a standard error of .9 % at 95 %; with half the width they cover far less."""
     assert covered(600, 1.0) >= 0.93 * 600
     assert covered(200, 0.5) < 0.85 * 200
-
-
-def test_groups_that_disagree_are_told() -> None:
-    trusted, people = trusted_release()
-    own = np.full(40_000, 2.5)
-    apart = combine(trusted, people, reported(np.full(own.size, -0.8), own, 3), Spread(0.05, 0.05))
-    alike = combine(trusted, people, reported(np.full(own.size, 0.2), own, 3), Spread(0.05, 0.05))
-    assert apart.disagreement is not None
-    assert alike.disagreement is not None
-    assert apart.disagreement.p_value < 1e-6 < 1e-3 < alike.disagreement.p_value

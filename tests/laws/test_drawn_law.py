@@ -140,21 +140,6 @@ def test_the_form_is_the_one_of_less_error_by_the_declaration_alone(
     assert told.everybody.epsilon == (epsilon if study.drawn else pytest.approx(epsilon / several))
 
 
-def test_plans_say_which_form_and_why_and_what_everybody_must_answer_is_split() -> None:
-    plan = declared(promise=1.0).plan(trusted=100, local=9900)
-    told = plan.to_dict()["several"]
-    assert told["form"] == "drawn"
-    assert told["chances"] == {"pay": 0.75, "age": 0.25}
-    assert "predicts less error" in told["why"]
-    assert told["why"] in str(plan)
-    home = {"name": "home", "kind": "choice", "options": ["a", "b"], "missing": "b", "by": "town"}
-    split = declared(promise=1.0, questions=[*QUESTIONS, home])
-    assert not split.drawn
-    assert "`home` is asked by group, which everybody answers" in split.form.why
-    with pytest.raises(InvalidInput, match=r"`promise.several` must be split, or left out: `home` is asked by group"):
-        declared(questions=[*QUESTIONS, home])
-
-
 def test_more_questions_than_the_promise_can_carry_are_refused_with_what_it_could() -> None:
     many = [{"name": f"q{i}", **BOUNDS} for i in range(60)]
     with pytest.raises(InvalidInput, match=r"`questions` must be at most 50 of one weight .* epsilon 0.05: .* Got 60"):

@@ -57,17 +57,6 @@ def test_hypervolume_by_monte_carlo(dim):
     assert abs(1.05 * exact - share) > 5 * error  # the control
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_two_dimensions_agree_with_botorch():
-    import torch
-    from botorch.utils.multi_objective.hypervolume import Hypervolume
-
-    points = np.random.default_rng(1).random((40, 2))
-    front = points[pareto_indices(points)]
-    theirs = Hypervolume(-torch.ones(2, dtype=torch.double)).compute(-torch.as_tensor(front))
-    assert hypervolume(points, [1.0, 1.0]) == pytest.approx(float(theirs), abs=1e-12)
-
-
 @given(
     st.sampled_from([2, 3]).flatmap(lambda d: arrays(float, st.tuples(st.integers(1, 30), st.just(d)), elements=coarse))
 )

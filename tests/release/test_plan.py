@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from hybridp import PureDP, Study
-from hybridp.errors import InvalidInput
 from hybridp.release.plan import Plan, planned, predicted
 
 BOTH: dict[str, Any] = {"trusted": 500, "local": 9_500}
@@ -47,20 +46,6 @@ def test_a_study_shows_the_worst_cell_of_the_estimator_that_is_used(
     facts = predicted("vector-mean", TOLD, known, columns=["p", "q"], range=10.0)
     plan = planned({"a": {"mean": facts}, "b": {"mean": facts}}, 100, 0.5, PureDP(1.0))
     assert [row[2:] for row in plan.in_words().rows] == [("1", worst, share, used)] * 2
-
-
-def test_a_picture_of_several_questions_is_in_shares_of_their_public_ranges() -> None:
-    pytest.importorskip("matplotlib").use("Agg")
-    import matplotlib.pyplot as plt
-
-    wide = [predicted("mean", {"everyone": {"rmse_population": 3.0}}, range=x) for x in (10.0, 1000.0)]
-    plan = planned({"a": {"mean": wide[0]}, "b": {"mean": wide[1]}, "c": {"mean": predicted("x")}}, 9, 0.5, PureDP(1))
-    axes = plan.plot()
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "a"]
-    assert [float(line.get_xdata()[0]) for line in axes.lines if line.get_marker() == "o"] == [0.003, 0.3]
-    plt.close("all")
-    with pytest.raises(InvalidInput, match="`plot` must be of a study with"):
-        planned({"c": {"mean": predicted("x"), "sum": predicted("x")}}, 9, 0.5, PureDP(1)).plot()
 
 
 def test_what_is_added_is_predicted_of_every_statistic_and_of_this_plan_alone() -> None:

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from hybridp.blend.mean import Rule
-from hybridp.curator.sources import Columns
-from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.randomness import seeded
 from hybridp.release.receipt import CURATOR, VIEWER, Protection, Receipt, build_receipt, one_receipt
-from hybridp.tasks.mean import MeanTask
 
 NOISE = Protection(PureDP(0.5), "noise on the sum", "a remark")
 REPORT = Protection(PureDP(2.0), "a report")
@@ -44,19 +37,6 @@ def test_what_the_release_adds_is_no_promise_against_the_curator() -> None:
     found = build_receipt(None, amplified, assumes=[], rng=COIN)
     assert levels(found) == {("local", CURATOR): 2.0, ("local", VIEWER): 0.1}
     assert [p.note for p in found.promises] == ["", "amplified"]  # the remark is about the release
-
-
-def test_a_sealed_mean_amplifies_against_whoever_sees_it_alone(tmp_path: Path) -> None:
-    rows = "".join(f"{i % 100},{'trusted' if i % 2 else 'local'}\n" for i in range(400))
-    (tmp_path / "people.csv").write_text("pay,trust\n" + rows)
-    study = MeanTask(Bounds(0, 100), PureDP(1.0), rule=Rule("kvh", sd=0.5), publish="estimate-only", local="laplace")
-    found = release_mean(
-        tmp_path / "people.csv", study, Columns("pay", "trust", missing="middle"), simulate_local=True, rng=seeded(1)
-    )
-    told = levels(found.receipt)
-    assert told["local", CURATOR] == 1.0
-    assert told["local", VIEWER] is not None
-    assert told["local", VIEWER] < 1.0
 
 
 @pytest.mark.parametrize(("seeded_noise", "drawn"), list(product([False, True], repeat=2)))

@@ -208,17 +208,6 @@ def test_its_picture_says_how_many_people_and_which_epsilon_and_nothing_leaves_i
         assert min(one.y1, other.y1) <= max(one.y0, other.y0) + 1
 
 
-@pytest.mark.parametrize("name", ["mean", "heavy", "shares"])
-def test_the_bars_are_the_intervals(name: str, drawing: Any) -> None:
-    found = made(name)
-    bars = [line.get_xdata() for line in found.plot().lines if len(line.get_xdata()) == 2 and line.get_linewidth() > 3]
-    document = found.to_dict()
-    ((facts,),) = (statistics.values() for statistics in document["questions"].values())
-    low, high = (np.atleast_1d(np.array(end, dtype=float)) for end in facts["interval"])
-    drawn = np.array(bars, dtype=float)[: len(low)]
-    np.testing.assert_allclose(drawn, np.column_stack([low, high]))
-
-
 # --- one number -------------------------------------------------------------------------------------------------------
 
 

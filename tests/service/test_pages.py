@@ -169,21 +169,6 @@ def test_a_form_from_elsewhere_does_nothing(web: TestClient, action: str) -> Non
     assert (summary["status"], summary["invitations"]["made"], summary["release"]) == ("open", 0, None)
 
 
-def test_times_of_a_new_study_are_utc(web: TestClient) -> None:
-    log_in(web)
-    token = hidden(web.get("/studies/new").text, "form_token")
-    form = {"form_token": token, "kind": "mean", "title": "Sleep", "question.name": "sleep"}
-    form |= {"question.lower": "0", "question.upper": "16", "promise.epsilon": "1"}
-    form |= {"collection.closes": "2100-01-01T12:00"} | ASKER
-    answer = web.post("/studies/new", data=form)
-    assert answer.status_code == 303
-    study = answer.headers["location"].rsplit("/", 1)[1]
-    assert studies.study_summary(service_of(web), study)["closes"] == 4_102_488_000
-    answer = web.post("/studies/new", data=form | {"collection.closes": "tomorrow"})
-    assert answer.status_code == 422
-    assert "closes" in answer.text
-
-
 # --- participants -----------------------------------------------------------------------------------------------------
 
 
