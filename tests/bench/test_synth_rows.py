@@ -103,14 +103,6 @@ def test_local_people_outweigh_the_trusted_where_their_empty_cells_are_told_bett
     assert (study.plan[0].sigma / (below * PEOPLE)) ** 2 == pytest.approx(local / drawn, rel=1e-9)
 
 
-def test_a_crowd_larger_than_the_stand_ins_is_rehearsed_by_as_many_times_less_noise() -> None:
-    """Noise alone remains where everybody trusts: of 50 times the people, a fiftieth of it."""
-    small = Workload(SCHEMA, (Threshold((0, 1), 2),))
-    one, more = (plan_rows(n, 1.0, small, PROMISE) for n in (20_000, 1_000_000))
-    assert 25 < one.errors["trusted"] / more.errors["trusted"] < 100
-    assert (set(one.errors), one.predicted["gain_by_local"]) == ({"trusted"}, None)
-
-
 def test_made_up_people_have_the_stated_shares() -> None:
     codes = made_up_people(SCHEMA, 40_000)
     for f, size in enumerate(SCHEMA.sizes):

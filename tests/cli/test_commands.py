@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
-import duckdb
 import pytest
 
 from hybridp import __version__
@@ -69,30 +67,6 @@ def test_help_is_help(run: Runner, line: str) -> None:
 
 def test_the_version_is_the_package_s(run: Runner) -> None:
     assert __version__ in run("--version").out
-
-
-def test_the_demo(run: Runner, tmp_path: Path) -> None:
-    """Who trusts is drawn each time: one unlucky group would mislead everybody who tries it."""
-
-    def trusting() -> set[int]:
-        found = run("demo --n 1000 --opt-in 0.1 --trials 2 --out tour --json")
-        assert found.code == 0
-        document = found.document
-        assert (document["generated"], document["people"], document["trusted"]) == (True, 1000, 100)
-        low, high = document["release"]["questions"]["salary"]["mean"]["interval"]
-        assert low < high
-        for name in document["files"].values():
-            assert (tmp_path / name).is_file()
-        trust = duckdb.sql(f"SELECT trust FROM '{tmp_path}/tour/collected.parquet'").fetchall()
-        return {i for i, (value,) in enumerate(trust) if value == "trusted"}
-
-    first, second = trusting(), trusting()
-    assert len(first) == len(second) == 100
-    assert len(first & second) < 50  # ten are expected
-    # The people's own values were only ever on their devices.
-    assert not (tmp_path / "tour" / "people.csv").exists()
-    ledger = run("ledger show tour/demo.ledger --json").document
-    assert [a["left"]["epsilon"] for a in ledger["accounts"]] == [0.0, 0.0]
 
 
 def test_threads_of_torch_do_not_spin(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,6 +191,10 @@ THREE = {"0-0": "6.82731", "0-1": "71.98765", "0-2": "-13.2468"}
 WORKERS = [[i / 4, 2.0 - i / 16, float(i > 30)] for i in range(64)]
 SPLIT = {"epsilon": 8.0, "several": "split"}
 STEERED = ASKED[2] | {"statistics": ["quantiles"], "at": [0.5], "form": "steered"}
+TEAM = {"name": "team_pay", "kind": "number", "lower": 0, "upper": 9000, "by": "team", "by_private": True,
+        "categories": ["sales", "law", "post"]}  # fmt: skip
+SITE = {"name": "sick", "kind": "number", "lower": 0, "upper": 60, "by": "site", "categories": ["Ulm", "Bonn"],
+        "least": 2}  # fmt: skip
 # what is asked (by a plan, or as questions of a promise), what trusted people answer first, and what is typed
 ANSWERS: dict[str, tuple[dict[str, Any], list[Any], dict[str, str]]] = {
     "a bit": ({}, [], {"0": "28.64209"}),
@@ -201,6 +205,8 @@ ANSWERS: dict[str, tuple[dict[str, Any], list[Any], dict[str, str]]] = {
     "within windows": ({"promise": 1.0, "questions": [STEERED]}, [20.0 + i % 40 for i in range(60)], {"0": "36.18273"}),
     "about a line": ({"promise": 4.0, "questions": [WORK]}, WORKERS, {"0-0": "3.61357", "0-1": "1.92468", "0-2": "1"}),
     "a field of a map": ({"promise": 4.0, "questions": [HOMES]}, [], {"0-0": "3.61357", "0-1": "1.92468"}),
+    "by groups": ({"promise": SPLIT, "questions": [TEAM, SITE, ASKED[0]]}, [],
+                  {"0-0": "1", "0-1": "4321.57531", "1": "37.51234", "2": "1", "by-0": "1"}),
     "all at once": (
         {"promise": SPLIT, "questions": [ASKED[0], BODY, HOMES, WORK]},
         [{"smokes": "never", "body": [1.5, 50.0], "homes": [2.0, 1.0], "work": row} for row in WORKERS],
@@ -230,7 +236,7 @@ def test_no_answer_leaves_the_page_whatever_is_asked(server: Any, page: Any, tra
     page.click("#local-send")
     assert "Nothing was sent" in page.inner_text("#local-status")
     for place, value in typed.items():
-        field = page.locator(f"#local-{place}" if place == "epsilon" else f"#local-answer-{place}")
+        field = page.locator(f"#local-{place}" if place in ("epsilon", "by-0") else f"#local-answer-{place}")
         (field.select_option if field.evaluate("e => e.tagName") == "SELECT" else field.fill)(value)
     page.click("#local-send")
     page.wait_for_selector("#local-status .done")
@@ -243,51 +249,15 @@ def test_no_answer_leaves_the_page_whatever_is_asked(server: Any, page: Any, tra
     (report,) = json.loads(traffic.uploads[0])["reports"]
     task = fetch_task(server.url, study)
     assert len(json.dumps(report, separators=(",", ":"))) == task["bytes"]["local"]
-    assert list(report["payload"]["reports"]) == [question["name"] for question in task["questions"]]
+    told, public = report["payload"]["reports"], [by["name"] for by in task.get("by") or ()]
+    assert list(told) == [*(question["name"] for question in task["questions"]), *public]
+    if kind == "by groups":  # a private group and its number are one of all their pairs; a public one is as it is
+        assert (told["site"], told["team_pay"] in range(6)) == (1, True)
+        said = page.inner_text("#local")
+        assert "Your group (site) is sent and kept as it is" in said
+        assert "Your group (team) is a part of your answer" in said
     assert report["epsilon"] == (float(typed["epsilon"]) if "epsilon" in typed else None)
     assert server.people(study)["local"] == 1
-    assert traffic.complaints == []
-
-
-def test_groups_beside_other_questions_on_the_page(server: Any, page: Any, plain_page: Any, traffic: Any) -> None:
-    """A private group and a number leave as one of all their pairs; a public one as it is, and the page says so."""
-    pay = {"name": "pay", "kind": "number", "lower": 0, "upper": 9000, "by": "team", "by_private": True,
-           "categories": ["sales", "law", "post"]}  # fmt: skip
-    sick = {"name": "sick", "kind": "number", "lower": 0, "upper": 60, "by": "site", "categories": ["Ulm", "Bonn"],
-            "least": 2}  # fmt: skip
-    study = asked_study(server, pay, sick, ASKED[0], epsilon=3.0)
-    page.goto(f"{server.url}/s/{study}")
-    page.wait_for_selector("#local-send:enabled")
-    said = page.inner_text("#local")
-    assert "Your group (site) is sent and kept as it is" in said
-    assert "Your group (team) is a part of your answer" in said
-    assert said.count("At ε = 1:") == 3
-    page.select_option("#local-answer-0-0", label="law")
-    page.fill("#local-answer-0-1", "4321.5")
-    page.fill("#local-answer-1", "37.51234")
-    page.select_option("#local-answer-2", label="at times")
-    page.click("#local-send")
-    assert "Nothing was sent" in page.inner_text("#local-status")
-    page.select_option("#local-by-0", label="Bonn")
-    page.click("#local-send")
-    page.wait_for_selector("#local-status .done")
-    (report,) = json.loads(traffic.uploads[0])["reports"]
-    told = report["payload"]["reports"]
-    assert set(told) == {"pay", "sick", "smokes", "site"}
-    assert told["site"] == 1
-    assert 0 <= told["pay"] < 6
-    assert len(json.dumps(report, separators=(",", ":"))) == fetch_task(server.url, study)["bytes"]["local"]
-    assert traffic.holding("4321.5", "37.51234", "law") == []
-    assert not server.has_received("4321.5")
-    plain_page.goto(f"{server.url}/s/{study}")
-    for field, value in (("answer-0", "law"), ("answer-3", "at times"), ("by-0", "Ulm")):
-        plain_page.select_option(f"#trusted-{field}", label=value)
-    plain_page.fill("#trusted-answer-1", "4321.5")
-    plain_page.fill("#trusted-answer-2", "3")
-    plain_page.click(".trusted form button")
-    assert "Thank you" in plain_page.inner_text("h1")
-    assert len(traffic.holding("4321.5")) == 1  # the control
-    assert server.people(study) == {"trusted": 1, "local": 1}
     assert traffic.complaints == []
 
 
