@@ -154,8 +154,8 @@ class Store:
             late = [(row["study"], row["ticket"]) for row in rows if row["study"] not in taking]
             if len(late) < len(rows):
                 db.execute(statement, [row for row in rows if row["study"] in taking])
-            known = [one for one in late if db.execute(_row_of(*one)).first() is not None]
-            return set(late) - set(known)
+            there = select(held.c.study, held.c.ticket).where(sa.tuple_(held.c.study, held.c.ticket).in_(late))
+            return set(late) - {(study, bytes(ticket)) for study, ticket in db.execute(there)}
 
         refused = self._change(run)
         return [(one.study, _hashed(one.nonce)) not in refused for one in given]
@@ -230,10 +230,6 @@ class Store:
             finally:
                 raw.execute("PRAGMA busy_timeout = 30000")
             return not busy
-
-
-def _row_of(study: str, ticket: bytes) -> sa.Select[tuple[str]]:
-    return select(held.c.study).where(held.c.study == study, held.c.ticket == ticket)
 
 
 def _hashed(nonce: bytes) -> bytes:

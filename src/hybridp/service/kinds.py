@@ -77,16 +77,6 @@ def _check_number(declared: Declaration, number: Any) -> None:
         must(number.statistics != ("mean",) or bool(local), "people.local", rule, local or "nothing")
 
 
-def _checked_epsilons(declared: Declaration) -> tuple[float, ...]:
-    promise = declared.promise
-    allowed, name = promise.allowed_epsilons, "promise.allowed_epsilons"
-    must(1 <= len(allowed) <= 50, name, "must list the ones that people choose from, 50 at most", len(allowed))
-    for e in allowed:
-        must(LOCAL_LEAST <= e <= LOCAL_MOST, name, f"must lie between {LOCAL_LEAST:g} and {LOCAL_MOST:g}", e)
-    must(promise.share == 1, "promise.share", "must be 1: people are promised the epsilon they chose", promise.share)
-    return allowed
-
-
 def _about(asked: Question, **more: Any) -> dict[str, Any]:
     return {"kind": asked.kind, "text": asked.text, **more}
 
@@ -98,7 +88,11 @@ def _number(declared: Declaration, place: int, asked: Any) -> Part:
     shown = number_field(asked.name, _about(asked, unit=asked.unit, bounds=bounds, step=asked.step))
     about: dict[str, Any] = {"statistics": list(asked.statistics)}
     if declared.promise.personal and asked.statistics == ("mean",):
-        allowed = _checked_epsilons(declared)
+        share, allowed, name = declared.promise.share, declared.promise.allowed_epsilons, "promise.allowed_epsilons"
+        must(1 <= len(allowed) <= 50, name, "must list the ones that people choose from, 50 at most", len(allowed))
+        for e in allowed:
+            must(LOCAL_LEAST <= e <= LOCAL_MOST, name, f"must lie between {LOCAL_LEAST:g} and {LOCAL_MOST:g}", e)
+        must(share == 1, "promise.share", "must be 1: people are promised the epsilon they chose", share)
         own = Part(asked, personal_task(declared, place), shown, (shown,), None, about, choices=allowed)
         return own.at(min(allowed))
     task: Any = task_of(declared, place)

@@ -205,11 +205,9 @@ class Survey:
         """What a trusted person's answer holds: private groups too."""
         return (*(given for one in self.asked for given in one.fields), *(by.shown for by in self.categories))
 
-    def within(self, head: dict[str, Any] | None) -> Survey:
+    def within(self, head: dict[str, Any]) -> Survey:
         """The same with the questions as local people are asked them in the second phase, which follows from the stored
         release of the first."""
-        if head is None:
-            return self
         result, stated = replace(self), head["invitations"]
         asked = tuple(one.asked_within(stated[one.name]) if one.waits else one for one in self.asked)
         result.__dict__["asked"] = asked  # the value of the property of this name
