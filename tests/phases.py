@@ -11,13 +11,15 @@ from hybridp.curator.sources import Columns
 from hybridp.protocols.devices import answer_invitation
 from hybridp.protocols.driver import release
 from hybridp.protocols.invited import release_invited
+from hybridp.protocols.models import PointPeople
 from hybridp.public import envelope
 from hybridp.public.heavy import HeadList
+from hybridp.public.rounds import Many, drive
 from hybridp.release.release import Release
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.transcript import Transcript, kept_missing, read_invitation
 
-__all__ = ["answer", "invite_to", "opt_in", "plan_map", "read_invitation", "release"]
+__all__ = ["answer", "cluster", "invite_to", "opt_in", "plan_map", "read_invitation", "release"]
 __all__ += ["release_invited", "release_points"]
 
 
@@ -49,6 +51,13 @@ def release_points(study: KMeansTask, trusted: Any, local: Any, rng: Any) -> Rel
     trust = np.repeat(np.array([*groups]), [len(own) for own in groups.values()])
     columns, raw = Columns(("x", "y"), "trust", missing="middle"), local is not None
     return release({"x": points[:, 0], "y": points[:, 1], "trust": trust}, study, columns, simulate_local=raw, rng=rng)
+
+
+def cluster(study: KMeansTask, trusted: Any, local: Any, *, plan: Any = None, rng: Any) -> Any:
+    """The centres that follow from a plan, or from the best one known, and that plan."""
+    people = PointPeople(trusted, local, rng)
+    plan = plan or study.plan(*people.many(Many(study.box)))
+    return drive(study.clustered(plan), people), plan
 
 
 def opt_in(document: dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,6 @@ from hybridp.curator.models import held_rows
 from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
-from hybridp.protocols.models import cluster
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP
 from hybridp.public.kmeans import STEPS, Box, round_noise
 from hybridp.release.receipt import CURATOR, VIEWER
@@ -221,7 +220,7 @@ def test_replacing_a_point_moves_what_is_told_by_the_sensitivity(told: Messages,
         x[0] = place
         told.rounds.clear()
         study = KMeansTask(UNIT, 3, promise)
-        cluster(study, held_rows(UNIT.levels(x).T), None, plan=plan, rng=Recording(7).rng)
+        files.cluster(study, held_rows(UNIT.levels(x).T), None, plan=plan, rng=Recording(7).rng)
         [(_, added)] = told.rounds
         radius, weight = added.noise.radius, added.noise.weight
         moves.append(np.concatenate([added.counts * weight, added.sums.ravel()]))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.phases import release_points
+from tests.phases import cluster, release_points
 
 from hybridp.curator.models import held_rows
 from hybridp.errors import InvalidInput
-from hybridp.protocols.models import RawPoints, cluster
+from hybridp.protocols.models import RawPoints
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, OnMap, RoundInvite, RoundReports
 from hybridp.randomness import seeded

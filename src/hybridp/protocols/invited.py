@@ -82,17 +82,23 @@ class _Sent:
     batches: Batches[SlotReports] = field(default_factory=Batches)
 
 
-def _numbers(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]) -> _Sent:
+def _in_rows(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]) -> _Sent:
+    """Reports on a number, or on marginals, in a table; nobody's value is read."""
+    invite, several = said.invite, said.invite.way == "marginal"
+    if several:
+        must_not_ask(path)
     trust = how["trust"] or TrustRule(everyone="local")  # only local people answer an invitation
     must(not drawn_trust(trust), "trial-opt-in", "must be for a trial in one go", "an invitation")
-    person, invite = how["person"], said.invite
+    person, value = (None, said.names) if several else (how["person"], said.names[0])
     rows = stack.enter_context(open_rows(path, table=how["table"], trust=trust, person=person, rng=secure()))
-    columns = Columns(said.names[0], trust, how["report"], person, missing="middle")  # nobody's value is read
+    columns = Columns(value, trust, how["report"], person, missing=None if several else "middle", words=several)
     totals = summing.read(rows, columns, invite, assume=how["assume"])
     many = totals.local.people
     must(many >= 1, "people", "must be at least 1 among those who answer", 0)
     told = summing.binned(rows, columns, invite, many) if said.asked.bins else totals.local
-    return _Sent(Answer(local=told), totals.digest, totals.simulated_reports, totals.assumed, rows.notes)
+    known = getattr(rows.trust, "rule", None) if several else None  # who trusts was asked before this file
+    notes = tuple(note for note in rows.notes if note != known)
+    return _Sent(Answer(local=told), totals.digest, totals.simulated_reports, totals.assumed, notes)
 
 
 def _line(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]) -> _Sent:
@@ -126,19 +132,7 @@ def _slots(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]
     return _Sent(answer, told.digest, *marks, batches=batches)
 
 
-def _marginals(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]) -> _Sent:
-    must_not_ask(path)
-    trust = how["trust"] or TrustRule(everyone="local")
-    rows = stack.enter_context(open_rows(path, table=how["table"], trust=trust, rng=secure()))
-    columns = Columns(said.names, trust, how["report"], words=True)
-    told = summing.read(rows, columns, said.invite, assume=how["assume"])
-    must(told.local_people >= 1, "people", "must be at least 1 among those who answer", 0)
-    asked = getattr(rows.trust, "rule", None)  # who trusts was asked before this file
-    notes = tuple(note for note in rows.notes if note != asked)
-    return _Sent(Answer(local=told.local), told.digest, told.simulated_reports, told.assumed, notes)
-
-
-_READ = {"number": _numbers, "line": _line, "marginal": _marginals, "slot": _slots}
+_READ = {"number": _in_rows, "line": _line, "marginal": _in_rows, "slot": _slots}
 
 
 def release_invited(

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.kmeans import Clusters, collect_round
+from hybridp.blend.kmeans import collect_round
 from hybridp.curator import marginals as tabulating
 from hybridp.curator import models as modelling
 from hybridp.curator import sums as summing
@@ -25,12 +25,11 @@ from hybridp.public.kmeans import LocalRound, OnMap, RoundInvite, RoundReports
 from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.messages import OnList, SlotReports
 from hybridp.public.regression import Question
-from hybridp.public.rounds import Answer, Cells, Later, Many, Moves, People, Products, Scale, Weighted, drive
+from hybridp.public.rounds import Answer, Cells, Later, Many, Moves, People, Products, Scale, Weighted
 from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable
 from hybridp.public.vector import OnVector, VectorReportSums
 from hybridp.randomness import Randomness
-from hybridp.tasks.kmeans import KMeansTask, Plan
 from hybridp.tasks.table import Measure, Reported
 
 __all__ = [
@@ -40,7 +39,6 @@ __all__ = [
     "RawPoints",
     "SummedPeople",
     "ToldCells",
-    "cluster",
     "report_slots",
     "sum_reports",
 ]
@@ -228,17 +226,3 @@ def report_slots(slots: Ints, invite: OnList, *, rng: Randomness) -> SlotReports
     if isinstance(mechanism, OneSlot):
         return SlotReports(len(slots), np.array([len(slots)]))
     return SlotReports(len(slots), simulate_counts(mechanism, slots, rng=rng))
-
-
-def cluster(
-    study: KMeansTask,
-    trusted: modelling.LatticeRows | None,
-    local: LocalPoints | None,
-    *,
-    plan: Plan | None = None,
-    rng: Randomness,
-) -> tuple[Clusters, Plan]:
-    """Run the conversation of K-means, by this plan or by the best one known. No ledger is charged here."""
-    people = PointPeople(trusted, local, rng)
-    plan = plan or study.plan(*people.many(Many(study.box)))
-    return drive(study.clustered(plan), people), plan

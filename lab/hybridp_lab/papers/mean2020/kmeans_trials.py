@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from hybridp.curator.models import held_rows
 from hybridp.errors import must
-from hybridp.protocols.models import RawPoints, cluster
+from hybridp.protocols.models import PointPeople, RawPoints
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, nearest, packing
+from hybridp.public.rounds import Many, drive
 from hybridp.randomness import Randomness, synthetic_data_generator
 from hybridp.tasks.kmeans import KMeansTask, plan_rounds
 
@@ -108,7 +109,8 @@ def _improved(
     d = len(points)
     study = KMeansTask(Box((0.0,) * d, (1.0,) * d), len(LAYOUT), promise, tau)
     crowd = RawPoints(levels[:, trusted:], rng)
-    result, _ = cluster(study, held_rows(levels[:, :trusted].T), crowd, rng=rng)
+    people = PointPeople(held_rows(levels[:, :trusted].T), crowd, rng)
+    result = drive(study.clustered(study.plan(*people.many(Many(study.box)))), people)
     return wcss(points, study.box.values(result.centres))
 
 
