@@ -162,10 +162,6 @@ def if_interrupted(truth: str) -> None:
     _so_far[0] = truth
 
 
-def _wants_json(args: list[str]) -> bool:
-    return "--json" in args
-
-
 def _fail(sentence: str, code: int, *, as_json: bool) -> int:
     """The sentence on stderr, and as an object on stdout for programs; a stream that is broken is left alone."""
     from hybridp.cli.releasing import silence
@@ -211,7 +207,7 @@ def main(args: list[str] | None = None) -> None:
     # Torch's threads, where a command has use for them, sleep while they wait: spinning, they burn many times the work.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     given = list(sys.argv[1:] if args is None else args)
-    as_json = _wants_json(given)
+    as_json = "--json" in given
     if_interrupted(NOTHING)
     try:
         with _warnings_as_remarks():
@@ -237,9 +233,6 @@ def main(args: list[str] | None = None) -> None:
     except ArithmeticError:
         code = _fail("The numbers given are too large or too small to compute with.", 2, as_json=as_json)
     except (MemoryError, OSError) as error:
-        code = _fail(f"The system refused ({type(error).__name__}: {_reason(error)}).", 2, as_json=as_json)
+        reason = getattr(error, "strerror", None) or "no further detail"
+        code = _fail(f"The system refused ({type(error).__name__}: {reason}).", 2, as_json=as_json)
     sys.exit(code)
-
-
-def _reason(error: BaseException) -> str:
-    return getattr(error, "strerror", None) or "no further detail"

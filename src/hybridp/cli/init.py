@@ -112,7 +112,8 @@ def init(
         must(not name or name in seen.columns, option, f"must be a column of {seen.name}", f"`{name}`")
     asker = _Asker(quiet=defaults)
     choice = _trust(seen, asker, **trust.values)
-    who = person or _person(seen, choice)
+    rest = (name for name in seen.columns if name != choice.get("column"))
+    who = person or next((name for name in rest if _PERSON.fullmatch(name.lower())), None)
     taken = {choice.get("column"), who}
     questions, others = _questions(seen, asker, taken, columns, lower, upper)
     # Whoever has no value can be left out where all are trusted; a report cannot say that there is none.
@@ -225,11 +226,6 @@ def _trust(
     yes = asker.text(f"Words in `{column}` that mean trusted, by commas", ", ".join(_YES))
     no = asker.text(f"Words in `{column}` that mean local, by commas (none: any other word)", ", ".join(_NO))
     return {"column": column, "trusted": joined(yes), "local": list(local) or joined(no)}
-
-
-def _person(seen: _Seen, trust: Mapping[str, Any]) -> str | None:
-    rest = (name for name in seen.columns if name != trust.get("column"))
-    return next((name for name in rest if _PERSON.fullmatch(name.lower())), None)
 
 
 def _questions(

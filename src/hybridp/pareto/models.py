@@ -275,12 +275,6 @@ def ln_epsilon(problem: Problem, models: Models, settings: Sequence[dict[str, Va
 # --- the default ------------------------------------------------------------------------------------------------------
 
 
-def _slices() -> Floats:
-    from scipy.special import ndtri
-
-    return np.asarray(ndtri((np.arange(_SLICES) + 0.5) / _SLICES))
-
-
 def expected_gain(front: Floats, corner: Floats, a: Floats, errors: Floats) -> Floats:
     """Mean over columns of `errors` of the area that (a, error) adds to the staircase `front` below `corner`.
 
@@ -314,8 +308,10 @@ def _smoothed(problem: Problem, models: Models, done: Sequence[Evaluation]) -> F
 
 
 def _exact(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
+    from scipy.special import ndtri
+
     front, corner = _smoothed(problem, models, done), problem.corner
-    plan = _slices()
+    plan = np.asarray(ndtri((np.arange(_SLICES) + 0.5) / _SLICES))
     if len(models.noisy) == 1:
 
         def area(x: Floats, a: Floats) -> Floats:

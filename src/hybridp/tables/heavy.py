@@ -91,8 +91,9 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
     table, choice = fresh("sample"), fresh("chosen")
     try:
         alone = result["people"] == result["rows"]
-        if alone:
-            keep(rows, table, _lone(query, salt, discovery_share))
+        if alone:  # in the order of the rows
+            kept = chosen(_names(query)) | {"part": _part(salt, discovery_share)}
+            keep(rows, table, select(kept, f"({_fields(query, None)}) AS fields"))
         else:
             keep(rows, choice, _choice(rows, query, salt))
             (result,) = answers(rows, select({"people": "COUNT(*)", "mixed": count_if("mixed")}, choice))
@@ -200,11 +201,6 @@ def _labels(query: Columns) -> str:
     asked = {label: count_if(labelled(column(query.label), label)) for label in ("trusted", "local")}
     people = f"COUNT(DISTINCT CASE WHEN {glance} THEN hash({who}) END)"
     return select({"rows": "COUNT(*)", "named": f"COUNT({who})", **asked, "people": people}, VIEW)
-
-
-def _lone(query: Columns, salt: int, share: float) -> str:
-    """The sample of a table in which every person has one row, in the order of the rows."""
-    return select(chosen(_names(query)) | {"part": _part(salt, share)}, f"({_fields(query, None)}) AS fields")
 
 
 def _choice(rows: Rows, query: Columns, salt: int) -> str:
