@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import json
 import shlex
 import signal
@@ -25,25 +24,18 @@ from hybridp.errors import HybridpError, InvalidInput, NotShown, must
 from hybridp.public.envelope import appearing
 
 if TYPE_CHECKING:
+    from hybridp.service import studies
     from hybridp.service.core import Service
 
 __all__ = ["analyst", "close", "create", "declared_study", "delete", "export", "invite", "list", "phase_two"]
 __all__ += ["release", "rotate_key"]
 
 
-class _Studies:
-    """`hybridp.service.studies`, loaded when something is done with a study: help needs none of it."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module("hybridp.service.studies"), name)
-
-
-studies: Any = _Studies()
-
-
 @contextmanager
 def _service(database: str | None, key_file: Path | None) -> Iterator[Service]:
+    global studies  # loaded when something is done with a study: help needs none of it
     needs_service()
+    from hybridp.service import studies
     from hybridp.service.core import Service
     from hybridp.service.settings import Settings, stated_address
 
@@ -297,13 +289,14 @@ def rotate_key(database: str | None, key_file: Path | None) -> None:
     needs_service()
     from hybridp.service.core import Service
     from hybridp.service.settings import Settings, save
+    from hybridp.service.studies import reseal
 
     settings = Settings.from_environment(database, key_file)
     rotated = settings.keys.rotated()
     save(settings.key_file, rotated)  # the old key stays in the file until everything is sealed anew
     service = Service(replace(settings, keys=rotated))
     try:
-        sealed = studies.reseal(service)
+        sealed = reseal(service)
     finally:
         service.close()
     save(settings.key_file, rotated.without_old())
