@@ -158,8 +158,6 @@ def _stored_or_not(service: Service, study: str, key: str, kind: str, again: str
     """
     from sqlalchemy.exc import SQLAlchemyError
 
-    from hybridp.service.releasing import stored as stored_release
-
     failures = (SQLAlchemyError, service.engine.dialect.loaded_dbapi.Error)
     unknown = f"whether it was released is not known: {again}, or makes it, and charges it once"
     stored = f"the release is stored: {again}, uncharged"
@@ -174,8 +172,7 @@ def _stored_or_not(service: Service, study: str, key: str, kind: str, again: str
     except (KeyboardInterrupt, *failures) as error:
         made = None
         with suppress(HybridpError, *failures):
-            number = service.number(study)  # asked of the writer, behind whatever it was told before
-            made = service.write(lambda db: stored_release(db, number, key, kind)) is not None
+            made = _is_stored(service, study, key, kind)
         truth = {None: unknown, True: stored, False: NOTHING}[made]
         if_interrupted(truth)
         if isinstance(error, KeyboardInterrupt):
@@ -185,6 +182,14 @@ def _stored_or_not(service: Service, study: str, key: str, kind: str, again: str
         ) from None
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _is_stored(service: Service, study: str, key: str, kind: str) -> bool:
+    """Asked of the writer, behind whatever it was told before."""
+    from hybridp.service.releasing import stored
+
+    number = service.number(study)
+    return service.write(lambda db: stored(db, number, key, kind)) is not None
 
 
 @_command(
