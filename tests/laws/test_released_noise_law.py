@@ -183,6 +183,8 @@ ANSWERS = {
     "mean, gaussian where that is less": one_number(epsilon=0.1, delta=1e-2),
     "shares of two": Answer(choice(("a", "b")), HELD, first, 1, WORDS, epsilon=0.05),
     "shares of four": Answer(choice("abcd"), HELD, counts, 2, WORDS, (4,), 0.05, centred=True),
+    "shares, trusted people's own epsilon": Answer(
+        choice(("a", "b"), "--epsilon", 1, "--trusted-epsilon", 0.05), HELD, first, 1, epsilon=0.05),
     "shares of two, gaussian": Answer(choice(("a", "b"), *GAUSS), HELD, first, 1, epsilon=0.05, **SIGMA),
     "shares of four, gaussian": Answer(
         choice("abcd", *GAUSS), HELD, lambda found, n: counts(found, n) * STEPS, math.isqrt(2 * STEPS**2) + 1, WORDS,

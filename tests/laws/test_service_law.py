@@ -46,7 +46,8 @@ BY_ILL = question("b", "number", upper=100, by="ill", by_private=True, categorie
 LATER = ("steered", "records", "regression", "points", "table")  # in phases, by a map, or from both groups
 ASKED: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     **{task: ([of(task)], {"epsilon": 0.3, "delta": 1e-6}) for task in TASKS if task not in LATER},
-    "trusted people's own epsilon": ([of("mean")], {"epsilon": 1.0, "trusted_epsilon": 0.25}),
+    **{f"trusted people's own epsilon, {task}": ([of(task)], {"epsilon": 1.0, "trusted_epsilon": 0.25})
+       for task in ("mean", "choice")},
     "gaussian": ([of("mean", noise="gaussian")], {"epsilon": 1.0, "delta": 1e-6}),
     "a known deviation": ([of("mean", estimator="kvh", sd=30.0)], {"epsilon": 2.0}),
     "own epsilons of trusted people": ([of("own epsilons", estimator="adpm", sd=40.0)], {}),
