@@ -92,7 +92,8 @@ class Crowd:
     def must_be_both(self) -> None:
         """Refuse numbers of people of whom one group is empty."""
         must(self.n >= 2, "n", "must be at least 2 and at most 1e15", self.n)
-        must(0 < self.opt_in < 1, "opt-in", "must be strictly between 0 and 1", self.opt_in)
+        rule = f"must be strictly between 0 and 1 to plan `{self.question}`, which asks both groups"
+        must(0 < self.opt_in < 1, "opt-in", rule, self.opt_in)
         few = min(self.opt_in, 1 - self.opt_in) * self.n
         rule = f"must leave at least one person in each group of {self.n:,.0f} people"
         must(few >= 1 - 1e-9, "opt-in", rule, self.opt_in)

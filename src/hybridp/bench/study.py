@@ -176,10 +176,6 @@ def _people(study: Declaration, data: Any, table: str | None, trusted: int | Non
         result = Counted(many[0], many[1])
     if result.trusted + result.local < 2:
         raise InvalidInput(f"`people` must be at least 2 for a plan. Got {result.trusted + result.local}.")
-    for question in study.questions:
-        rule = f"must be in both groups to plan `{question.name}`, a question of kind {question.kind}"
-        both = question.kind not in ("vector", "records") or (result.trusted > 0 and result.local > 0)
-        must(both, "people", rule, f"{result.trusted} trusted and {result.local} local")
     return result
 
 
