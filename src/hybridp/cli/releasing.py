@@ -31,7 +31,7 @@ from hybridp.cli.common import (
 from hybridp.cli.options import FILE, command, options_of, some
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Ledger
-from hybridp.public.budgets import ApproxDP, PureDP, hides_little
+from hybridp.public.budgets import ApproxDP, PureDP, hides_little, warned
 from hybridp.public.distribution import PHASES
 from hybridp.public.envelope import write
 from hybridp.public.study.fields import Fields, field
@@ -240,8 +240,6 @@ def said_randomised(
     if levels is not None and (few := sum(level["unhidden"] for level in levels["levels"])):
         note(f"{few:,} people have an epsilon that fewer than {levels['least']:,} chose: nothing more than it holds.")
     if promise is not None:
-        from hybridp.protocols.paying import warned  # help reads no table
-
         warned([promise], max(most, 1))
         if little := hides_little(promise.epsilon, promise.delta):
             note(f"At epsilon {promise.epsilon:g} a report is no protection to rely on: {little}.")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,17 +14,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hybridp.curator.sources import Counted, Rows, TableLike, asks, count_rows, must_not_ask, open_rows
-from hybridp.errors import BudgetExceeded, HybridpError, LedgerProblem, PromiseWarning, must
+from hybridp.errors import BudgetExceeded, HybridpError, LedgerProblem, must
 from hybridp.ledger import Charge, Ledger, Shared, Spending
 from hybridp.ledger.rule import tells_nothing
-from hybridp.public.budgets import ApproxDP, PureDP, doubts
+from hybridp.public.budgets import ApproxDP, PureDP, warned
 from hybridp.public.trust import Trusts, label_column
 from hybridp.release.receipt import ASKED_BEFORE, Asked, plain
 from hybridp.release.release import Release
 from hybridp.release.synth import SyntheticModel
 
 __all__ = ["ASKED_BEFORE", "FLOOR", "answered_after", "charge_on_failure", "charged", "must_have_paid", "on_reports"]
-__all__ += ["open_charged_rows", "paying", "record_release", "warned"]
+__all__ += ["open_charged_rows", "paying", "record_release"]
 
 Guarantee = PureDP | ApproxDP
 T = TypeVar("T")
@@ -145,14 +144,6 @@ def _has_measured(ledger: Ledger, entries: list[int], answers: list[Any]) -> boo
     known = {kept[0] for name in paid if (kept := ledger.measured(name or "")) is not None}
     said = {hashlib.sha256(one.encode()).hexdigest() if isinstance(one, str) else None for one in answers}
     return bool(said) and known >= said
-
-
-def warned(promises: Iterable[Guarantee], people: int) -> tuple[str, ...]:
-    """What must be said of these promises, as warnings (`PromiseWarning`) and as lines for the receipt."""
-    said = tuple(dict.fromkeys(doubt for promise in promises for doubt in doubts(promise, people)))
-    for doubt in said:
-        warnings.warn(doubt, PromiseWarning, stacklevel=3)
-    return tuple(f"WARNING: {doubt}" for doubt in said)
 
 
 def record_release(found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any) -> R:

@@ -25,9 +25,9 @@ from hybridp.curator.sources import Columns, Raw, TableLike, asks, chosen_by, mu
 from hybridp.errors import must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.models import CodePeople
-from hybridp.protocols.paying import charge_on_failure, charged, paying, warned
+from hybridp.protocols.paying import charge_on_failure, charged, paying
 from hybridp.public import envelope
-from hybridp.public.budgets import PureDP
+from hybridp.public.budgets import PureDP, warned
 from hybridp.public.rounds import Crowd, drive
 from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.randomness import Randomness, secure, seeded

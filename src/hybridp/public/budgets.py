@@ -13,7 +13,8 @@ A budget without its neighbouring relation means nothing, so every budget carrie
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -21,7 +22,7 @@ from functools import lru_cache
 from itertools import pairwise
 from numbers import Real
 
-from hybridp.errors import must
+from hybridp.errors import PromiseWarning, must
 
 __all__ = [
     "LOCAL_LIMIT",
@@ -39,6 +40,7 @@ __all__ = [
     "split",
     "split_off",
     "turning_point",
+    "warned",
     "zcdp_for",
 ]
 
@@ -277,6 +279,14 @@ def doubts(budget: PureDP | ApproxDP, people: int) -> tuple[str, ...]:
             "at random, raw, would keep it"
         )
     return tuple(result)
+
+
+def warned(promises: Iterable[Guarantee], people: int) -> tuple[str, ...]:
+    """What must be said of these promises, as warnings (`PromiseWarning`) and as lines for the receipt."""
+    said = tuple(dict.fromkeys(doubt for promise in promises for doubt in doubts(promise, people)))
+    for doubt in said:
+        warnings.warn(doubt, PromiseWarning, stacklevel=3)
+    return tuple(f"WARNING: {doubt}" for doubt in said)
 
 
 # --- what a ledger is asked for ---------------------------------------------------------------------------------------
