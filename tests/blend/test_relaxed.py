@@ -19,10 +19,9 @@ from hybridp.blend.relaxed import (
     sparsemax_blocks,
     sparsemax_lines,
     start,
-    table,
 )
 from hybridp.errors import InvalidInput
-from hybridp.public.queries import Schema, Threshold, Workload, at_least
+from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.workloads import Atom, Count, Formula, parse_formula
 
 SCHEMA = Schema.from_domain({"a": 2, "b": 3, "c": 4, "d": 3})
@@ -144,17 +143,6 @@ def test_dense_and_sparse_tables_and_gradients_agree_in_any_lots() -> None:
             for parts in (dense.gradients(slope), sparse_gradients(supports, slope, most)):
                 for found, right in zip(parts, by_autograd, strict=True):
                     assert torch.allclose(found, right, atol=1e-13)
-
-
-def test_single_precision_is_close_to_double() -> None:
-    sizes = (85, 9, 100, 16)
-    data = start(1000, sizes, seed=5)
-    double = Relaxed(data.values.double(), sizes)
-    for features in ((0, 1, 2), (0, 1, 3), (3, 1)):
-        exact = table(double, features)
-        found = table(data, features)
-        assert float((found - exact).abs().max()) < 1e-6
-        assert float((at_least(found, 1) - at_least(exact, 1)).abs().max()) < 1e-5
 
 
 def test_wrong_shapes_are_refused() -> None:

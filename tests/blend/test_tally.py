@@ -30,7 +30,7 @@ from hybridp.public.lattice import NOTHING, Bounds, Sums, exact_sums
 from hybridp.public.messages import Invite, OwnEpsilon
 from hybridp.public.randomisers import LOCAL_NAMES, piecewise, randomiser
 from hybridp.public.vector import VectorBounds
-from hybridp.public.vector_randomisers import VECTOR_LOCAL_NAMES, vector_reports
+from hybridp.public.vector_randomisers import vector_reports
 from hybridp.randomness import seeded
 
 BOUNDS = Bounds(-3, 57)
@@ -375,19 +375,6 @@ def test_texts_that_describe_nothing() -> None:
     odd = replace(usual, inside=usual.inside - 1)
     with pytest.raises(InvalidInput, match="its text describes"):
         Tally.of(Invite(BOUNDS, odd))
-
-
-@pytest.mark.parametrize("name", VECTOR_LOCAL_NAMES)
-@pytest.mark.parametrize("ball", [{}, {"norm": "l2", "radius": 0.7}, {"norm": "l1", "radius": 1.5}])
-def test_vector_documents_lead_back_to_their_invitation(name: Any, ball: dict[str, Any]) -> None:
-    box = VectorBounds.of([0.1, -1], [10, 1e5], **ball)
-    invite = Invite(box, vector_reports(name, PureDP(2.0), 2, box.ratio))
-    tally = Tally.of(replace(invite, question=("a", "b"))).add(
-        randomise_steps(box.steps([[1.0, 2.0]] * 5), invite, rng=seeded(1))
-    )
-    found = Tally.from_dict(tally.to_dict())
-    assert found == tally
-    assert found.encoding.invite == replace(invite, question=("a", "b"))  # type: ignore[attr-defined]
 
 
 def test_a_vector_tally_of_other_bounds_than_its_text_says_is_refused() -> None:

@@ -109,18 +109,6 @@ def test_an_invitation_starts_from_a_tally_and_its_reports_are_charged_once(repo
     refused(RELEASE["quantiles"], "answers.csv --trust trust --invite asked.json --tally all.json", "`tally`")
 
 
-def test_a_column_names_whose_reports_are_added_up(reports: str) -> None:
-    """Of a study with several questions the reports stand in NAME_report."""
-    text = Path("part0.csv").read_text()
-    Path("two.csv").write_text(
-        text.replace("report,", "pay_report,", 1).replace("report_mechanism", "pay_report_mechanism")
-    )
-    done(tally.add, "part0.csv --tally one.json")
-    done(tally.add, "two.csv --column pay --tally same.json")
-    one, same = (json.loads(Path(f"{name}.json").read_text()) for name in ("one", "same"))
-    assert (one["counts"], one["people"]) == (same["counts"], same["people"])
-
-
 def test_an_estimate_that_is_published_alone_has_a_tally_of_sums_alone(reports: str) -> None:
     """What makes its promise larger is that nothing else is told of these reports."""
     alone = f"trusted.csv {MEAN} --estimator kvh --sd 20000 --publish estimate-only --ledger l"

@@ -82,14 +82,3 @@ def test_devices_refuse_what_a_release_would(run: Runner) -> None:
     assert (refused.code, "add --insist" in refused.document["error"]["message"]) == (2, True)
     assert not Path("r.csv").exists()
     assert run(f"{line} --delta 0.5 --insist --out r.csv --json").code == 0
-
-
-@pytest.mark.parametrize("epsilon", [10, 11])
-def test_an_invitation_with_a_large_epsilon_warns_whoever_answers(run: Runner, epsilon: int) -> None:
-    plan = (
-        "plan kmeans --column pay age "
-        "--missing middle --lower 0 --upper 100000 --clusters 2 --n 900 --opt-in 0.1 --invite-out i.json"
-    )
-    assert run(f"{plan} --epsilon {epsilon}").code == 0
-    said = run(f"randomise kmeans trusted.csv --invite i.json --epsilon {epsilon} --out r.csv --json")
-    assert (said.code, "is above 10" in said.err) == (0, epsilon > 10)

@@ -206,16 +206,6 @@ def test_a_server_says_no(server: str, connection: Any) -> None:
         refused(lambda: sample_records(rows, HEAVY, 1, discovery_share=1.0), "must allow temporary tables")
 
 
-def test_a_column_that_may_not_be_read_is_left_out(server: str, connection: Any) -> None:
-    connection.execute("CREATE TABLE partly (value float8, trust text, diary text)")
-    connection.execute("INSERT INTO partly VALUES (1, 'trusted', 'x')")
-    connection.execute("CREATE USER reader")
-    connection.execute("GRANT SELECT (value, trust), INSERT (diary) ON partly TO reader")
-    with open_rows(server.replace("hybridp@", "reader@"), table="partly") as rows:
-        assert list(rows.columns) == ["value", "trust"]
-        assert add_up(rows, QUERY).trusted_people == 1
-
-
 def test_bytes_that_are_no_text(server: str, connection: Any) -> None:
     import psycopg
 

@@ -95,33 +95,6 @@ def test_local_people_tell_where_all_of_epsilon_counts(tmp_path: Path) -> None:
     assert [(e.people, e.budget.epsilon) for e in charges] == [("trusted", 2.0), ("local", 2.0)]
 
 
-def test_where_local_people_add_little_a_release_is_that_of_trusted_people_alone(tmp_path: Path) -> None:
-    """The same words: every number of it. Everybody is charged, and what local people say is told beside."""
-    values = np.random.default_rng(2).normal(60, 15, 400).round(3).tolist()
-    raw = write(tmp_path / "raw.csv", local(*values[:40]))
-    with Recording(2).as_the_systems():
-        command("randomise", "quantiles", raw, *PAY, "--epsilon", 0.2, "--out", tmp_path / "sent.csv")
-    table = write(tmp_path / "rows.csv", [*trusted(*values), *read(tmp_path / "sent.csv")])
-    found = {}
-    for name in ("alike", "tcm-only", "hybrid"):
-        with Recording(3).as_the_systems():
-            found[name] = command("release", "quantiles", table, *PAY, "--epsilon", 0.2, "--at", ".5", "--estimator",
-                                  name, "--ledger", tmp_path / name)  # fmt: skip
-    told = {name: one["questions"]["pay"]["quantiles"] for name, one in found.items()}
-    assert told["alike"]["estimator"] == told["tcm-only"]["estimator"] == "tcm-only"
-    for key in ("estimate", "interval", "windows"):
-        assert told["alike"][key] == told["tcm-only"][key]
-    assert told["alike"]["estimate"] != told["hybrid"]["estimate"], "the comparison can fail"
-    assert told["alike"]["groups"]["local"] == told["hybrid"]["groups"]["local"]
-    assert counted(found["alike"]) == counted(found["tcm-only"])
-    assert any("trusted people are heard alone" in text for text in found["alike"]["receipt"]["assumes"])
-    # 400 people at epsilon .2 tell a rank to sqrt(1/1600 + .75 * .75 * 2 (2/.1)^2/400^2), 5.9 %: that is said.
-    assert any("tell a rank to about 6% of people" in text for text in found["tcm-only"]["receipt"]["assumes"])
-    charges = {name: [e.people for e in Ledger.open(tmp_path / name).history()] for name in found}
-    assert charges["alike"] == charges["hybrid"] == ["trusted", "local"]
-    assert charges["tcm-only"] == ["trusted"]
-
-
 def test_nobody_moves_the_counts_further_whatever_their_field_holds(tmp_path: Path) -> None:
     """The same words on neighbouring rows: the noise cancels exactly in the first look."""
     seen = []
@@ -211,20 +184,6 @@ def test_phases_spend_each_promise_once_and_tell_more_and_more(tmp_path: Path) -
     fresh = Ledger.create(tmp_path / "fresh", {"local": PureDP(1.0)})
     fresh.charge(read_invitation(invitation).charges("", None, "these"))
     assert [(e.people, e.budget.epsilon) for e in fresh.history()] == [("local", 1.0)]
-
-
-def test_a_trial_of_all_phases_asks_everybody_once(tmp_path: Path) -> None:
-    people = np.random.default_rng(3).normal(60, 15, 6000).round(4).tolist()
-    table = write(tmp_path / "rows.csv", [*trusted(*people[:500]), *local(*people[500:])])
-    trial = ("--epsilon", 1, "--at", ".5", "--simulate-local", "--form", "steered", "--ledger", tmp_path / "l")
-    found = command("release", "quantiles", table, *PAY, *trial)
-    assert found["simulated"]
-    told = found["questions"]["pay"]["quantiles"]
-    assert (told["estimator"], told["groups"]["local"]["people"]) == ("steered", 5500)
-    assert [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()] == [
-        ("trusted", 1.0),
-        ("local", 1.0),
-    ]
 
 
 def test_where_all_people_share_a_number_every_quantile_is_that_number(tmp_path: Path) -> None:

@@ -43,15 +43,6 @@ def test_the_suggestion_is_within_the_bound_and_nearly_best(done):
     assert true_error(advice.suggested.setting) <= true_error(advice.measured.setting) + 1e-3
 
 
-def test_the_best_measured_is_not_the_luckiest(done):
-    """A single observation far below its neighbours must not win."""
-    unlucky = {"b": 1.001, "x": 0.99}
-    lucky = Evaluation(unlucky, 0, 1 / 1.001, (0.05,), tuple(np.linspace(0.0, 0.1, 10) * 9 % 1 + 0.001), 0.0)
-    advice = suggest(toy(), [*done, lucky], epsilon=1.0)
-    assert advice.measured is not None
-    assert dict(advice.measured.setting) != unlucky or advice.measured.predicted > 0.05
-
-
 def test_a_bound_out_of_reach_is_refused(done):
     with pytest.raises(InvalidInput, match="epsilon"):
         suggest(toy(), done, epsilon=1e-3)

@@ -133,8 +133,3 @@ def test_the_address_of_the_environment_counts(tmp_path: Path) -> None:
         assert httpx2.get(f"{running.url}/s/{study}").headers["strict-transport-security"]
         told = httpx2.post(f"{running.url}/login", data={"key": running.key})
         assert (told.status_code, "; secure" in told.headers["set-cookie"].lower()) == (303, True)
-
-
-def test_a_server_that_others_can_reach_without_tls_warns(tmp_path: Path) -> None:
-    with live.serving(tmp_path, "--host", "0.0.0.0"):
-        assert "WARNING" in (tmp_path / "log").read_text()

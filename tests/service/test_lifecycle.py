@@ -18,7 +18,6 @@ from starlette.testclient import TestClient
 from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.randomness import secure
-from hybridp.release.release import sole
 from hybridp.service import releasing, studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
@@ -224,20 +223,6 @@ def discovering(service: Service) -> str:
     task = studies.task_document(service, study)
     send(service, study, [trusted_report(task, ["news", "a.org"]) for _ in range(60)])
     return study
-
-
-def test_a_study_closed_too_early_still_discovers(web: TestClient) -> None:
-    service = service_of(web)
-    study = discovering(service)
-    studies.close_study(service, study)
-    page = web.get(f"/studies/{study}").text
-    assert "Discover, then invite local people" in page
-    studies.open_phase_two(service, study)
-    assert studies.study_summary(service, study)["status"] == "open"
-    task = studies.task_document(service, study)
-    send(service, study, [local_report(task, ["news", "a.org"], rng=secure()) for _ in range(5)])
-    studies.close_study(service, study)
-    assert sole(studies.release_study(service, study))["task"] == "heavy-hitters"
 
 
 def test_a_discovery_that_died_is_offered_again(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
