@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +13,15 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import LEVELS, best_randomiser, dithered_bit
-from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Crowd, Quartiles, WindowNoise, normal_people
+from hybridp.public.steered_mean import (
+    PILOT_SHARE,
+    SQUARES_SHARE,
+    Crowd,
+    Quartiles,
+    WindowNoise,
+    WindowSums,
+    normal_people,
+)
 from hybridp.randomness import seeded
 
 K, N, EPSILON = 4000, 400_000, 1.0
@@ -35,8 +42,8 @@ def errors(ends: tuple[float, float], spread: float, times: int, within: bool) -
     variance = placed.var() + 4 * REPORT
     found, covered = [], []
     for _ in range(times):
-        said = release_window([Bounds(0, 1).levels(draw.choice(people, K))], window, noise, rng=rng)
-        said = replace(said, within=within)
+        own = release_window([Bounds(0, 1).levels(draw.choice(people, K))], window, noise, rng=rng)
+        said = WindowSums(K, *own, noise, window, within)
         mean = placed.mean() + math.sqrt(variance / N) * draw.standard_normal()
         told = blend_window(said, LocalSummary(N, mean * N, (variance + placed.mean() ** 2) * N, BIT))
         error = (told.estimate + 1) / 2 - people.mean()
@@ -44,8 +51,8 @@ def errors(ends: tuple[float, float], spread: float, times: int, within: bool) -
         covered.append(abs(error) <= told.half_width(0.95) / 2)
     if within:
         return np.array(found), covered, window.variance
-    own = people.var() / K + 2 * 2 / (sums.epsilon * K) ** 2  # both sums have noise
-    return np.array(found), covered, float(1 / (1 / own + N / (people.var() + REPORT)))
+    apart = people.var() / K + 2 * 2 / (sums.epsilon * K) ** 2  # both sums have noise
+    return np.array(found), covered, float(1 / (1 / apart + N / (people.var() + REPORT)))
 
 
 @pytest.mark.parametrize(
@@ -110,10 +117,8 @@ def test_both_sums_move_by_the_range_and_squares_by_the_farthest() -> None:
     (window,) = CROWD.steered(np.array([[0.25, 0.5]]), *normal_people(0.4, 0.1))
     low, high = window.levels
     noise = WindowNoise.of(PureDP(1e6), PureDP(1e6), low, high)
-    moved = []
-    for value in (0, low, (low + high) // 2, high, LEVELS):
-        said = release_window([np.array([value])], window, noise, rng=seeded(1))
-        moved.append((said.inside, said.outside, said.squares))
+    values = (0, low, (low + high) // 2, high, LEVELS)
+    moved = [release_window([np.array([value])], window, noise, rng=seeded(1)) for value in values]
     ends = np.array(moved, dtype=np.float64)
     sums = [abs(a[0] - b[0]) + abs(a[1] - b[1]) for a in ends for b in ends]
     squares = [abs(a[2] - b[2]) for a in ends for b in ends]

@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,7 @@ from hybridp.tables.heavy import local_slots
 from hybridp.tables.query import Query
 from hybridp.tables.totals import count_groups, kept_levels
 
-__all__ = ["Discovered", "LatticeRows", "answer_rows", "cell_counts", "cluster_totals", "discover_answers"]
+__all__ = ["LatticeRows", "answer_rows", "cell_counts", "cluster_totals", "discover_answers"]
 __all__ += ["found_records", "held_rows", "local_slots", "read_levels", "read_reports"]
 __all__ += ["release_cells", "release_moves", "release_products", "release_scale", "release_weighted_sum", "sample"]
 __all__ += ["threshold_counts", "slots_among", "table_rows"]
@@ -270,17 +270,11 @@ def slots_among(
     return noisy_sums(tables.head_counts(people, head, "estimation"), mechanism, rng=rng)
 
 
-class Discovered(NamedTuple):
-    """Records that a part of the trusted people show, with noise, and how many they are; RAW: what the others hold."""
-
-    records: list[tuple[str, ...]]
-    noisy: Ints
-    people: int
-    others: Counter[tuple[str, ...]]
-
-
-def discover_answers(answers: Answers, share: float, mechanism: Discovery, *, rng: Randomness) -> Discovered:
-    """The first part of the curator's work on the answers that a service keeps, one record of each person.
+def discover_answers(
+    answers: Answers, share: float, mechanism: Discovery, *, rng: Randomness
+) -> tuple[tuple[list[tuple[str, ...]], list[int], int], Counter[tuple[str, ...]]]:
+    """Of the answers that a service keeps, one record of each person: the records that a part of them show, their noisy
+    counts, and how many these people are; and RAW: what the others hold.
 
     Who discovers and who counts is decided by a coin for each person, without looking at their record.
     """
@@ -293,8 +287,8 @@ def discover_answers(answers: Answers, share: float, mechanism: Discovery, *, rn
     known = list(halves[0])
     among = np.array([halves[0][record] for record in known], dtype=np.int64)
     passing, noisy = threshold_counts(among, mechanism, rng=rng)
-    result = _in_order([known[i] for i in passing.tolist()], noisy)
-    return Discovered(*result, halves[0].total(), halves[1])
+    shown, counts = _in_order([known[i] for i in passing.tolist()], noisy)
+    return (shown, counts.tolist(), halves[0].total()), halves[1]
 
 
 def threshold_counts(counts: Ints, mechanism: Discovery, *, rng: Randomness) -> tuple[Ints, Ints]:

@@ -53,7 +53,7 @@ from hybridp.public.shares import (
     tick_counts,
     unreadable,
 )
-from hybridp.public.steered_mean import Window, WindowNoise, WindowSums
+from hybridp.public.steered_mean import Window, WindowNoise
 from hybridp.public.trust import label_column
 from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums, VectorSum
@@ -331,7 +331,9 @@ def release_totals(raw: Raw, asked: Any, *, rng: Randomness) -> Any:
     return _RELEASED[asked.invite.way](raw, asked, rng=rng)
 
 
-def release_window(levels: Iterable[Ints], window: Window, stated: WindowNoise, *, rng: Randomness) -> WindowSums:
+def release_window(
+    levels: Iterable[Ints], window: Window, stated: WindowNoise, *, rng: Randomness
+) -> tuple[int, int, int]:
     """The trusted sums within a window and beyond it, and the squares of the latter, each with its noise.
 
     A level is the sum of its parts, which rise and fall together: replacing a person moves the two sums by at most
@@ -339,23 +341,16 @@ def release_window(levels: Iterable[Ints], window: Window, stated: WindowNoise, 
     """
     low, high = window.levels
     unit = LEVELS // SQUARE_STEPS
-    people = inside = outside = squared = 0
+    inside = outside = squared = 0
     for chunk in levels:
         within = np.clip(chunk, low, high)
         beyond = chunk - within
         far = np.abs(beyond) // unit
-        people += len(chunk)
         inside += int((within - low).sum())
         outside += int(beyond.sum())
         squared += int((far * far).sum())
-    return WindowSums(
-        people,
-        noise.perturb(stated.sums, inside, rng=rng),
-        noise.perturb(stated.sums, outside, rng=rng),
-        noise.perturb(stated.squares, squared, rng=rng),
-        stated,
-        window,
-    )
+    within_noisy, beyond_noisy = (noise.perturb(stated.sums, total, rng=rng) for total in (inside, outside))
+    return within_noisy, beyond_noisy, noise.perturb(stated.squares, squared, rng=rng)
 
 
 def release_clipped(totals: Raw, mechanism: DiscreteLaplace, *, rng: Randomness) -> int:

@@ -180,8 +180,7 @@ class TablePeople(SummedPeople):
 
     def within(self, asked: Within) -> tuple[int, int, int]:
         levels = summing.levels(self.rows, self.columns, asked.invite, local_raw=self._no_reports)
-        result = summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
-        return result.inside, result.outside, result.squares
+        return summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
 
     def _simulated(self, invite: Any, *, bins: bool = False) -> tuple[Any, Any]:
         """For a trial only: local people's raw values, randomised here instead of on their devices."""

@@ -375,8 +375,7 @@ class StorePeople(SummedPeople):
 
     def within(self, asked: rounds.Within) -> tuple[int, int, int]:
         levels = (asked.invite.encoding.levels(values[:, 0]) for values in self._given.numbers())
-        result = summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
-        return result.inside, result.outside, result.squares
+        return summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
 
     def products(self, asked: rounds.Products) -> tuple[int, ...]:
         bounds = asked.bounds
@@ -385,9 +384,8 @@ class StorePeople(SummedPeople):
         return people.products(asked)
 
     def discover(self, asked: rounds.Discover) -> Any:
-        result = modelling.discover_answers(self._given, asked.share, asked.mechanism, rng=self.rng)
-        self._kept = result.others
-        return result.records, result.noisy.tolist(), result.people, sum(result.others.values())
+        told, self._kept = modelling.discover_answers(self._given, asked.share, asked.mechanism, rng=self.rng)
+        return *told, self._kept.total()
 
     def slots(self, asked: rounds.Slots) -> Any:
         counted = np.zeros(len(asked.head), dtype=np.int64)
