@@ -181,6 +181,7 @@ class _Job:
     times: int = 1
     tasks: list[Task] = field(default_factory=list)
     nearer: list[Task] = field(default_factory=list)
+    second: list[Task] = field(default_factory=list)
     inputs: tuple[str, ...] = ()
     fresh: int = 0
     error: Exception | None = None
@@ -193,6 +194,9 @@ class _Job:
             run = self.figure.nearer.run or self.figure.run
             points = self.figure.nearer_points()
             self.nearer = [_task(run, point, self.figure.inputs(point), place) for point in points]
+
+        points = self.figure.second_points()
+        self.second = [_task(self.figure.run, point, self.figure.inputs(point), place) for point in points]
 
     def each_task(self, place: Path) -> Iterator[Task]:
         """The tasks one after another, for whoever stops at the first that is not done."""
@@ -222,6 +226,10 @@ class _Job:
                 verdict = verdict.decided_by(checks.checks, published=not self.figure.nearer.smaller)
             if why := stand_in(self.figure, self.inputs):
                 verdict = verdict.instead(why)
+            other = [result for task in self.second if (result := shelf.get(task)) is not None]
+            if self.figure.second is not None and len(other) == len(self.second):
+                own = [row for found in other for row in found.rows]
+                verdict = verdict.beside(self.figure.second.judge(rows, own), self.figure.second.name)
         seconds = sum(found.seconds for found in kept)
         if verdict.open:
             verdict = verdict.priced(seconds, len(self.figure.points("full")), _unit(self.tasks))
@@ -371,7 +379,8 @@ def decide_figures(
             if not result.missing or job.figure.name not in outcomes:
                 outcomes[job.figure.name] = result
         if times == 1:
-            again = [job for job in going if job.nearer and outcomes[job.figure.name].verdict.open]
+            again = [job for job in going if job.nearer or job.second]
+            again = [job for job in again if outcomes[job.figure.name].verdict.open]
             again = [job for job in again if _unit(job.nearer) == "CPU" or _has_gpu()]
             _compute(again, shelf, Path(folder), jobs, tick, patient=True, until=until, nearer=True)
             outcomes |= {job.figure.name: _judged(job, shelf) for job in again}
@@ -416,7 +425,8 @@ def _compute(
                 raise
             job.error = error
             continue
-        for task in job.nearer if nearer else job.tasks:
+        more = job.second if job.figure.second is not None and job.figure.second.there() else []
+        for task in [*job.nearer, *more] if nearer else job.tasks:
             wanted.setdefault(task.place, []).append(job)
             if shelf.get(task) is None:
                 left[task.place] = task

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from hybridp.errors import must
 from hybridp_lab.figure.running import Point, Row, Run
 
-__all__ = ["ORDER", "Check", "Figure", "Grid", "Nearer", "Point", "Row", "Run", "Scope", "Status", "Verdict"]
+__all__ = ["ORDER", "Check", "Figure", "Grid", "Nearer", "Point", "Row", "Run", "Scope", "Second", "Status", "Verdict"]
 
 Scope = Literal["quick", "full"]
 Status = Literal[
@@ -247,6 +247,17 @@ class Verdict:
         result = {check.claim: check for check in nearer if published or check.status != "undecided"}
         return Verdict(tuple(result.get(c.claim, c) if c.status == "undecided" else c for c in self.checks))
 
+    def beside(self, second: Sequence[Check], name: str) -> Verdict:
+        """The same with what a second stand-in says of each claim: where one shows it and the other not, it depends.
+
+        >>> first = Check("falls", "not judgeable", "2 to 1", "sec. 1", stand_in="reproduced")
+        >>> result = Verdict((first,)).beside([Check("falls", "refuted", "1 to 2", "sec. 1")], "another log")
+        >>> result.checks[0].stand_in, result.checks[0].found
+        ('depends on the stand-in', '2 to 1; on another log: refuted, 1 to 2')
+        """
+        known = {check.claim: check for check in second}
+        return Verdict(tuple(_both(c, known[c.claim], name) if c.claim in known else c for c in self.checks))
+
     def priced(self, seconds: float, published: int, unit: str = "CPU") -> Verdict:
         return Verdict(tuple(check.priced(seconds, published, unit) for check in self.checks))
 
@@ -255,6 +266,27 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         return {"status": self.status, "counts": self.counts, "checks": [c.to_dict() for c in self.checks]}
+
+
+def _both(first: Check, second: Check, name: str) -> Check:
+    if not first.stand_in:
+        return first
+    apart = {first.stand_in, second.status} == {"reproduced", "refuted"}
+    found = f"{first.found}; on {name}: {second.status}, {second.measured or second.found}"
+    return replace(first, found=found, stand_in="depends on the stand-in" if apart else first.stand_in)
+
+
+@dataclass(frozen=True)
+class Second:
+    """A second stand-in for data that nobody can get: its points, and checks in the first one's own words.
+
+    `judge` has the first stand-in's rows and these. `there` says whether its data are here, to compute more points.
+    """
+
+    grid: tuple[Grid, ...]
+    judge: Callable[[Sequence[Row], Sequence[Row]], Sequence[Check]]
+    name: str
+    there: Callable[[], bool]
 
 
 @dataclass(frozen=True)
@@ -285,8 +317,8 @@ class Figure:
     results on real rows and on made-up ones never mix. `not_public` names data of the paper that nobody can get, and
     says what stands in for it: then its claims cannot be judged, and the stand-in's verdict is told beside. `smaller`
     says in words how the quick grid's settings, and not only its trials, are smaller than the published ones; `nearer`
-    has what decides some claims after all. `run` is a function of a module (other processes import it), and its name is
-    the name of its file of results.
+    has what decides some claims after all, and `second` another stand-in, told beside. `run` is a function of a module
+    (other processes import it), and its name is the name of its file of results.
     """
 
     name: str
@@ -300,6 +332,7 @@ class Figure:
     not_public: str = ""
     smaller: str = ""
     nearer: Nearer | None = None
+    second: Second | None = None
 
     def points(self, scope: Scope, times: int = 1) -> list[Point]:
         """The points of a scope, each once; with so many times as many trials."""
@@ -311,6 +344,9 @@ class Figure:
 
     def nearer_points(self) -> list[Point]:
         return [] if self.nearer is None else list(_points(self.nearer.grid))
+
+    def second_points(self) -> list[Point]:
+        return [] if self.second is None else list(_points(self.second.grid))
 
 
 def _points(grids: Sequence[Grid]) -> Iterator[Point]:

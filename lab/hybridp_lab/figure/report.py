@@ -29,6 +29,7 @@ _CLASSES = {
     "refuted": "bad",
     "undecided": "open",
     "not judgeable": "absent",
+    "depends on the stand-in": "open",
     "error": "error",
     "not computed": "absent",
 }

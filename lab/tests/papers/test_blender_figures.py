@@ -20,7 +20,15 @@ from hybridp_lab.baselines.heavy_metrics import ndcg_of_ndcgs
 from hybridp_lab.figure.catalogue import Grid, run_figure, save_picture
 from hybridp_lab.papers.blender import figures as blender_figures
 from hybridp_lab.papers.blender.findings import values
-from hybridp_lab.papers.blender.log import PEOPLE, YANDEX_QUERIES, SearchLog, sample_yandex_like, yandex_urls
+from hybridp_lab.papers.blender.log import (
+    PEOPLE,
+    YANDEX_QUERIES,
+    SearchLog,
+    drawn,
+    has_prefixes,
+    sample_yandex_like,
+    yandex_urls,
+)
 from hybridp_lab.papers.blender.printed import client_estimate, printed_threshold, simulate_printed
 from hybridp_lab.papers.blender.trials import FORMS, VOICES, blender_trials, printed_gain_ndcg
 from hybridp_lab.papers.blender.two_stage import from_two_stage, spans, two_stage
@@ -69,6 +77,16 @@ def test_yandex_like_records_follow_their_law() -> None:
     assert np.mean(fourth == 0) == pytest.approx(16 / 21, abs=0.02)
     assert fourth.max() == 2
     assert ranks.max() <= YANDEX_QUERIES
+
+
+@pytest.mark.skipif(not has_prefixes(), reason="HYBRIDP_DATA has no counts of prefixes")
+def test_the_second_log_has_the_published_counts_of_prefixes() -> None:
+    """Of 657,427 users 18,720 and 12,292 hold the two most frequent, and 120,978 prefixes are held at all."""
+    log = drawn("prefixes", 200_000, 0)
+    for rank, count in ((1, 18_720), (2, 12_292)):
+        share = count / 657_427
+        assert abs(float(log.share(np.array([rank]))[0]) - share) < 5 * math.sqrt(share / 200_000)
+    assert int(log.names.max()) <= 120_978
 
 
 def test_lookups_of_a_log_are_counts() -> None:

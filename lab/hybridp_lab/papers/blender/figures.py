@@ -10,12 +10,15 @@ process draws each log once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from hybridp_lab.figure.catalogue import Figure, Grid, Scope
+from hybridp_lab.figure.declared import Check, Row, Second
 from hybridp_lab.papers.blender import drawing, group_judges, judges, parameters
-from hybridp_lab.papers.blender.log import PEOPLE
+from hybridp_lab.papers.blender.log import PEOPLE, has_prefixes
 from hybridp_lab.papers.blender.trials import FORMS, blender_estimates, blender_trials, inputs
 
 __all__ = ["FIGURES"]
@@ -112,10 +115,28 @@ def _few(scope: Scope, heads: Values) -> tuple[Grid, ...]:
     return _sized(scope, "yandex", heads, opt_in=_TINY[scope])
 
 
-def _figure(number: str, claim: str, grid: Any, judge: Any, draw: Any, not_public: str) -> Figure:
+def _real(judge: Any, **axes: Values) -> Second:
+    """AOL's real prefixes in place of the AOL-like log: the mechanism as printed, twelve logs, coarse axes."""
+    usual = _grid("quick", "aol", **axes, form=FORMS[:1], log=tuple(range(12)))
+    grid = replace(usual, axes={**usual.axes, "data": ("prefixes",)})
+
+    def checks(first: Sequence[Row], rows: Sequence[Row]) -> list[Check]:
+        # What is no log of AOL's stays: claims about it are the first stand-in's.
+        others = [row for row in first if row["data"] != "aol" and row["form"] == FORMS[0]]
+        others += [row for row in first if row["form"] == "LDPMiner"]
+        result = judge([*({**row, "data": "aol"} for row in rows), *others]).claims
+        return [check for check in result if "Yandex" not in check.claim and "local model" not in check.claim]
+
+    return Second((grid,), checks, "AOL's real prefixes", has_prefixes)
+
+
+def _figure(
+    number: str, claim: str, grid: Any, judge: Any, draw: Any, not_public: str, second: Second | None = None
+) -> Figure:
     grids: dict[Scope, tuple[Grid, ...]] = {"quick": grid("quick"), "full": grid("full")}
     name = f"blender-{number}"
-    return Figure(name, f"Avent 2023, Figure {number}", claim, grids, blender_trials, judge, draw, inputs, not_public)
+    source = f"Avent 2023, Figure {number}"
+    return Figure(name, source, claim, grids, blender_trials, judge, draw, inputs, not_public, second=second)
 
 
 FIGURES: tuple[Figure, ...] = (
@@ -140,6 +161,7 @@ FIGURES: tuple[Figure, ...] = (
         judges.splits,
         drawing.by_split,
         _AOL,
+        _real(judges.splits, head=(50,), query_share=_SPLITS["quick"]),
     ),
     _figure(
         "2.4",
@@ -148,6 +170,7 @@ FIGURES: tuple[Figure, ...] = (
         judges.trust_models,
         drawing.trust_models,
         _AOL,
+        _real(judges.trust_models, head=(10,), epsilon=_EPSILONS["quick", "aol"]),
     ),
     _figure(
         "2.5",
@@ -156,6 +179,7 @@ FIGURES: tuple[Figure, ...] = (
         judges.l1_by_opt_in,
         partial(drawing.sizes, x="opt_in", value="l1"),
         _BOTH,
+        _real(judges.l1_by_opt_in, opt_in=_SHARES["quick", "aol"]),
     ),
     _figure(
         "2.6",
@@ -172,6 +196,7 @@ FIGURES: tuple[Figure, ...] = (
         judges.ndcg_by_opt_in,
         partial(drawing.sizes, x="opt_in", value="ndcg"),
         _BOTH,
+        _real(judges.ndcg_by_opt_in, opt_in=_SHARES["quick", "aol"]),
     ),
     _figure(
         "2.8",

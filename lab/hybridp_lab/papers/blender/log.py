@@ -8,6 +8,10 @@ of rank r has 1 + (the times 2 divides r) URLs, at most 8, of which the one in s
 proportional to 4^-j: the same law of URLs as in the AOL-like log. A URL is named by its slot, since it only matters
 within its query.
 
+A second stand-in for AOL's has real counts: those of 657,427 users' queries cut to six characters, one each, which
+others published (the folder HYBRIDP_DATA has them; prefixes of fewer than 20 users only by their number). The prefixes
+are the queries, at the published number of people, with the URLs of the Yandex-like log.
+
 BLENDER takes one record of each person. Independent draws from the law, one a person, are exactly that sample, at the
 full number of people, and nobody's other records are made. A process keeps the last log that it drew.
 
@@ -18,8 +22,12 @@ full number of people, and nobody's other records are made. A process keeps the 
 
 from __future__ import annotations
 
+import gzip
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +36,17 @@ from hybridp.errors import must
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp_lab.papers.blender import aol
 
-__all__ = ["NAMES", "PEOPLE", "YANDEX_QUERIES", "SearchLog", "drawn", "sample_yandex_like", "yandex_urls"]
+__all__ = ["NAMES", "PEOPLE", "YANDEX_QUERIES", "SearchLog", "drawn", "has_prefixes", "sample_yandex_like"]
+__all__ += ["yandex_urls"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-NAMES = {"aol": "made-up search log, AOL-shaped", "yandex": "made-up search log, Yandex-shaped"}
+NAMES = {
+    "aol": "made-up search log, AOL-shaped",
+    "yandex": "made-up search log, Yandex-shaped",
+    "prefixes": "AOL's queries cut to six characters",
+}
 YANDEX_QUERIES = 13_171_961  # dissertation, Table 2.1
 PEOPLE = {"aol": aol.PEOPLE, "yandex": 4_970_073}  # the same
 
@@ -108,11 +121,36 @@ def yandex_urls(ranks: Ints) -> Ints:
     return np.asarray(np.minimum(1 + twos, _MOST_URLS))
 
 
-def sample_yandex_like(n: int, *, rng: Randomness) -> tuple[Ints, Ints]:
+def _prefix_files() -> list[Path]:
+    folder = os.environ.get("HYBRIDP_DATA")
+    return [Path(folder or ".") / f"aol-query-prefix6-{part}.tsv.gz" for part in ("counts", "tail")]
+
+
+def has_prefixes() -> bool:
+    """Whether the folder HYBRIDP_DATA has the published counts of prefixes."""
+    return all(path.exists() for path in _prefix_files())
+
+
+@lru_cache(maxsize=1)
+def _prefixes() -> Floats:
+    """The cumulative shares of AOL's prefixes, the most frequent first; no text is kept."""
+    must(has_prefixes(), "HYBRIDP_DATA", "must name a folder with the counts of AOL's prefixes", "none")
+    counts: list[int] = []
+    for path, column in zip(_prefix_files(), (1, 0), strict=True):
+        with gzip.open(path, "rt", encoding="utf-8", errors="replace") as lines:
+            next(lines)
+            for line in lines:
+                parts = line.rstrip("\n").split("\t")
+                counts += [int(parts[column])] * (1 if column else int(parts[1]))
+    total = np.cumsum(np.sort(np.array(counts, dtype=np.float64))[::-1])
+    return np.asarray(total / total[-1])
+
+
+def sample_yandex_like(n: int, *, rng: Randomness, law: Callable[[], Floats] = _zipf) -> tuple[Ints, Ints]:
     """One record for each of n people: query ranks (from 1) and the slots of their URLs (from 0)."""
     draw = synthetic_data_generator(rng)
     # Sorted lookups stay in the cache; the shuffle makes the draws exchangeable again.
-    ranks = np.searchsorted(_zipf(), np.sort(draw.random(n)), side="right").astype(np.int64) + 1
+    ranks = np.searchsorted(law(), np.sort(draw.random(n)), side="right").astype(np.int64) + 1
     draw.shuffle(ranks)
     # Inverse of the geometric law cut at the number of URLs: P(slot >= j) = (4^-j - 4^-k)/(1 - 4^-k).
     many = yandex_urls(ranks)
@@ -124,5 +162,7 @@ def sample_yandex_like(n: int, *, rng: Randomness) -> tuple[Ints, Ints]:
 def drawn(data: str, people: int, number: int) -> SearchLog:
     """The log of this number, the same in every process."""
     must(data in NAMES, "data", f"must be one of {', '.join(NAMES)}", data)
-    sample = aol.sample_aol_like if data == "aol" else sample_yandex_like
-    return SearchLog.of(*sample(people, rng=seeded(1000 + number)))
+    rng = seeded(1000 + number)
+    if data == "aol":
+        return SearchLog.of(*aol.sample_aol_like(people, rng=rng))
+    return SearchLog.of(*sample_yandex_like(people, rng=rng, law=_prefixes if data == "prefixes" else _zipf))

@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 
 FORMS = ("as printed", "corrected", "hybridp")
 VOICES = ("opt-in", "clients", "blended")
-DELTAS = {"aol": 1e-5, "yandex": 1e-7}  # Table 2.3
+DELTAS = {"aol": 1e-5, "yandex": 1e-7, "prefixes": 1e-5}  # Table 2.3
 DISCOVERY_SHARE = 0.95  # f_O
 
 
