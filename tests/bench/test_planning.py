@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.plans import plan_mean
 
-from hybridp.bench.crowd import PLAIN, error_curves, opt_ins_needed, trust_offer
+from hybridp.bench.crowd import opt_ins_needed, trust_offer
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.sources import Raw
 from hybridp.curator.sums import release_sum, squares
@@ -105,13 +105,6 @@ def test_the_best_mechanisms_are_never_worse_than_laplace(epsilon: float) -> Non
         best, papers = plan_mean(**setting), plan_mean(**setting, **LAPLACE)
         assert mse(best, "kvh") <= mse(papers, "kvh")
         assert best.predicted["sup_R"] is None
-
-
-def test_curves_pass_through_the_plan() -> None:
-    plan = plan_mean(n=4000, opt_in=0.03, bounds=UNIT, guarantee=PureDP(1.0), sd=0.2)
-    curves = error_curves(plan, np.array([0.01, 0.03, 0.2]))
-    for name in PLAIN:
-        assert curves[name][1] == pytest.approx(plan.errors[name], rel=1e-9)
 
 
 # --- the adaptive estimator -------------------------------------------------------------------------------------------

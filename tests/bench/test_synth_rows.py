@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridp.bench.synth import evaluate, made_up_people, plan_rows
-from hybridp.curator.marginals import Codes, table_counts
+from hybridp.bench.synth import evaluate, plan_rows
+from hybridp.curator.marginals import Codes
 from hybridp.curator.sources import Raw
 from hybridp.device.reports import simulated_marginals
 from hybridp.protocols.synth import TableTask, fit_synth
@@ -101,13 +101,3 @@ def test_local_people_outweigh_the_trusted_where_their_empty_cells_are_told_bett
     drawn = (1 - below) * PEOPLE / 4
     local = np.mean([share_oracle(PureDP(1.0), SCHEMA.cells(t.features)).variance(0.0) for t in WORK.thresholds])
     assert (study.plan[0].sigma / (below * PEOPLE)) ** 2 == pytest.approx(local / drawn, rel=1e-9)
-
-
-def test_made_up_people_have_the_stated_shares() -> None:
-    codes = made_up_people(SCHEMA, 40_000)
-    for f, size in enumerate(SCHEMA.sizes):
-        assert table_counts(codes, (f,)).sum() == 40_000
-        assert int(codes.values[f].max()) < size
-    pair = table_counts(codes, (0, 3)) / 40_000
-    apart = np.abs(pair - np.outer(pair.sum(axis=1), pair.sum(axis=0))).sum() / 2
-    assert apart > 0.05, "the columns hang together"

@@ -210,15 +210,6 @@ def test_ranks_of_clear_differences_are_the_order() -> None:
     assert np.array_equal(best, stats.rankdata(-values))
 
 
-def test_ranks_by_hand() -> None:
-    """z = 1.96: 0.30 and 0.20, correlated by -.33, differ by 2.2 of their joint errors, 0.20 and 0.14 by 1.4."""
-    values, errors = np.array([0.20, 0.30, 0.14]), np.full(3, 0.04 / np.sqrt(2))
-    best, worst = blending.rank_ranges(values, errors)
-    assert (best.tolist(), worst.tolist()) == ([2, 1, 2], [3, 1, 3])
-    best, worst = blending.rank_ranges(values, errors, level=0.999)  # z = 3.3
-    assert (best.tolist(), worst.tolist()) == ([1, 1, 2], [3, 2, 3])
-
-
 def test_equal_shares_of_the_same_people_are_rarely_told_apart() -> None:
     """Two records of 45 % each at a level of 95 %: some 5 % of trials tell them apart. As if independent, 14 % do."""
     counts = np.random.default_rng(1).multinomial(1000, [0.45, 0.45, 0.1], size=2000)[:, :2] / 1000

@@ -140,13 +140,6 @@ def test_the_form_is_the_one_of_less_error_by_the_declaration_alone(
     assert told.everybody.epsilon == (epsilon if study.drawn else pytest.approx(epsilon / several))
 
 
-def test_more_questions_than_the_promise_can_carry_are_refused_with_what_it_could() -> None:
-    many = [{"name": f"q{i}", **BOUNDS} for i in range(60)]
-    with pytest.raises(InvalidInput, match=r"`questions` must be at most 50 of one weight .* epsilon 0.05: .* Got 60"):
-        declared(promise=0.05, questions=many)
-    declared(promise=0.06, questions=many)
-
-
 CARRIED = {
     "mean": ({}, 0.001, 0.001),
     "sum and quantiles": ({"statistics": ["sum", "quantiles"], "at": [0.5]}, 0.004, 0.001),

@@ -13,7 +13,6 @@ from hybridp.errors import InvalidInput
 from hybridp.pareto import (
     Evaluation,
     Problem,
-    band,
     compose,
     final_front,
     guarded,
@@ -58,11 +57,6 @@ def test_the_final_front_is_ordered_and_measured(done):
     assert epsilons == sorted(epsilons)
     assert errors == sorted(errors, reverse=True)
     assert {tuple(c.setting.items()) for c in front} <= {tuple(e.setting.items()) for e in done}
-
-
-def test_bands_are_nested(done):
-    best, mean, worst = band(done).at(np.geomspace(0.01, 100, 50))
-    assert np.all((best <= mean) & (mean <= worst))
 
 
 def test_wins_shares_are_lengths():

@@ -136,17 +136,6 @@ def test_a_program_with_a_wrong_clock_takes_part(server: Any, monkeypatch: pytes
     ]
 
 
-def test_a_date_of_some_seconds_ago_is_no_dead_end(server: Any) -> None:
-    """A `Date` has whole seconds and a busy server makes it rarely: it may lie before the start of a study."""
-    study = server.study(time_precision=1)
-    task = client.fetch_task(server.url, study)
-    made = server.ask(f"/{study}", method="GET")["created"]
-    late = [client.local_report(task, 25.0, now=made - ago, rng=secure()) for ago in (0, 1, 5)]
-    assert client.send_reports(server.url, study, late) == []
-    long_ago = client.local_report(task, 25.0, now=made - 3600, rng=secure())
-    assert [f["code"] for f in client.send_reports(server.url, study, [long_ago])] == ["bad-time"]
-
-
 # --- an answer waits for its invitation -------------------------------------------------------------------------------
 
 
