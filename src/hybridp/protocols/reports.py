@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -148,7 +148,8 @@ def read_batches(
         return Batches() if epsilon is None else LevelBatches()
     must(invite is not None, "mixed", "must go with the least size of a batch (--batch)", "none")
     asked: Any = invite
-    held: _Held = ((), ("report",))
+    # The columns of the answers, and of the reports; two more say how a report was made, and in which batch it came.
+    held: tuple[tuple[str, ...], tuple[str, ...]] = ((), ("report",))
     start = "report"
     how: dict[str, Any] = {} if epsilon is None else {"epsilon": epsilon}
     if columns is not None:
@@ -168,45 +169,33 @@ def read_batches(
             must(alike, "mixed", rule, "two")
         return Sent(result.local, result.simulated_reports, result.assumed, result.digest)
 
-    try:
-        sent = _added_up(paths, asked.text, held, start, read)
-    except OtherMechanism as problem:
-        if mixing is None:
-            raise
-        raise UnusablePublicRows(
-            f"{problem} A report to a mixer is drawn for a least size of its batch: give the --batch that the devices "
-            f"were given, and the same promise of the mixer. Got --batch {mixing.batch}."
-        ) from None
-    if epsilon is None:
-        return Batches(*sent)
-    result = LevelBatches(*sent)
-    _few(len(result.sizes))
+    sent: dict[str, Sent] = {}
+    for path in paths:
+        with open_rows(path, trust=_EVERYBODY) as rows:
+            name = _alone(rows, *held, start)
+            must(name not in sent, "mixed", f"must name every batch once (`{start}_batch`)", "the same name twice")
+            try:
+                sent[name] = read(rows)
+            except OtherMechanism as problem:
+                if mixing is None:
+                    raise
+                raise UnusablePublicRows(
+                    f"{problem} A report to a mixer is drawn for a least size of its batch: give the --batch that the "
+                    f"devices were given, and the same promise of the mixer. Got --batch {mixing.batch}."
+                ) from None
+    every = sent.values()
+    digest = reports_digest(asked.text, *sorted(str(one.digest) for one in every))
+    assumed = asked.text if any(one.assumed for one in every) else None
+    result: Batches[Any] = (Batches if epsilon is None else LevelBatches)(
+        tuple(one.reports for one in every), digest, any(one.simulated for one in every), assumed
+    )
+    if isinstance(result, LevelBatches):
+        _few(len(result.sizes))
     return result
 
 
 def _few(levels: int) -> None:
     must(levels <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{levels:,}")
-
-
-_Held = tuple[tuple[str, ...], tuple[str, ...]]
-"""The columns of the answers, and of the reports; the others say how a report was made, and in which batch it came."""
-
-
-def _added_up(
-    paths: Sequence[TableLike], text: str, held: _Held, start: str, read: Callable[[Rows], Sent]
-) -> tuple[tuple[Any, ...], str, bool, str | None]:
-    """Every batch by itself, each once: its reports, what names all of them, and what is said of how they were made."""
-    result = []
-    names: set[str] = set()
-    for path in paths:
-        with open_rows(path, trust=_EVERYBODY) as rows:
-            name = _alone(rows, *held, start)
-            result.append(read(rows))
-        must(name not in names, "mixed", f"must name every batch once (`{start}_batch`)", "the same name twice")
-        names.add(name)
-    digest = reports_digest(text, *sorted(str(one.digest) for one in result))
-    assumed = text if any(one.assumed for one in result) else None
-    return tuple(one.reports for one in result), digest, any(one.simulated for one in result), assumed
 
 
 def written_levels(mixing: LevelMixing, batch: TableLike, epsilon: str) -> dict[str, Any]:

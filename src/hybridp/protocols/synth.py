@@ -244,20 +244,14 @@ def _fit(
         if kept.path is not None:  # two fits at once would measure a round twice under one charge
             stack.enter_context(envelope.held(kept.path, "out"))
         people = _Fit(kept, CodePeople(groups, rng), ledger, purpose, device, progress=progress)
-        crowd = _crowd(task, kept.seeded, lambda: kept.said.entries, local=groups.simulated_reports)
+
+        def made() -> dict[str, Any]:
+            drawn = seeded(0) if kept.seeded else secure()
+            return {"entries": kept.said.entries, "simulated_local": groups.simulated_reports, "rng": drawn}
+
+        crowd = Crowd(said.names, lambda middle: "", made)
         result: SyntheticModel = drive(task.ask(crowd), people)
         result = noted(assuming(result, task.invite.text if groups.assumed else None), groups.notes)
         kept.receipt = result.receipt.to_dict()
         kept.save()
         return result
-
-
-def _crowd(
-    task: TableTask, trial: bool = False, entries: Callable[[], tuple[int, ...]] = tuple, *, local: bool = False
-) -> Crowd:
-    """What a receipt says of noise and charges: whether a seed drew the noise, or local reports for a trial."""
-
-    def made() -> dict[str, Any]:
-        return {"entries": entries(), "simulated_local": local, "rng": seeded(0) if trial else secure()}
-
-    return Crowd(task.workload.schema.names, lambda middle: "", made)
