@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hybridp.blend import means as personal_blending
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.means import blend_vectors
-from hybridp.blend.tally import MOST_BATCHES, Origin, Tally, invite_in
+from hybridp.blend.tally import Tally, invite_in
 from hybridp.device.reports import randomise_many, randomise_own, randomise_steps
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -337,12 +337,6 @@ def test_sums_that_no_numbers_have() -> None:
         fields = {name: getattr(good, name) for name in ("people", "total", "squares", "least", "most")}
         with pytest.raises(InvalidInput):
             Sums(**{**fields, field: value})
-
-
-def test_batches_are_bounded() -> None:
-    full = Origin("m", batches=frozenset(map(str, range(MOST_BATCHES))))
-    with pytest.raises(InvalidInput, match="at most 100,000"):
-        full.adding("one more", simulated=False)
 
 
 # --- texts lead back to mechanisms ---

@@ -122,17 +122,6 @@ def test_what_cannot_be_is_refused_in_a_sentence_and_nothing_is_written(
     assert sorted(p.name for p in folder.iterdir()) == ["headless.csv", "people.csv"]
 
 
-def test_without_a_column_for_it_everyone_counts_as_local(run: Runner, folder: Path) -> None:
-    (folder / "people.csv").write_text("pay\n3\n")
-    said = run("init people.csv --yes")
-    assert said.code == 0, said.err
-    assert "everyone counts as local" in said.err
-    assert Study.read(folder / "study.toml").trust.everyone == "local"
-    for group in ("trusted", "local"):
-        assert run(f"init people.csv --yes --everyone {group} --out {group}.toml").code == 0
-        assert Study.read(folder / f"{group}.toml").trust.everyone == group
-
-
 @pytest.mark.parametrize(
     "name",
     ["disagree", "mistrust", "untrusted", "no_consent", "not agreed", "consent_withdrawn", "permission_denied",

@@ -162,14 +162,6 @@ def test_tables_are_found_as_the_database_finds_them(server: str, connection: An
     refused(lambda: open_rows(server, table="twice"), "must be one table of")
 
 
-def test_quotes_in_the_names_of_a_database(server: str, connection: Any) -> None:
-    connection.execute('CREATE TABLE "a ""table""" ("va""lue" float8, "Trust" text)')
-    connection.execute('INSERT INTO "a ""table""" VALUES (3, \'trusted\')')
-    with open_rows(server, table='a "table"') as rows:
-        query = number_query(value='va"lue', trust="Trust", lower=0.0, upper=10.0, levels=10, missing="middle")
-        assert add_up(rows, query).sums[0] == 3
-
-
 LOG: Columns = {
     "person": ("VARCHAR", ["a", "b", "c"]),
     "trust": ("VARCHAR", ["trusted"] * 3),
