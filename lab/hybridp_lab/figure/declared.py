@@ -269,8 +269,6 @@ class Verdict:
 
 
 def _both(first: Check, second: Check, name: str) -> Check:
-    if not first.stand_in:
-        return first
     apart = {first.stand_in, second.status} == {"reproduced", "refuted"}
     found = f"{first.found}; on {name}: {second.status}, {second.measured or second.found}"
     return replace(first, found=found, stand_in="depends on the stand-in" if apart else first.stand_in)
@@ -278,7 +276,7 @@ def _both(first: Check, second: Check, name: str) -> Check:
 
 @dataclass(frozen=True)
 class Second:
-    """A second stand-in for data that nobody can get: its points, and checks in the first one's own words.
+    """A second stand-in for data or settings that nobody can get: its points, and checks in the first one's own words.
 
     `judge` has the first stand-in's rows and these. `there` says whether its data are here, to compute more points.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hybridp_lab.figure.declared import Figure, Grid, Scope
+from hybridp_lab.figure.declared import Figure, Grid, Scope, Second
 from hybridp_lab.papers.mean2020 import amplification as mean_amplification
 from hybridp_lab.papers.mean2020 import drawing as mean_drawing
 from hybridp_lab.papers.mean2020 import judges as mean_judges
@@ -186,6 +186,12 @@ _FIG_6 = Figure(
     mean_kmeans.judge_kmeans,
     mean_kmeans.draw_kmeans,
     mean_kmeans.inputs,
+    second=Second(
+        (Grid({"people": (40_000,), "taus": ([1, 2, 3, 5, 7, 10],), "layout": (1, 2, 3)}, trials=32),),
+        mean_kmeans.other_layouts,
+        "three other layouts of the centres",
+        lambda: True,
+    ),
 )
 
 

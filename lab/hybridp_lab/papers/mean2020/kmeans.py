@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.randomness import seeded, synthetic_data_generator
-from hybridp_lab.figure.declared import Point, Row, Verdict
+from hybridp_lab.figure.declared import Check, Point, Row, Verdict
 from hybridp_lab.figure.ruling import PAR, bounded, exact
 
-__all__ = ["draw_kmeans", "inputs", "judge_kmeans", "kmeans_squares"]
+__all__ = ["draw_kmeans", "inputs", "judge_kmeans", "kmeans_squares", "other_layouts"]
 
 Floats = NDArray[np.float64]
 EPSILON, DIMS = 7.0, 2
@@ -46,11 +46,11 @@ def kmeans_squares(point: Point) -> list[Row]:
         epsilon=EPSILON,
         taus=point["taus"],
         methods=METHODS,
+        layout=point.get("layout", 0),
         rng=seeded(6_000 + point["trial"]),
     )
-    return [
-        {"method": c.method, "share": c.share, "tau": c.tau, "trial": point["trial"], "squares": c.mean} for c in cells
-    ]
+    own = {key: value for key, value in point.items() if key in ("trial", "layout")}
+    return [{"method": c.method, "share": c.share, "tau": c.tau, **own, "squares": c.mean} for c in cells]
 
 
 def _table(rows: Sequence[Row], method: str, share: float) -> tuple[list[int], Floats]:
@@ -181,6 +181,18 @@ def judge_kmeans(rows: Sequence[Row]) -> Verdict:
         )
     )
     return Verdict(tuple(checks))
+
+
+def other_layouts(first: Sequence[Row], rows: Sequence[Row]) -> list[Check]:
+    """The same claims where the centres lie elsewhere: the status that all layouts share, and every value."""
+    each = [judge_kmeans([r for r in rows if r["layout"] == layout]) for layout in sorted({r["layout"] for r in rows})]
+    out = []
+    for same in zip(*(verdict.claims for verdict in each), strict=True):
+        if same[0].trials:
+            alike = len({check.status for check in same}) == 1
+            told = ", ".join(f"{check.value:.2f} ({check.status})" for check in same)
+            out.append(Check(same[0].claim, same[0].status if alike else "undecided", told, same[0].place))
+    return out
 
 
 def draw_kmeans(rows: Sequence[Row], canvas: Any) -> None:
