@@ -50,7 +50,7 @@ LABELS = [
     "'; --",
     "é",
     "e\u0301",
-    " ",
+    "",
 ]
 MEAN = ["--column", "value", "--trust", "trust", "--missing", "middle", "--lower", "0", "--upper", "10",
         "--epsilon", "1"]  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any, cast
 from hybridp.curator.sources import Columns, open_rows, with_public
 from hybridp.device.files import Asked, draw_questions, write_reports
 from hybridp.device.questions import must_accept
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 from hybridp.protocols.driver import columns_of, trust_rule
 from hybridp.protocols.reports import written_levels
 from hybridp.public.groups import Joint
@@ -67,26 +67,20 @@ def randomise_study(
     rule = trust_rule(study) if trust is None else trust
     drawn = rng.simulated or drawn_trust(rule)
     beside_table = study.drawn and any(q.by_invitation for q in study.questions)
-    if not beside_table:
+    if beside_table:
+        rule_of_both = "must be given together with `reports`: every local person answers one drawn question, and the "
+        rule_of_both += "reports on the invitation go to a file of their own"
+        must(bool(invite and reports), "invite", rule_of_both, "one" if invite or reports else "neither")
+    else:
         must(reports is None, "reports", "must go with an invitation to one of several drawn questions", reports)
-    elif invite is None or reports is None:
-        raise InvalidInput(
-            "`invite` and `reports` must be given together: every local person answers one drawn question, and the "
-            f"reports on the invitation go to a file of their own. Got {'one' if invite or reports else 'neither'}."
-        )
     if invite is not None and not beside_table:
         return _answer_invitation(study, data, Path(out), invite, rule, table, rng)
     places = [i for i, q in enumerate(study.questions) if q.has_reports(study)]
     alone = study.questions[0]
-    if not places:
-        if alone.reported:
-            raise InvalidInput(
-                f"`trust.everyone` must be local, or a column, for reports on {alone.name}. Got trusted."
-            )
-        raise InvalidInput(
-            f"`invite` must be given for `{alone.name}`, a question of kind {alone.kind}: its reports answer an "
-            "invitation. Got none."
-        )
+    ok = bool(places) or not alone.reported
+    must(ok, "trust.everyone", f"must be local, or a column, for reports on {alone.name}", "trusted")
+    needed_for = f"must be given for `{alone.name}`, a question of kind {alone.kind}: its reports answer an invitation"
+    must(bool(places), "invite", needed_for, "none")
     read = {name for i in places for name in study.questions[i].columns_read}
     for name in kept:
         must(name not in read, "keep", "must not name a column that is reported on", f"`{name}`")

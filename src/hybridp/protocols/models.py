@@ -32,16 +32,8 @@ from hybridp.public.vector import OnVector, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.tasks.table import Measure, Reported
 
-__all__ = [
-    "CodePeople",
-    "LatticePeople",
-    "PointPeople",
-    "RawPoints",
-    "SummedPeople",
-    "ToldCells",
-    "report_slots",
-    "sum_reports",
-]
+__all__ = ["CodePeople", "LatticePeople", "PointPeople", "RawPoints", "SummedPeople", "ToldCells", "report_slots"]
+__all__ += ["sum_reports"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -99,18 +99,13 @@ def release_study(
     rng = secure() if rng is None else rng
     rule = trust_rule(study) if trust is None else trust
     simulate_local = simulate_local or drawn_trust(rule)
-    twice = any(study.questions[i].groups is not None for i in range(len(study.questions)))
+    twice = any(question.groups is not None for question in study.questions)
     must_read_again(data, len(study.questions) + twice)
     must_declare(study, data := with_public(data, study.people.public))
     rule_of_mixed = "must go with a study that has a mixer: --batch, or [mixer], says how small a batch may be"
     must(not mixed or study.mixer is not None, "mixed", rule_of_mixed, f"{len(mixed)} without one")
-    run: dict[str, Any] = {
-        "table": table,
-        "simulate_local": simulate_local,
-        "assume_mechanism": assume_mechanism,
-        "rng": rng,
-        **({"mixed": mixed} if study.mixer is not None else {}),
-    }
+    run: dict[str, Any] = {"table": table, "simulate_local": simulate_local, "assume_mechanism": assume_mechanism}
+    run |= {"rng": rng, **({"mixed": mixed} if study.mixer is not None else {})}
     if tally is not None:
         run["tally"] = tally_for(study, tally)
         collection = run["tally"].origin.stands_in(run["tally"].origin.mechanism, collection)
@@ -275,7 +270,6 @@ def invite_study(
     question: str | None = None,
     people: tuple[int | None, ...] = (None, None),
     table: str | None = None,
-    trust: Any = None,
     ledger: Ledger | None = None,
     rng: Randomness | None = None,
 ) -> dict[str, Any]:
@@ -291,8 +285,7 @@ def invite_study(
     must(name in named, "question", rule, name or "none")
     i = [q.name for q in study.questions].index(str(name))
     place, (trusted, local) = Path(out), people
-    labels = trust_rule(study) if trust is None else trust
-    task, columns = task_of(study, i), columns_of(study, i, labels)
+    task, columns = task_of(study, i), columns_of(study, i, trust_rule(study))
     if task.planned:
         if trusted is None or local is None:
             raise InvalidInput("`people` must be given for a map of points: how many trusted and local ones. Got none.")
@@ -335,8 +328,8 @@ def first_phase(
     must(alone and not study.promise.personal and study.mixer is None, "invite-out", rule, "another question")
     must_declare(study, data := with_public(data, study.people.public))
     columns = columns_of(study, 0, trust_rule(study) if trust is None else trust)
-    how: dict[str, Any] = {"table": table, "invite_out": out, "ledger": ledger, "purpose": study.purpose, "rng": rng}
-    how |= {"simulate_local": simulate_local}
+    how: dict[str, Any] = {"table": table, "invite_out": out, "ledger": ledger, "purpose": study.purpose, "rng": rng,
+                           "simulate_local": simulate_local}  # fmt: skip
     if question.statistics == ("mean",):  # type: ignore[attr-defined]
         for name, given in (("tally", tally), ("phases", phases), ("collection", collection)):
             must(not given, name, "must not join the first phase of a mean: trusted people alone are asked", given)

@@ -80,7 +80,6 @@ class Feature:
     def __post_init__(self) -> None:
         label = f"values of {self.name}"
         must(bool(self.name), "name", "must not be empty", repr(self.name))
-        must(all(self.values), label, "must not be empty", "an empty one")
         must(len(self.values) >= 2, label, "must be at least 2: a column with one value tells nothing", self.size)
         must(self.size <= MOST_VALUES, label, f"must be at most {MOST_VALUES}: bin or group them", self.size)
         must(
