@@ -177,7 +177,7 @@ def test_a_second_answer_in_any_column_of_a_vector_is_refused(sent: Sent, tmp_pa
 def test_both_files_are_written_or_none(sent: Sent, tmp_path: Path) -> None:
     out, told = tmp_path / "rows.csv", tmp_path / "told.csv"
     for files in ({}, {"invite": sent.invite}, {"reports": told}):
-        with pytest.raises(InvalidInput, match="`invite` and `reports` must be given together"):
+        with pytest.raises(InvalidInput, match="`invite` must be given together with `reports`"):
             sent.study.randomise(sent.raw, out, **files)
     out.write_text("taken")
     with pytest.raises(InvalidInput, match="`out` must not exist yet"):

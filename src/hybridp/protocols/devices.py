@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -11,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
-from hybridp.curator.sources import Columns, open_rows, with_public
+from hybridp.curator.sources import Columns, batch_names, open_rows, with_public
 from hybridp.device.files import Asked, draw_questions, write_reports
 from hybridp.device.questions import must_accept
 from hybridp.errors import must
@@ -107,8 +106,8 @@ def randomise_study(
             drew = replace(own_rule, answering=Answering(invited, ANSWERED))
             place = undo.enter_context(_unless(reports, Path(out)))
             told = _answer_invitation(study, source, place, invite, drew, None, rng)
-            batch = _batch_of(place)
-            beside = None if batch is None else (ANSWERED_IN, batch, ANSWERED, invited)
+            with open_rows(place) as rows:  # nobody may be in it
+                beside = next(((ANSWERED_IN, name, ANSWERED, invited) for name in batch_names(rows, BATCH)), None)
         asked_of = [_asked(study, i, columns_of(study, i, rule)) for i in places]
         sent, gone = write_reports(
             source, asked_of, out, epsilon=own, kept=kept, emptied=tuple(sorted(elsewhere)), beside=beside, table=table,
@@ -178,13 +177,6 @@ def _unless(reports: Path, out: Path) -> Iterator[Path]:
     except BaseException:
         reports.unlink(missing_ok=True)
         raise
-
-
-def _batch_of(reports: Path) -> str | None:
-    """The name of the batch in a file that was just written; None where nobody is in it, or it has none."""
-    with reports.open(newline="", encoding="utf-8") as file:
-        first: dict[str, str] = next(csv.DictReader(file), {})
-    return first.get(BATCH)
 
 
 def _answer_invitation(
