@@ -326,8 +326,13 @@ _RELEASED: dict[str, Callable[..., Any]] = {
 }
 
 
-def release_totals(raw: Raw, asked: Any, *, rng: Randomness) -> Any:
-    """What leaves the curator of these totals, by the way of what is asked: with its noise, whatever that is."""
+def release_totals(raw: Raw | None, asked: Any, *, rng: Randomness) -> Any:
+    """What leaves the curator of these totals, by the way of what is asked: with its noise, whatever that is.
+
+    None where they are not asked for, or nobody trusts.
+    """
+    if asked.noise is None or raw is None or not raw.trusted_people:
+        return None
     return _RELEASED[asked.invite.way](raw, asked, rng=rng)
 
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from hybridp.blend.kmeans import collect_round
 from hybridp.curator import marginals as tabulating
 from hybridp.curator import models as modelling
-from hybridp.curator import sums as summing
 from hybridp.curator.sources import Raw
 from hybridp.device import reports as device
 from hybridp.device.reports import answer_question, simulated_marginals
@@ -43,12 +42,6 @@ class SummedPeople(People):
     """RAW: people whose sums leave the curator with noise."""
 
     rng: Randomness
-
-    def _noisy(self, totals: Any, asked: Any) -> Any:
-        """What leaves the curator of these totals; None where they are not asked for, or nobody trusts."""
-        if asked.noise is None or totals is None or not totals.trusted_people:
-            return None
-        return summing.release_totals(totals, asked, rng=self.rng)
 
     def weighted(self, asked: Weighted) -> Any:
         """Of people with their own epsilons, as they were read for the round before."""

@@ -160,7 +160,7 @@ class TablePeople(SummedPeople):
         if asked.all_report and totals.trusted_people:
             own = summing.levels(self.rows, self.columns, invite, local_raw=self.raw)
             local = local + summing.randomised(own, invite, rng=self.rng)[0]
-        trusted, clipped = self._noisy(totals, asked), None
+        trusted, clipped = summing.release_totals(totals, asked, rng=self.rng), None
         if trusted is not None and asked.clipped is not None:
             clipped = summing.release_clipped(totals, asked.clipped, rng=self.rng)
         return self._said(asked, totals, trusted, local, binned=binned, clipped=clipped)
@@ -290,7 +290,7 @@ class TablePeople(SummedPeople):
             if invite.encoding.most:
                 values, held = held
             local = simulated_reports(held, invite, values, rng=self.rng)
-        return self._said(asked, totals, self._noisy(totals, asked), local)
+        return self._said(asked, totals, summing.release_totals(totals, asked, rng=self.rng), local)
 
     def vectors(self, asked: Vectors) -> Answer:
         totals, invite = self.pay(self.read(asked)), asked.invite
@@ -298,7 +298,7 @@ class TablePeople(SummedPeople):
         if self.raw and asked.heard:
             steps = summing.levels(self.rows, self.columns, invite, "local", chunk=2**16)
             local = sum_reports(steps, partial(reach_reports, invite=invite, rng=self.rng), invite)
-        return self._said(asked, totals, self._noisy(totals, asked), local)
+        return self._said(asked, totals, summing.release_totals(totals, asked, rng=self.rng), local)
 
     # --- everybody's own epsilon --------------------------------------------------------------------------------------
 

@@ -345,7 +345,7 @@ class StorePeople(SummedPeople):
         """What leaves the curator of the trusted answers."""
         if self.totals is None and self.answers is not None and asked.noise is not None:
             self.totals = self._summed(asked, self.answers)
-        return self._noisy(self.totals, asked)
+        return summing.release_totals(self.totals, asked, rng=self.rng)
 
     def _said(self, asked: Any, trusted: Any, **more: Any) -> Answer:
         """With the reports, and those that came through a mixer, where they are heard."""
