@@ -142,6 +142,7 @@ def test_an_invitation_that_says_what_cannot_be_is_none(run: Runner, people: Pat
     wrong = [[], counted, [*counted, sums, sums], [*counted, [math.nan] * 3], [*counted[:-1], sums]]
     changed: list[dict[str, Any]] = [{"answers": answers} for answers in wrong]
     changed += [{"asks": {"window": [1.0, 99.0]}}, {"task": kept["task"] | {"people": [600, 0]}}]
+    changed += [{**one, "name": "a fit"} for one in changed[-2:-1] + changed[:2]]  # which asks nobody
     for changes in ({}, *changed):
         Path("k.json").write_text(json.dumps(envelope.sealed(kind, {**kept, **changes}, simulated=False)))
         found = run(

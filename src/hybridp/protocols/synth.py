@@ -16,7 +16,6 @@ import hashlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +32,11 @@ from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.randomness import Randomness, secure, seeded
 from hybridp.release.receipt import assuming, noted
 from hybridp.release.synth import SyntheticModel
-from hybridp.tasks.fits import KeptFit, KeptRounds, untold
+from hybridp.tasks.fits import KeptFit, KeptRounds, Place, untold
 from hybridp.tasks.table import Made, Measure, NoSignalWarning, Reported, TableTask, charge_for_reports
 from hybridp.tasks.transcript import Transcript, plain_of
 
 __all__ = ["NoSignalWarning", "TableTask", "fit_file", "fit_synth"]
-
-Place = str | PathLike[str]
-_KIND = "synthetic data set"
-_TRANSCRIPT, _ROWS = "transcript.json", "synthetic.npz"
 
 
 def _begun(

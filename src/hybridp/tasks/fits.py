@@ -31,8 +31,8 @@ from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.table import Made, Measure, Reported, TableTask
 from hybridp.tasks.transcript import FIT, Transcript, made_of, read_invitation
 
-__all__ = ["KeptFit", "KeptRounds", "load_model", "save_model", "saved_rounds", "untold", "write_invitation"]
-__all__ += ["write_model"]
+__all__ = ["KeptFit", "KeptRounds", "Place", "load_model", "save_model", "saved_rounds", "untold"]
+__all__ += ["write_invitation", "write_model"]
 
 Place = str | PathLike[str]
 _FACTS = ("name", "chosen_by", "seeded", "receipt")
@@ -74,7 +74,7 @@ class KeptFit:
         path = Path(folder)
         try:
             stated = envelope.load(path / _TRANSCRIPT, FIT)
-            result = KeptFit(path, Transcript.stated(stated), *(stated[name] for name in _FACTS))
+            result = KeptFit(path, Transcript.stated(stated, asks=False), *(stated[name] for name in _FACTS))
             if result.task.people is None:
                 raise ValueError
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError):
