@@ -52,15 +52,15 @@ class _Hybrid(BaseEstimator):  # type: ignore[misc]
         """What is released of one question, as of any study of it: its facts. All but the target may be a scaler's."""
         _warn_of_scalers(np.column_stack([x for name, x in columns.items() if name != question.get("target")]))
         trusted, label = _trusted_rows(trust, len(next(iter(columns.values())))), "trust"
+        local = not bool(trusted.all())
         while label in {name.lower() for name in columns}:
             label += "_"
         study = Study(
             promise={"epsilon": self.epsilon, "delta": self.delta},
-            trust={"everyone": "trusted"} if bool(trusted.all()) else label,
+            trust=label if local else {"everyone": "trusted"},
             questions=[{"missing": ["middle"], **question}],
         )
         rows = {**columns, label: np.where(trusted, "trusted", "local")}
-        local = not bool(trusted.all())
         self.release_ = study.release(rows, simulate_local=local, rng=_randomness_of(self.random_state))
         self.receipt_ = self.release_.receipt
         return self.release_.facts

@@ -178,8 +178,9 @@ def plan_groups(own: MeanTask | SharesTask, by: Grouping, crowd: Crowd) -> Plan:
     parts = _shares(guess.shares, len(names), "groups")
     must(min(parts) > 0, "shares", "must be positive", ", ".join(f"{p:g}" for p in parts))
     errors, gaps = (_private if by.private else _public)(own, by, crowd, parts)
-    if counted := isinstance(own, SharesTask) and own.counted:  # of people with the first option, in groups of so many
-        many, options = [crowd.n * part for part in parts], ()
+    many = [crowd.n * part for part in parts]
+    if own.counted:  # people with the first option, in groups of so many
+        options = ()
         errors = {who: [(n * each[0],) for n, each in zip(many, some, strict=True)] for who, some in errors.items()}
     assumes = ["the groups of trust are alike", "categories have equal shares" if guess.shares is None else ""]
     if not own.options:
@@ -196,7 +197,7 @@ def plan_groups(own: MeanTask | SharesTask, by: Grouping, crowd: Crowd) -> Plan:
         by={"column": by.column, "private": by.private, "categories": list(names)},
         shares=parts,
         assumes=[line for line in (*assumes, by.unlisted) if line],
-        range=max(many) if counted else _range(own),
+        range=max(many) if own.counted else _range(own),
     )
     if options:
         by_option = {name: [list(each) for each in some] for name, some in errors.items()}

@@ -122,13 +122,12 @@ def evaluate(model: SyntheticModel, codes: Codes, workload: Workload | None = No
     for piece, part in _pieces(codes, asked, model.answers(asked)):
         classes.setdefault(f"{piece.threshold.r}-of-{piece.threshold.k}", []).append((piece, part))
     plain = ((piece, found.cpu().numpy()) for piece, found in answers(model.data, asked))
-    zeros = ((piece, np.zeros(len(counts))) for piece, counts in marginals.counts(codes, asked))
     return {
         "private": False,
         "settled": _sum_up([part for parts in classes.values() for part in parts]).to_dict(),
         "synthetic": present_error(codes, asked, plain).to_dict(),
         "classes": {name: _sum_up(parts).to_dict() for name, parts in classes.items()},
-        "all_zero": present_error(codes, asked, zeros).to_dict(),
+        "all_zero": all_zero(codes, asked).to_dict(),
     }
 
 

@@ -220,11 +220,13 @@ def pick_table(scores: Sequence[int], rho: float, allowed: Callable[[int], bool]
     is allowed is public: one that is not is put aside, which leaves the others' proportions. None where none is.
     """
     scale, left = Fraction(gumbel_scale(rho, 1)) * LATTICE, list(range(len(scores)))
+    largest = max(scores, default=0)
     while left:
         place = int(noise.uniform_below(len(left), 1, rng=rng)[0])
-        behind = (max(scores[i] for i in left) - scores[left[place]]) / scale
+        behind = (largest - scores[left[place]]) / scale
         if settle_below_exp(int(rng.words(1)[0]), 64, behind, rng):
             if allowed(left[place]):
                 return left[place]
             del left[place]
+            largest = max((scores[i] for i in left), default=0)
     return None

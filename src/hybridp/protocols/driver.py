@@ -223,7 +223,6 @@ def _mapped(
     return task, text, ToldCells(sent.reports.counts, sent.digest, sent.simulated, sent.assumed)
 
 
-
 def trust_rule(study: Declaration) -> TrustRule | str:
     """How a table says who trusts: the column's name where it holds `trusted` and `local`, otherwise the rule."""
     rule = rule_of(study.trust)

@@ -48,6 +48,8 @@ class Task(ABC):
     """Whether the groups' sizes, which are public, decide what is spent (`decided`)."""
     at: tuple[float, ...] = ()
     """The quantiles around which people may be asked in phases."""
+    counted = False
+    """Whether the answer is told as a number of people."""
     personal = False
     """Whether everybody brings their own epsilon, which a column holds."""
     reads_again = False
