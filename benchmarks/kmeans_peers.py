@@ -26,14 +26,14 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.blend.kmeans import radius_for
+from hybridp.blend.kmeans import packed, radius_for
 from hybridp.curator.models import held_rows, release_moves
-from hybridp.protocols.models import RawPoints, cluster
+from hybridp.protocols.models import PointPeople
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, packing, round_noise
+from hybridp.public.rounds import drive
 from hybridp.randomness import secure, seeded
 from hybridp.tasks.kmeans import KMeansTask
-from hybridp.tasks.kmeans import start as begin_at
 from hybridp_lab.papers.mean2020.kmeans_trials import paper_points
 
 __all__ = ["main"]
@@ -91,7 +91,8 @@ def ours(x: Any, clusters: int, box: Box, promise: PureDP | ApproxDP) -> tuple[f
     start = time.process_time()
     levels = box.levels(x)
     rows = held_rows(levels.T)
-    found, _ = cluster(KMeansTask(box, clusters, promise), rows, None, rng=secure())
+    study, nobody = KMeansTask(box, clusters, promise), held_rows(levels[:, :0].T)
+    found = drive(study.clustered(study.plan(len(x), 0)), PointPeople(rows, nobody, secure()))
     took = time.process_time() - start
     return sum_of_squares(x, box.values(found.centres)), took
 
@@ -149,12 +150,12 @@ def speed(people: int) -> None:
     rows = held_rows(levels.T)
     reading = time.perf_counter() - begin[0]
     centres = packing(box, 4)
-    radius = radius_for(box, begin_at(KMeansTask(box, 4, PureDP(0.5))))  # that of a first round
+    radius = radius_for(box, packed(box, 4))  # that of a first round
     noise = round_noise(PureDP(0.5), 2, radius)
     rounds = []
     for _ in range(5):
         begin = time.perf_counter(), time.process_time()
-        release_moves(rows, centres, noise, radius=radius, rng=secure())
+        release_moves(rows, centres, noise, rng=secure())
         rounds.append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
     mine = np.min(rounds, axis=0)
     print(f"{len(x):,} points, 2 coordinates, 4 clusters, everyone trusted; reading once took {reading:.2f} s")
@@ -165,8 +166,9 @@ def speed(people: int) -> None:
     print(f"  ratio {ratio[0]:.2f} wall, {ratio[1]:.2f} CPU, target within {TARGET:g}: {mark}")
     trusted = len(x) // 100
     begin = time.perf_counter(), time.process_time()
-    crowd = RawPoints(levels[:, trusted:], secure())
-    found, plan = cluster(KMeansTask(box, 4, PureDP(7.0)), held_rows(levels[:, :trusted].T), crowd, rng=secure())
+    study = KMeansTask(box, 4, PureDP(7.0))
+    people = PointPeople(held_rows(levels[:, :trusted].T), held_rows(levels[:, trusted:].T), secure())
+    found = drive(study.clustered(plan := study.plan(trusted, len(x) - trusted)), people)
     took = time.perf_counter() - begin[0], time.process_time() - begin[1]
     print(f"  1 % trusted, {len(x) - trusted:,} simulated reports: {took[0]:.2f} s wall, {took[1]:.2f} s CPU in all, "
           f"{plan.iterations} questions, {took[0] / plan.iterations / plain[0]:.1f} iterations each")  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hybridp.curator.models import held_rows
 from hybridp.curator.sources import Columns
 from hybridp.protocols.devices import answer_invitation
 from hybridp.protocols.driver import release
@@ -55,7 +56,7 @@ def release_points(study: KMeansTask, trusted: Any, local: Any, rng: Any) -> Rel
 
 def cluster(study: KMeansTask, trusted: Any, local: Any, *, plan: Any = None, rng: Any) -> Any:
     """The centres that follow from a plan, or from the best one known, and that plan."""
-    people = PointPeople(trusted, local, rng)
+    people = PointPeople(trusted, held_rows(np.zeros((0, study.box.dims))) if local is None else local, rng)
     plan = plan or study.plan(*people.many(Many(study.box)))
     return drive(study.clustered(plan), people), plan
 

@@ -15,15 +15,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-import numpy as np
 import pytest
 
 from hybridp.public import mechanisms as m
 from hybridp.public import randomisers as r
 from hybridp.public import vector_randomisers as v
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.kmeans import Box, Grid, map_invite, round_invite
-from hybridp.tasks.kmeans import plan_rounds
+from hybridp.public.kmeans import Box, Grid, map_invite
+from hybridp.tasks.kmeans import KMeansTask
 from hybridp.testing import (
     Case,
     Kind,
@@ -67,10 +66,6 @@ def _size(plan: Any) -> str:
 
 def coordinates_law(reported: int, randomiser: Any, **_: Any) -> Law:
     return laws.side_by_side(*[randomiser] * reported)
-
-
-def point_law(response: Any, value: Any, coordinates: int, **_: Any) -> Law:
-    return laws.side_by_side(*([] if response is None else [response]), *[value] * coordinates)
 
 
 def plan_law(map_spend: Any, round_spend: Any, rounds: int, **_: Any) -> Law:
@@ -120,16 +115,12 @@ def _whole_points() -> Iterator[Case]:
         for d, reported in ((1, 1), (30, 1), (4, 4)):
             made = v.scalar_reports(pure, d, reported)
             yield Case(made, coordinates_law, louder_values("randomiser"), "several")
-        for d, clusters in ((1, 1), (2, 4), (3, 2)):
-            box, centres = Box((0.0,) * d, (1.0,) * d), np.zeros((clusters, d))
-            asked = round_invite(box, centres, 1000, pure.epsilon)
-            yield Case(asked, point_law, louder_values("value"), "several")
         cells = map_invite(Grid(Box((0.0, 0.0), (1.0, 1.0)), 4), pure.epsilon)
         yield Case(cells.mechanism, laws.k_response, more_truth, "categories")
     promises: list[PureDP | ApproxDP] = [PureDP(0.1), PureDP(4.0), ApproxDP(0.1, 1e-5), ApproxDP(4.0, 1e-9)]
     for promise in promises:
         for d, trusted in ((2, 100_000), (10, 300)):
-            plan = plan_rounds(promise, dims=d, clusters=4, trusted=trusted, local=0)
+            plan = KMeansTask(Box((0.0,) * d, (1.0,) * d), 4, promise).plan(trusted, 0)
             # Conversion from zCDP to a delta is not tight.
             waste = 1e-6 if isinstance(plan.round_spend, PureDP) and promise.delta == 0 else 1
             yield Case(plan, plan_law, costlier_rounds, "several", waste=waste)

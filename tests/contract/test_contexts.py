@@ -20,7 +20,7 @@ from hybridp.public import oracles as o, randomisers as r, vector_randomisers as
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.kmeans import map_invite
-from hybridp.tasks.kmeans import plan_rounds
+from hybridp.tasks.kmeans import KMeansTask
 from hybridp.public.mechanisms import discrete_gaussian, discrete_laplace
 from hybridp.randomness import seeded
 
@@ -35,7 +35,7 @@ for epsilon in (0.002, 0.1, 1.0, 2.345678901234567, 8.0, 30.0):
     print(units(approx.delta, DELTA), units(epsilon, EPSILON))
     if epsilon > 0.01:
         print(map_invite(Grid(Box((0.0, 0.0), (1.0, 1.0)), 4), epsilon))
-print(plan_rounds(ApproxDP(1.0, 1e-6), dims=2, clusters=3, trusted=1000, local=9000, iterations=3))
+print(KMeansTask(Box((0.0, 0.0), (1.0, 1.0)), 3, ApproxDP(1.0, 1e-6), 3).plan(1000, 9000))
 for seed in range(3):
     print(noise.discrete_laplace(1e-3, 50, rng=seeded(seed)), noise.discrete_gaussian(3.7, 50, rng=seeded(seed)))
     print(noise.discrete_laplace(2.0**40, 50, rng=seeded(seed)))

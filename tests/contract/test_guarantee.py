@@ -92,7 +92,7 @@ def test_every_mechanism_of_the_library_is_on_the_list() -> None:
         if isinstance(found := getattr(module, name), type) and (hasattr(found, "profile") or promises(found))
     } | {Plan.__name__}
     assert described == on_list
-    assert {"UnitVector", "ScalarReports", "RoundInvite", "Plan"} <= described
+    assert {"UnitVector", "ScalarReports", "Plan"} <= described
 
 
 def promises(found: type) -> bool:

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridp.device.reports import (
-    answer_round,
     own_randomiser,
     randomise_levels,
     randomise_many,
@@ -19,7 +18,6 @@ from hybridp.device.reports import (
 )
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP
-from hybridp.public.kmeans import STEPS, Box, round_invite
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
@@ -102,13 +100,3 @@ def test_one_report_depends_only_on_the_persons_own_value() -> None:
     a, b = (randomise_own(levels, eps, UNIT, rng=seeded(5)) for levels in (one, two))
     assert np.flatnonzero(a != b).tolist() in ([], [2])
 
-
-@pytest.mark.parametrize("dims", [1, 3])
-def test_coordinates_are_told_equally_often(dims: int) -> None:
-    box = Box((0.0,) * dims, (1.0,) * dims)
-    invite = round_invite(box, np.full((1, dims), STEPS / 2.0), 1000, 0.5)
-    found = answer_round(np.full((dims, 60_000), STEPS / 2.0), invite, rng=seeded(4))
-    assert found.coordinate.shape == (60_000, invite.coordinates)
-    shares = np.bincount(found.coordinate.ravel(), minlength=dims) / 60_000
-    assert np.abs(shares - invite.coordinates / dims).max() < 0.011
-    assert all(len(set(row)) == invite.coordinates for row in found.coordinate[:200].tolist())

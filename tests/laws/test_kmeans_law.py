@@ -67,13 +67,12 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Messages:
 
     def blend_map(trusted: Any, local: Any) -> Any:
         found.maps.append((trusted, local))
-        found.invites += [] if local is None else [local.oracle]
+        found.invites += [local.oracle] if local.people else []
         return maps(trusted, local)
 
-    def blend_round(box: Any, before: Any, added: Any, said: Any, *rest: Any, **more: Any) -> Any:
+    def blend_round(box: Any, before: Any, added: Any, **more: Any) -> Any:
         found.rounds.append((np.rint(before.centres), added))
-        found.invites += [] if said is None else [said.invite]
-        return rounds(box, before, added, said, *rest, **more)
+        return rounds(box, before, added, **more)
 
     monkeypatch.setattr(blending, "blend_map", blend_map)
     monkeypatch.setattr(blending, "blend_round", blend_round)
@@ -214,7 +213,7 @@ def test_scikit_learns_estimator(told: Messages) -> None:
 def test_replacing_a_point_moves_what_is_told_by_the_sensitivity(told: Messages, promise: PureDP | ApproxDP) -> None:
     """The same tape, the same public centres (one round, no map): far points, from one corner to the other."""
     x = points(60)
-    plan = Plan(promise, 60, 0, 0, 1, None, PureDP(1.0) if isinstance(promise, PureDP) else ZCDP(0.01))
+    plan = Plan(promise, 0, 1, None, PureDP(1.0) if isinstance(promise, PureDP) else ZCDP(0.01))
     moves = []
     for place in itertools.product((-5.0, 0.5, 7.0), (-5.0, 0.5, 7.0)):
         x[0] = place
@@ -253,17 +252,17 @@ def test_the_stated_noise_covers_every_replacement(dims: int, radius: int) -> No
 
 def test_a_plan_that_spends_more_than_promised_is_refused() -> None:
     rho = rho_of(EPSILON, DELTA)
-    close = Plan(APPROX, 10, 0, 4, 2, ZCDP(rho * 0.5), ZCDP(rho * 0.2499999))
+    close = Plan(APPROX, 4, 2, ZCDP(rho * 0.5), ZCDP(rho * 0.2499999))
     assert isinstance(close.spent, ZCDP)
     assert close.spent.rho == pytest.approx(rho)
     for spends in ((rho * 0.5001, rho * 0.25), (rho * 0.5, rho * 0.2501), (rho, rho * 0.5)):
         with pytest.raises(InvalidInput, match="small enough"):
-            Plan(APPROX, 10, 0, 4, 2, *map(ZCDP, spends))
+            Plan(APPROX, 4, 2, *map(ZCDP, spends))
     for spends in ((1.0001, 0.5), (1.0, 0.5001), (2.0, 1.0)):
         with pytest.raises(InvalidInput, match="small enough"):
-            Plan(PURE, 10, 0, 4, 2, *map(PureDP, spends))
+            Plan(PURE, 4, 2, *map(PureDP, spends))
     with pytest.raises(InvalidInput, match="small enough"):
-        Plan(APPROX, 10, 0, 4, 1, PureDP(1.0), ZCDP(rho * 0.1))
+        Plan(APPROX, 4, 1, PureDP(1.0), ZCDP(rho * 0.1))
 
 
 # --- local people -----------------------------------------------------------------------------------------------------
@@ -290,49 +289,15 @@ def test_files_of_cells_have_the_stated_law(tmp_path: Path) -> None:
     assert p_value(1.25) < 1e-6
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 4.0])
-def test_labels_and_deviations_have_the_laws_of_the_invitation(epsilon: float) -> None:
-    """A crowd at one point answers a round: the label by randomised response, its deviation by the value's own law."""
-    from hybridp.device.reports import answer_round
-    from hybridp.public.kmeans import round_invite
-
-    n = 20_000
-    centres = np.rint(TRUE * STEPS)
-    invite = round_invite(UNIT, centres, STEPS // 8, epsilon)
-    assert invite.response is not None
-    parts = invite.response.guarantee.epsilon + invite.coordinates * invite.value.guarantee.epsilon
-    assert parts <= epsilon
-    at = centres[1] + np.array([STEPS // 16, -STEPS // 2])  # half of the radius, and far beyond it
-    told = answer_round(np.tile(at[:, None], (1, n)).astype(np.float64), invite, rng=Recording(9).rng)
-    label = invite.response.guarantee.epsilon
-    keep = math.exp(label) / (math.exp(label) + 2)
-    seen = np.bincount(told.cluster, minlength=3)
-    assert stats.chisquare(seen, n * np.array([(1 - keep) / 2, keep, (1 - keep) / 2])).pvalue > 1e-6
-    # Each value is within the reach of a private report of its share of epsilon, and unbiased for the cut deviation.
-    assert np.abs(told.value).max() <= invite.value.bound * (1 + 1e-9)
-    right = told.cluster == 1
-    for coordinate, truth in ((0, 0.5), (1, -1.0)):
-        here = told.value[right[:, None] & (told.coordinate == coordinate)]
-        other = told.value[~right[:, None] & (told.coordinate == coordinate)]
-        for values, mean in ((here, truth), (other, 0.0)):
-            z = (values.mean() - mean) / math.sqrt(invite.value.worst_variance / len(values))
-            assert abs(z) < 5
-            assert values.var() > 0.8 * invite.value.variance_terms[0] - 1
-    assert len(np.unique(told.value)) > n / 4  # nobody's draw is another's
-
-
-@pytest.mark.parametrize(("trusted", "local"), [(1500, 9000), (60, 300)])
-def test_every_invitation_asks_for_the_promised_epsilon(told: Messages, trusted: int, local: int) -> None:
+def test_the_map_asks_for_the_promised_epsilon(told: Messages) -> None:
     """One report a person, so that the whole epsilon goes into it, and not more; whatever trusted people pay."""
-    x, tape, part = points(trusted), Recording(13), ApproxDP(EPSILON / 2, DELTA / 2)
+    x, tape, part = points(1500), Recording(13), ApproxDP(EPSILON / 2, DELTA / 2)
     study = KMeansTask(UNIT, 3, APPROX, trusted_guarantee=part)
-    found = files.release_points(study, x, points(local, 2), rng=tape.rng)
+    found = files.release_points(study, x, points(9000, 2), rng=tape.rng)
     check(told, tape, x, part)
     assert {p.budget for p in found.receipt.promises if p.people == "trusted"} == {None, part}
-    assert len(told.invites) == len(told.maps) + len(told.rounds) >= 2
-    for invite in told.invites:
-        promise = getattr(invite, "promise", None) or invite.guarantee
-        assert (promise.epsilon, promise.delta) == (EPSILON, 0.0)
-        if hasattr(invite, "categories"):  # the response of a map's cells
-            e = math.exp(EPSILON)
-            assert invite.truth == pytest.approx(e / (e + invite.categories - 1), rel=1e-12)
+    assert (len(told.maps), len(told.rounds)) == (1, 1)
+    [response] = told.invites
+    assert (response.guarantee.epsilon, response.guarantee.delta) == (EPSILON, 0.0)
+    e = math.exp(EPSILON)
+    assert response.truth == pytest.approx(e / (e + response.categories - 1), rel=1e-12)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from tests.phases import cluster, release_points
+from tests.phases import release_points
 
 from hybridp.curator.models import held_rows
 from hybridp.errors import InvalidInput
-from hybridp.protocols.models import RawPoints
+from hybridp.protocols.models import PointPeople
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.kmeans import Box, OnMap, RoundInvite, RoundReports
+from hybridp.public.kmeans import Box
+from hybridp.public.rounds import Cells, drive
 from hybridp.randomness import seeded
 from hybridp.tasks.kmeans import KMeansTask
 
@@ -29,7 +32,7 @@ def _off(centres: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("promise", [PureDP(2.0), ApproxDP(2.0, 1e-6)])
-@pytest.mark.parametrize(("trusted", "local"), [(3000, 0), (0, 60_000), (600, 40_000)])
+@pytest.mark.parametrize(("trusted", "local"), [(3000, 0), (0, 300_000), (600, 40_000)])
 def test_the_centres_are_found_by_either_group_and_both(trusted: int, local: int, promise: PureDP | ApproxDP) -> None:
     study = KMeansTask(UNIT, 3, promise)
     found = release_points(study, _points(trusted), _points(local, 2), rng=seeded(5))
@@ -38,36 +41,25 @@ def test_the_centres_are_found_by_either_group_and_both(trusted: int, local: int
     assert found.simulated
 
 
-class _Watched(RawPoints):
-    """Counts how many answers it gives."""
-
-    answers = 0
-
-    def tell_cell(self, invite: OnMap, part: int, parts: int) -> np.ndarray:
-        found = super().tell_cell(invite, part, parts)
-        self.answers += len(found)
-        return found
-
-    def tell_deviation(self, invite: RoundInvite, part: int, parts: int) -> RoundReports:
-        found = super().tell_deviation(invite, part, parts)
-        self.answers += len(found.cluster)
-        return found
+@pytest.mark.parametrize("trusted", [0, 500])
+def test_every_local_person_answers_once(trusted: int) -> None:
+    levels, rng = UNIT.levels(_points(5000)), seeded(2)
+    people = PointPeople(held_rows(levels[:, :trusted].T), held_rows(levels.T), rng)
+    heard: list[Any] = []
+    study = KMeansTask(UNIT, 3, PureDP(3.0)).mapped(trusted, 5000)
+    drive(study.clustered(study.plan(trusted, 5000)), people, heard)
+    assert [answer.local.people for asked, answer in heard if isinstance(asked, Cells)] == [5000]
+    assert len(heard) == 1 + (trusted > 0)
 
 
-@pytest.mark.parametrize("epsilon", [0.3, 3.0])
-def test_every_local_person_answers_once(epsilon: float) -> None:
-    rng = seeded(2)
-    crowd = _Watched(UNIT.levels(_points(5000)), rng)
-    _, plan = cluster(KMeansTask(UNIT, 3, PureDP(epsilon)), held_rows(UNIT.levels(_points(500)).T), crowd, rng=rng)
-    assert crowd.answers == 5000
-    assert plan.iterations >= 2
+def test_a_trial_without_a_useful_map_is_refused_as_its_invitation_is() -> None:
+    with pytest.raises(InvalidInput, match="for a useful map"):
+        release_points(KMeansTask(UNIT, 3, PureDP(0.3)), _points(50), _points(500, 2), rng=seeded(1))
 
 
 @pytest.mark.parametrize(
     ("study", "name"),
     [
-        ({"clusters": 0}, "clusters"),
-        ({"iterations": 0}, "iterations"),
         ({"guarantee": PureDP(0.001)}, "epsilon"),
         ({"guarantee": PureDP(100.0)}, "epsilon"),
     ],

@@ -11,10 +11,10 @@ import pytest
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx
-from hybridp.public.kmeans import STEPS, Box, Grid, map_invite, map_noise, nearest, packing, round_invite, separation
+from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, nearest, packing, separation
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import k_randomised_response
-from hybridp.tasks.kmeans import plan_rounds, plan_with_map
+from hybridp.tasks.kmeans import KMeansTask
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))
 
@@ -94,6 +94,10 @@ def test_a_replaced_person_moves_two_cells_of_a_map() -> None:
 # --- plans ---
 
 
+def task(promise: PureDP | ApproxDP, dims: int, clusters: int, iterations: int | None = None) -> KMeansTask:
+    return KMeansTask(Box((0.0,) * dims, (1.0,) * dims), clusters, promise, iterations)
+
+
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.0])
 @pytest.mark.parametrize(
@@ -105,12 +109,9 @@ def test_the_trusted_budget_is_never_exceeded(
 ) -> None:
     promise = ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
     for iterations in (None, 1, 2, 7):
-        plans = [
-            plan_rounds(promise, dims=dims, clusters=clusters, trusted=trusted, local=local, iterations=iterations)
-        ]
-        plans.append(plan_with_map(promise, 4, dims=dims, trusted=trusted, local=local, iterations=iterations))
-        for plan in plans:
-            assert 1 <= plan.iterations <= (iterations or 10)
+        own = task(promise, dims, clusters, iterations)
+        for plan in (own.plan(trusted, local), replace(own, per_axis=4).plan(trusted, local)):
+            assert (trusted > 0 or plan.per_axis > 0) <= plan.iterations <= (iterations or 10)
             spent = plan.spent
             assert (spent is None) == (trusted == 0)
             if isinstance(spent, PureDP):
@@ -120,9 +121,7 @@ def test_the_trusted_budget_is_never_exceeded(
 
 
 def test_more_people_afford_a_finer_map() -> None:
-    sizes = [
-        plan_rounds(PureDP(1.0), dims=2, clusters=4, trusted=n, local=0).per_axis for n in (100, 2000, 20_000, 200_000)
-    ]
+    sizes = [task(PureDP(1.0), 2, 4).plan(n, 0).per_axis for n in (100, 2000, 20_000, 200_000)]
     assert sizes == sorted(sizes)
     assert sizes[0] == 0
     assert sizes[-1] >= 16
@@ -130,18 +129,7 @@ def test_more_people_afford_a_finer_map() -> None:
 
 def test_fewer_people_than_clusters_are_refused() -> None:
     with pytest.raises(InvalidInput, match="people"):
-        plan_rounds(PureDP(1.0), dims=2, clusters=8, trusted=3, local=4)
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.0])
-@pytest.mark.parametrize(("dims", "clusters"), [(1, 1), (2, 4), (10, 8)])
-def test_a_local_reports_parts_add_up_to_epsilon(dims: int, clusters: int, epsilon: float) -> None:
-    box = Box((0.0,) * dims, (1.0,) * dims)
-    invite = round_invite(box, packing(box, clusters), 1000, epsilon)
-    label = 0.0 if invite.response is None else invite.response.guarantee.epsilon
-    assert label + invite.coordinates * invite.value.guarantee.epsilon <= epsilon
-    assert 1 <= invite.coordinates <= dims
-    assert map_invite(Grid(box, 2), epsilon).mechanism.guarantee.epsilon == epsilon
+        task(PureDP(1.0), 2, 8).plan(3, 4)
 
 
 @pytest.mark.parametrize("per_axis", [1, -3, 2.5, "4", 129, 10**6])
@@ -151,15 +139,10 @@ def test_a_grid_has_whole_cells_and_not_too_many(per_axis: int) -> None:
 
 
 def test_descriptions_that_would_spend_more_than_promised_are_refused() -> None:
-    invite = round_invite(UNIT, packing(UNIT, 4), 1000, 2.0)
-    with pytest.raises(InvalidInput, match="`value` must be small enough"):
-        replace(invite, promise=PureDP(1.99))
-    with pytest.raises(InvalidInput, match="`response` must have one category"):
-        replace(invite, centres=packing(UNIT, 3))  # the fourth label would be no randomised response at all
     with pytest.raises(InvalidInput, match="`categories` must be the 16 that are asked about"):
         Invite(Grid(UNIT, 4), k_randomised_response(PureDP(1.0), 15))
     for promise, more in ((PureDP(1.0), PureDP(0.51)), (ApproxDP(1.0, 1e-6), ZCDP(0.1))):
-        plan = plan_rounds(promise, dims=4, clusters=4, trusted=100_000, local=0)
+        plan = task(promise, 4, 4).plan(100_000, 0)
         assert type(plan.round_spend) is type(more)
         with pytest.raises(InvalidInput, match="`round_spend` must be small enough"):
             replace(plan, round_spend=more)

@@ -82,7 +82,7 @@ _SHOWN = 1000  # epsilons of the document
 def plan_points(study: KMeansTask, crowd: Crowd) -> Plan:
     """The map, the rounds and the noise that these numbers afford. Nothing is read and nothing is spent."""
     crowd, box = crowd.answering, study.box
-    result = study.rounds(crowd.trusted, crowd.local)
+    result = study.plan(crowd.trusted, crowd.local)
     facts = predicted(
         "kmeans",
         more={
@@ -90,12 +90,11 @@ def plan_points(study: KMeansTask, crowd: Crowd) -> Plan:
             "per_axis": result.per_axis,
             "rounds": result.rounds,
             "trusted_spends": None if result.spent is None else str(result.spent),
-            "local_parts": result.parts,
         },
         columns=list(crowd.columns),
         clusters=study.clusters,
         bounds={"lower": list(box.lower), "upper": list(box.upper)},
-        remarks=["Local people report once each, with the whole epsilon."],
+        remarks=["Local people tell their cell of the map once, with the whole epsilon."] if result.per_axis else [],
     )
     return crowd.planned(study, {"centres": facts}, picture=draw_map)
 
@@ -116,7 +115,7 @@ def draw_map(plan: Plan, ax: Axes | None) -> Axes:
     if flat:
         ax.set_yticks([])
     cells = f"A map of {told['map_cells']:,} cells" if told["map_cells"] else "No map"
-    after = f", then {told['rounds']} round{'' if told['rounds'] == 1 else 's'}. Local people report once each."
+    after = f", then {told['rounds']} round{'' if told['rounds'] == 1 else 's'} of trusted people."
     style.dress(ax, plan.in_words().title, cells + after, x=columns[0], y="" if flat else columns[1], grid="")
     return ax
 

@@ -1,8 +1,8 @@
 """Maps and rounds of both groups become centres: post-processing of what is already private.
 
-A round updates each centre by the blended deviation: trusted and local estimates are weighted by the inverse of their
-predicted variances, cluster by cluster, and the move is shrunk by what noise alone would have made of it. A group with
-nothing to add gets weight 0; a cluster whose noisy size cannot be told from nothing stays where it is.
+A map is blended from both groups by the inverse of their predicted variances. A round moves each centre by the trusted
+people's deviation, shrunk by what noise alone would have made of it; a cluster whose noisy size cannot be told from
+nothing stays where it is.
 """
 
 from __future__ import annotations
@@ -15,21 +15,12 @@ from numpy.typing import NDArray
 
 from hybridp.blend.shares import simplex
 from hybridp.errors import InvalidInput
-from hybridp.public.kmeans import Box, Grid, LocalRound, RoundReports, TrustedRound, nearest, separation
+from hybridp.public.kmeans import Box, Grid, TrustedRound, nearest, packing, separation
 from hybridp.public.lattice import Floats
 from hybridp.public.oracles import estimate
 from hybridp.public.shares import ShareReports
 
-__all__ = [
-    "Clusters",
-    "MapShares",
-    "blend_map",
-    "blend_round",
-    "centres_of_map",
-    "collect_round",
-    "debiased_local",
-    "radius_for",
-]
+__all__ = ["Clusters", "MapShares", "blend_map", "blend_round", "centres_of_map", "packed", "radius_for"]
 
 _CANDIDATES = 1024
 _SPREAD = 1 / 3  # of the radius: the standard deviation of one coordinate that predictions assume
@@ -47,6 +38,12 @@ class Clusters:
     centre_errors: Floats
     share_errors: Floats
     spread: float | None = None
+
+
+def packed(box: Box, clusters: int) -> Clusters:
+    """Centres packed in the box, and nothing known about sizes."""
+    nothing = np.full((clusters, box.dims), np.inf)
+    return Clusters(packing(box, clusters), np.full(clusters, 1 / clusters), nothing, nothing[:, 0])
 
 
 # --- the map ----------------------------------------------------------------------------------------------------------
@@ -204,84 +201,33 @@ def radius_for(box: Box, found: Clusters) -> int:
     return max(1, math.ceil(min(half, max(reach, half / 64))))
 
 
-def collect_round(local: LocalRound, reports: RoundReports) -> LocalRound:
-    """Add reports to the sums: associative, and free of charge."""
-    k, d = len(local.told), local.sums.shape[1]
-    place = (reports.cluster[:, None] * d + reports.coordinate).ravel()
-    sums = np.bincount(place, weights=reports.value.ravel(), minlength=k * d).reshape(k, d)
-    return LocalRound(local.invite, local.told + np.bincount(reports.cluster, minlength=k), local.sums + sums)
-
-
-def debiased_local(local: LocalRound) -> tuple[Floats, Floats, Floats, Floats]:
-    """Unbiased shares and mean deviations times shares (steps), with their variances.
-
-    ``E told_k = n (q + (p-q) f_k)``, and only people who tell the truth tell a deviation, of m out of d coordinates:
-    ``E sum_kj = p (m/d) S_kj/radius``.
-    """
-    invite = local.invite
-    n = max(1, int(local.told.sum()))
-    p, q = invite.truth, invite.other
-    seen = local.told / n
-    shares = (seen - q) / (p - q)
-    share_variance = np.maximum(seen * (1 - seen), 1 / n) / (n * (p - q) ** 2)
-    gain = invite.radius * invite.box.dims / (invite.coordinates * p)
-    constant, quadratic = invite.value.variance_terms
-    square = constant + (1 + quadratic) * _SPREAD**2
-    variance = seen * square * (invite.coordinates / invite.box.dims) * gain**2 / n
-    return shares, share_variance, local.sums * gain / n, np.maximum(variance, gain**2 / n**2)
-
-
-def _combine(values: list[Floats], variances: list[Floats]) -> tuple[Floats, Floats]:
-    weights = [1 / v for v in variances]
-    total = sum(weights)
-    return np.asarray(sum(w * x for w, x in zip(weights, values, strict=True)) / total), np.asarray(1 / total)
-
-
-def blend_round(
-    box: Box, before: Clusters, trusted: TrustedRound | None, local: LocalRound | None, radius: int, *, reseed: bool
-) -> Clusters:
+def blend_round(box: Box, before: Clusters, moved: TrustedRound, *, reseed: bool) -> Clusters:
     """The next centres.
 
-    Shares are blended by inverse variance (with what was known before), then the deviations ``S/f`` of either group,
-    and the move is multiplied by ``max(0, 1 - V/|move|^2)``, V its whole noise variance (the positive part of a
-    James-Stein factor): noise alone hardly moves a centre. With `reseed` a cluster that looks empty is put
-    beside the largest one.
+    Shares are blended by inverse variance with what was known before, and the move ``S/f`` is multiplied by ``max(0, 1
+    - V/|move|^2)``, V its whole noise variance (the positive part of a James-Stein factor): noise alone hardly moves a
+    centre. With `reseed` a cluster that looks empty is put beside the largest one.
     """
-    shares, share_variances = [], []
+    assert moved.sums is not None
+    n, radius, share = moved.people, moved.noise.radius, moved.counts / moved.people
+    share_variance = moved.noise.count_variance / n**2 + np.clip(share, 0.5 / n, 0.25) / n
+    variance = moved.noise.variance / n**2 + np.clip(share, 1 / n, 1.0) * (_SPREAD * radius) ** 2 / n
     if np.isfinite(before.share_errors).all():
-        shares.append(before.shares)
-        share_variances.append(before.share_errors**2)
-    moves, move_variances = [], []
-    if trusted is not None and trusted.sums is not None:
-        k = trusted.people
-        result = trusted.counts / k
-        shares.append(result)
-        share_variances.append(trusted.noise.count_variance / k**2 + np.clip(result, 0.5 / k, 0.25) / k)
-        moves.append(trusted.sums / k)
-        sampling = np.clip(result, 1 / k, 1.0) * (_SPREAD * radius) ** 2 / k
-        move_variances.append(np.repeat((trusted.noise.variance / k**2 + sampling)[:, None], box.dims, axis=1))
-    if local is not None and local.told.sum():
-        share, share_variance, sums, variance = debiased_local(local)
-        shares.append(share)
-        share_variances.append(share_variance)
-        moves.append(sums)
-        move_variances.append(np.repeat(variance[:, None], box.dims, axis=1))
-    if not moves:
-        return before
-    share, share_variance = _combine(shares, share_variances)
+        known = before.share_errors**2
+        share = (share / share_variance + before.shares / known) / (1 / share_variance + 1 / known)
+        share_variance = 1 / (1 / share_variance + 1 / known)
     error = np.sqrt(share_variance)
     solid = share > 2 * error
-    size = np.where(solid, share, 1.0)[:, None]
-    sums, variance = _combine(moves, move_variances)
-    move, noise = sums / size, variance / size**2
-    shrink = np.maximum(0.0, 1 - noise.sum(axis=1) / np.maximum((move**2).sum(axis=1), 1e-300))
+    size = np.where(solid, share, 1.0)
+    move, noise = moved.sums / n / size[:, None], variance / size**2
+    shrink = np.maximum(0.0, 1 - box.dims * noise / np.maximum((move**2).sum(axis=1), 1e-300))
     move *= np.where(solid, shrink, 0.0)[:, None]
     length = np.linalg.norm(move, axis=1, keepdims=True)
     move *= np.minimum(1.0, radius / np.maximum(length, 1e-300))
     centres = box.inside(before.centres + move)
     if reseed:  # only where the size is known well enough to be called nothing
         centres = _reseeded(box, centres, share, solid | (error * 4 * len(share) > 1), radius)
-    kept = np.where(solid[:, None], np.sqrt(noise), before.centre_errors)
+    kept = np.where(solid[:, None], np.sqrt(noise)[:, None], before.centre_errors)
     return Clusters(centres, np.maximum(share, 0.0), np.minimum(kept, before.centre_errors), error, before.spread)
 
 

@@ -226,12 +226,9 @@ def release_cells(rows: LatticeRows, grid: Grid, mechanism: TotalsNoise, *, rng:
     return TrustedRound(rows.people, counts, mechanism)
 
 
-def release_moves(
-    rows: LatticeRows, centres: Floats, mechanism: TotalsNoise, *, radius: int, rng: Randomness
-) -> TrustedRound:
-    """Noisy counts and sums by cluster: private as `mechanism.spend` says, which must be made for this radius."""
-    must(mechanism.radius == radius, "mechanism", f"must be made for the radius {radius}", mechanism.radius)
-    counts, sums = cluster_totals(rows, np.rint(centres), radius)
+def release_moves(rows: LatticeRows, centres: Floats, mechanism: TotalsNoise, *, rng: Randomness) -> TrustedRound:
+    """Noisy counts and sums by cluster, of deviations no longer than the mechanism's radius: private as it says."""
+    counts, sums = cluster_totals(rows, np.rint(centres), mechanism.radius)
     drawn = _draws(mechanism, counts.size + sums.size, rng)
     noisy = counts * mechanism.weight + drawn[: counts.size]
     moved = (sums + drawn[counts.size :].reshape(sums.shape)).astype(np.float64)

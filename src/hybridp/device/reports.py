@@ -33,7 +33,7 @@ from hybridp.noise import bernoulli, categories, reports, uniform_below
 from hybridp.noise.reports import oracle_reports, simulate_counts, voted_cells
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Joint
-from hybridp.public.kmeans import OnMap, RoundInvite, RoundReports, nearest
+from hybridp.public.kmeans import OnMap
 from hybridp.public.lattice import LEVELS, Bounds, Floats, Ints
 from hybridp.public.messages import OnNumber
 from hybridp.public.oracles import support_counts
@@ -45,7 +45,7 @@ from hybridp.public.vector import OnVector
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 from hybridp.randomness import Randomness
 
-__all__ = ["answer_map", "answer_question", "answer_round", "choose_names", "chosen_levels", "own_randomiser"]
+__all__ = ["answer_map", "answer_question", "choose_names", "chosen_levels", "own_randomiser"]
 __all__ += ["randomise_levels", "randomise_many", "randomise_own", "randomise_steps", "reach_reports"]
 __all__ += ["option_reports", "report_marginals", "report_options", "simulated_marginals"]
 __all__ += ["simulated_reports", "tick_places"]
@@ -301,24 +301,9 @@ def simulated_marginals(codes: NDArray[np.uint16], invite: OnMarginals, *, rng: 
     return result
 
 
-# --- a point: a cell of the map, or a label and a deviation -----------------------------------------------------------
+# --- a point: a cell of the map ---------------------------------------------------------------------------------------
 
 
 def answer_map(levels: Floats, invite: OnMap, *, rng: Randomness) -> Ints:
     """The cell told by each person (levels: coordinates x people), by k-ary randomised response."""
     return categories(invite.mechanism, invite.encoding.cell(levels), rng=rng)
-
-
-def answer_round(levels: Floats, invite: RoundInvite, *, rng: Randomness) -> RoundReports:
-    """The label told and the noisy deviations of each person."""
-    n = levels.shape[1]
-    label = nearest(levels, invite.centres)
-    told = label if invite.response is None else categories(invite.response, label, rng=rng)
-    which = _subsets(invite.box.dims, invite.coordinates, n, rng)
-    # A deviation d in [-radius, radius] is the level LEVELS (d + radius)/(2 radius); 0 where the label is not true.
-    deviation = levels[which.T, np.arange(n)] - invite.centres[label, which.T]
-    np.clip(deviation, -invite.radius, invite.radius, out=deviation)
-    deviation *= told == label
-    unit = np.rint((deviation / invite.radius + 1) * (LEVELS // 2)).astype(np.int64)
-    value = reports(invite.value, unit.ravel(), rng=rng).reshape(unit.shape)
-    return RoundReports(told, which, np.ascontiguousarray(value.T))

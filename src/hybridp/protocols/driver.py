@@ -22,6 +22,7 @@ from hybridp.curator.sources import (
     NUMBERS,
     TABLES,
     Columns,
+    Sent,
     TableLike,
     asks,
     grouped,
@@ -33,12 +34,11 @@ from hybridp.curator.sources import (
 from hybridp.errors import must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.invited import Draft
-from hybridp.protocols.models import ToldCells
 from hybridp.protocols.paying import on_reports, open_charged_rows, record_release
 from hybridp.protocols.reports import read_batches
 from hybridp.protocols.rows import TablePeople, not_invited
 from hybridp.public.groups import Grouping
-from hybridp.public.messages import MECHANISM
+from hybridp.public.messages import MECHANISM, SlotReports
 from hybridp.public.rounds import Crowd, drive
 from hybridp.public.study import Declaration
 from hybridp.public.trust import TrustRule, drawn_trust, rule_of
@@ -208,7 +208,7 @@ def _expected(task: Any, columns: Any, sizes: Any, given: int | None, raw: bool,
 
 def _mapped(
     task: Any, columns: Any, invite: Path, reports: Path | None, tally: Any, raw: bool, assume: bool
-) -> tuple[Any, str, ToldCells]:
+) -> tuple[Any, str, Sent]:
     """The task with the map of its invitation, the text beside every answer, and the answers. These are private
     already: they are read before the charge, which names them."""
     must(reports is None or tally is None, "reports", "must not go with a tally of them", reports)
@@ -218,9 +218,8 @@ def _mapped(
     task, text = replace(task, per_axis=said.task.per_axis), said.invite.text  # type: ignore[attr-defined]
     if tally is not None:
         counts = np.array(tally.counts, dtype=np.int64)  # the caller names them, as of any tally
-        return task, text, ToldCells(counts, simulated=tally.origin.simulated)
-    sent = read_slots(reports, text, said.invite.encoding.cells, assume=assume)  # type: ignore[arg-type]
-    return task, text, ToldCells(sent.reports.counts, sent.digest, sent.simulated, sent.assumed)
+        return task, text, Sent(SlotReports(int(counts.sum()), counts), tally.origin.simulated)
+    return task, text, read_slots(reports, text, said.invite.encoding.cells, assume=assume)  # type: ignore[arg-type]
 
 
 def trust_rule(study: Declaration) -> TrustRule | str:

@@ -6,21 +6,18 @@ import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.kmeans import collect_round
 from hybridp.curator import marginals as tabulating
 from hybridp.curator import models as modelling
 from hybridp.curator.sources import Raw
-from hybridp.device import reports as device
-from hybridp.device.reports import answer_question, simulated_marginals
-from hybridp.noise import uniform_below
+from hybridp.device.reports import answer_map, answer_question, simulated_marginals
 from hybridp.noise.reports import simulate_counts
 from hybridp.public.heavy import OneSlot
-from hybridp.public.kmeans import LocalRound, OnMap, RoundInvite, RoundReports
+from hybridp.public.kmeans import TrustedRound
 from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.messages import OnList, SlotReports
 from hybridp.public.regression import Question
@@ -31,8 +28,7 @@ from hybridp.public.vector import OnVector, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.tasks.table import Measure, Reported
 
-__all__ = ["CodePeople", "LatticePeople", "PointPeople", "RawPoints", "SummedPeople", "ToldCells", "report_slots"]
-__all__ += ["sum_reports"]
+__all__ = ["CodePeople", "LatticePeople", "PointPeople", "SummedPeople", "report_slots", "sum_reports"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -78,96 +74,31 @@ class LatticePeople(People):
         return Answer(local=sum_reports(self.local.parts(), draw, question.invite))
 
 
-class LocalPoints(Protocol):
-    """Local people, behind whatever carries messages to their devices. Every person belongs to one part."""
-
-    @property
-    def people(self) -> int: ...
-    def tell_cell(self, invite: OnMap, part: int, parts: int) -> Ints: ...
-    def tell_deviation(self, invite: RoundInvite, part: int, parts: int) -> RoundReports: ...
-
-
-@dataclass(eq=False)
-class RawPoints:
-    """For a trial: raw points of local people, answered for here by the code that runs on a device."""
-
-    levels: Floats
-    rng: Randomness
-    _part: Ints | None = None
-
-    @property
-    def people(self) -> int:
-        return int(self.levels.shape[1])
-
-    def _of(self, part: int, parts: int) -> Floats:
-        if parts == 1:
-            return self.levels
-        if self._part is None:  # drawn once: the same people never answer twice
-            self._part = uniform_below(parts, self.people, rng=self.rng)
-        return self.levels[:, self._part == part]
-
-    def tell_cell(self, invite: OnMap, part: int, parts: int) -> Ints:
-        return device.answer_map(self._of(part, parts), invite, rng=self.rng)
-
-    def tell_deviation(self, invite: RoundInvite, part: int, parts: int) -> RoundReports:
-        return device.answer_round(self._of(part, parts), invite, rng=self.rng)
-
-
-@dataclass(frozen=True)
-class ToldCells:
-    """Local people who have answered the map already, all of them."""
-
-    counts: Ints
-    digest: str | None = None
-    simulated: bool = False
-    assumed: bool = False
-
-    @property
-    def people(self) -> int:
-        return int(self.counts.sum())
-
-    def tell_cell(self, invite: OnMap, part: int, parts: int) -> Ints:
-        return np.repeat(np.arange(len(self.counts)), self.counts if part == 0 else 0)
-
-    def tell_deviation(self, invite: RoundInvite, part: int, parts: int) -> RoundReports:
-        nobody = np.zeros((0, invite.coordinates), dtype=np.int64)
-        return RoundReports(nobody[:, 0], nobody, nobody.astype(np.float64))
-
-
 @dataclass
 class PointPeople(People):
-    """RAW: people's points. A crowd that is online learns noisy centres with every round: charge before the first."""
+    """RAW: people's points. Local people have `told` their cells, or answer here, which is a trial."""
 
-    trusted: modelling.LatticeRows | None
-    local: LocalPoints | None
+    trusted: modelling.LatticeRows
+    local: modelling.LatticeRows
     rng: Randomness
+    told: Ints | None = None
 
     def many(self, asked: Many) -> tuple[int, int]:
-        return 0 if self.trusted is None else self.trusted.people, 0 if self.local is None else self.local.people
+        return self.trusted.people, self.local.people if self.told is None else int(self.told.sum())
 
     def cells(self, asked: Cells) -> Answer:
-        counted = said = None
-        if self.trusted is not None and asked.noise is not None:
-            counted = modelling.release_cells(self.trusted, asked.grid, asked.noise, rng=self.rng)
-        if self.local is not None and asked.invite is not None:
-            told = np.zeros(asked.grid.cells, dtype=np.int64)
-            for part in range(asked.parts[0]):
-                cells = self.local.tell_cell(asked.invite, part, asked.parts[1])
-                told += np.bincount(cells, minlength=asked.grid.cells)
-            said = ShareReports(int(told.sum()), told, asked.invite.mechanism)
-        return Answer(trusted=counted, local=said)
+        grid, told, counted = asked.invite.encoding, self.told, None
+        if asked.noise is not None:
+            counted = modelling.release_cells(self.trusted, grid, asked.noise, rng=self.rng)
+        if told is None:
+            told = np.zeros(grid.cells, dtype=np.int64)
+            for part in self.local.parts() if self.local.people else ():
+                own = answer_map(np.ascontiguousarray(part.T, dtype=np.float64), asked.invite, rng=self.rng)
+                told += np.bincount(own, minlength=grid.cells)
+        return Answer(trusted=counted, local=ShareReports(int(told.sum()), told, asked.invite.mechanism))
 
-    def moves(self, asked: Moves) -> Answer:
-        added = said = None
-        if self.trusted is not None and asked.noise is not None:
-            added = modelling.release_moves(
-                self.trusted, asked.centres, asked.noise, radius=asked.radius, rng=self.rng
-            )
-        if self.local is not None and asked.invite is not None:
-            k, d = asked.centres.shape
-            said = LocalRound(asked.invite, np.zeros(k, dtype=np.int64), np.zeros((k, d)))
-            said = collect_round(said, self.local.tell_deviation(asked.invite, *asked.part))
-        return Answer(trusted=added, local=said)
+    def moves(self, asked: Moves) -> TrustedRound:
+        return modelling.release_moves(self.trusted, asked.centres, asked.noise, rng=self.rng)
 
 
 @dataclass

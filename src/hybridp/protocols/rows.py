@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hybridp.curator import marginals as tabulating
 from hybridp.curator import models as modelling
 from hybridp.curator import sums as summing
-from hybridp.curator.sources import Rows, local_rows, open_rows, rows_of, sizes_of
+from hybridp.curator.sources import Rows, Sent, local_rows, open_rows, rows_of, sizes_of
 from hybridp.device.files import Asked, write_reports
 from hybridp.device.reports import reach_reports, simulated_reports
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
@@ -28,9 +28,7 @@ from hybridp.protocols.models import (
     CodePeople,
     LatticePeople,
     PointPeople,
-    RawPoints,
     SummedPeople,
-    ToldCells,
     report_slots,
     sum_reports,
 )
@@ -97,7 +95,7 @@ class TablePeople(SummedPeople):
     digest: str | None = None
     unasked: bool = False
     """Whether local rows hold no report, and are not heard: local people are asked later."""
-    cells_told: ToldCells | None = None
+    cells_told: Sent | None = None
     """Answers to a map, which local people gave in a file of their own."""
     stack: ExitStack = field(default_factory=ExitStack)
     _kept: Any = None
@@ -257,12 +255,10 @@ class TablePeople(SummedPeople):
                 "answer (`hybridp randomise kmeans`), or add --simulate-local for a trial on raw rows."
             )
         self.simulated = self.simulated or (raw and (others.people > 0 or drawn_trust(columns.trust)))
-        told: Any = local
         if local is not None:
             self.simulated, self.assumed = local.simulated, local.assumed
-        if raw and others.people:
-            told = RawPoints(np.concatenate([part.T for part in others.parts()], axis=1), self.rng)
-        people = self._kept = PointPeople(trusted if trusted.people else None, told, self.rng)
+        told = None if local is None else local.reports.counts
+        people = self._kept = PointPeople(trusted, others, self.rng, told)
         return people.many(asked)
 
     def _coded(self, asked: Measure | Reported) -> CodePeople:

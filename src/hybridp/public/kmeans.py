@@ -4,9 +4,8 @@ Points live in a public box, on a public lattice with one step for all coordinat
 every coordinate is a whole number of steps, sums of them are exact, and a person's part in a sum is bounded in
 integers. Centres are public in every round, and `nearest` is the same function on a device and at the curator.
 
-Two kinds of invitation go to local people's devices, and every person answers one of them, once, with the whole
-epsilon: the *map* (in which cell of a public grid are you?) and the *round* (which of these centres is nearest, and how
-far off are you?). Trusted people are counted in both, with the budget divided among them.
+Local people's devices answer the *map*, once and with the whole epsilon: in which cell of a public grid are you?
+Trusted people are counted on it too, and in *rounds*: which of these centres is nearest, and how far off are you?
 
 >>> box = Box((0.0, 0.0), (1.0, 2.0))
 >>> box.tops
@@ -19,7 +18,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -30,11 +28,10 @@ from hybridp.public.budgets import ZCDP, PureDP
 from hybridp.public.lattice import Bounds, Floats, Ints, Lattice
 from hybridp.public.mechanisms import discrete_laplace
 from hybridp.public.messages import Invite
-from hybridp.public.randomisers import KRandomisedResponse, Randomiser, best_randomiser, k_randomised_response
+from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
 
-__all__ = ["LEAST_CLUSTERED", "MOST_CELLS", "STEPS", "Box", "Grid", "LocalRound", "OnMap", "RoundInvite"]
-__all__ += ["RoundReports", "Spend", "TotalsNoise", "TrustedRound", "map_invite", "map_noise", "nearest", "packing"]
-__all__ += ["round_invite", "round_noise", "separation"]
+__all__ = ["LEAST_CLUSTERED", "MOST_CELLS", "STEPS", "Box", "Grid", "OnMap", "Spend", "TotalsNoise", "TrustedRound"]
+__all__ += ["map_invite", "map_noise", "nearest", "packing", "round_noise", "separation"]
 
 Spend = PureDP | ZCDP
 
@@ -304,67 +301,6 @@ def map_noise(spend: Spend) -> TotalsNoise:
 
 # --- what travels between the rooms -----------------------------------------------------------------------------------
 
-_EPSILONS = np.linspace(0.05, 0.95, 19)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class RoundInvite:
-    """Which centre is nearest, and what is your deviation from it?
-
-    The label goes through k-ary randomised response (`response`, None for one cluster); `coordinates` of the d
-    deviations, drawn at random, go through `value` each, in units of `radius`; when the label told is not the true one,
-    the deviation told is that of a point at the centre. Label and values compose: the whole is epsilon-DP, which is
-    checked in exact arithmetic when the invitation is made.
-    """
-
-    box: Box
-    centres: Floats
-    radius: int
-    response: KRandomisedResponse | None
-    value: Randomiser
-    coordinates: int
-    promise: PureDP
-
-    def __post_init__(self) -> None:
-        k, d = self.centres.shape
-        must(d == self.box.dims, "centres", f"must have {self.box.dims} coordinates", d)
-        must(1 <= self.coordinates <= d, "coordinates", f"must be 1 to {d}", self.coordinates)
-        must(self.radius >= 1, "radius", "must be at least one step", self.radius)
-        told = 1 if self.response is None else self.response.categories
-        must(told == k, "response", f"must have one category for each of the {k} centres", told)
-        parts = [self.value.guarantee] * self.coordinates
-        parts += [] if self.response is None else [self.response.guarantee]
-        within = sum(Fraction(part.epsilon) for part in parts) <= Fraction(self.promise.epsilon)
-        ok = within and all(part.delta == 0 for part in parts)
-        must(ok, "value", f"must be small enough for {self.promise} with the label", self.value.guarantee)
-
-    @property
-    def truth(self) -> float:
-        return 1.0 if self.response is None else self.response.truth
-
-    @property
-    def other(self) -> float:
-        return 0.0 if self.response is None else self.response.other
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class RoundReports:
-    """Answers of several people: the label told, which coordinates, and their noisy values in units of the radius."""
-
-    cluster: Ints
-    coordinate: Ints
-    value: Floats
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class LocalRound:
-    """Sums over reports by the label told: how many, and their values (clusters, coordinates)."""
-
-    invite: RoundInvite
-    told: Ints
-    sums: Floats
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class TrustedRound:
     """Noisy counts of trusted people in each cell of a map; or by cluster, with sums of their deviations (in steps)."""
@@ -384,37 +320,3 @@ OnMap: TypeAlias = Invite[Grid, KRandomisedResponse]
 def map_invite(grid: Grid, epsilon: float) -> OnMap:
     """In which cell are you? Answered by k-ary randomised response with the whole epsilon."""
     return Invite(grid, k_randomised_response(PureDP(epsilon), grid.cells))
-
-
-def _value_variance(epsilon: float, dims: int, coordinates: int) -> float:
-    """Mean square of the debiased deviation in one coordinate, for a person at the centre: (d/m) v(epsilon/m)."""
-    return dims / coordinates * best_randomiser(PureDP(epsilon / coordinates)).variance_terms[0]
-
-
-def round_invite(box: Box, centres: Floats, radius: int, epsilon: float) -> RoundInvite:
-    """The invitation whose predicted error of a centre is the least.
-
-    With p, q the chances of the true and of another label, n/K people a cluster and v the mean square of a value, n/K
-    times the variance of a centre S/f is ``d v/p^2`` from the sums and ``(1 - 1/K) (1/3)^2/(p-q)^2`` from the shares
-    (radius 1, a deviation of a third): the split of epsilon and the number m of coordinates minimise it (m = 1 has the
-    whole rest of epsilon; Wang et al. 2019 take about epsilon/2.5).
-    """
-    k, d = len(centres), box.dims
-    best = (math.inf, 0.0, 1)
-    for share in _EPSILONS if k > 1 else np.zeros(1):
-        label, rest = share * epsilon, (1 - share) * epsilon
-        p = math.exp(label) / (math.exp(label) + k - 1)
-        q = 1 / (math.exp(label) + k - 1)
-        most = min(d, max(1, int(rest / 0.5)))
-        for m in {1, *(min(most, max(1, round(rest / a))) for a in (5.0, 3.5, 2.5, 1.8)), most}:
-            if rest / m < 1e-3 or (k > 1 and label < 1e-3):
-                continue
-            shares = (1 - 1 / k) / (9 * (p - q) ** 2) if k > 1 else 0.0
-            result = d * _value_variance(rest, d, m) / p**2 + shares
-            if result < best[0]:
-                best = (result, float(label), m)
-    must(math.isfinite(best[0]), "epsilon", "must be at least 0.02 for a local report of a point", epsilon)
-    _, label, m = best
-    response = k_randomised_response(PureDP(label), k) if k > 1 else None
-    value = best_randomiser(PureDP((epsilon - label) / m * (1 - 1e-12)))
-    return RoundInvite(box, centres, radius, response, value, m, PureDP(epsilon))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hybridp.public.distribution import BinnedReports, WindowReports, report_bins
 from hybridp.public.groups import Joint
 from hybridp.public.heavy import Discovery, HeadList
-from hybridp.public.kmeans import Box, Grid, OnMap, RoundInvite, TotalsNoise
+from hybridp.public.kmeans import Box, OnMap, TotalsNoise
 from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import Invite, NoisySquares, OnNumber, TrustedSummary
@@ -219,24 +219,18 @@ class Many(Round):
 
 @dataclass(frozen=True)
 class Cells(Round):
-    """How many trusted people are in each cell of a map, and the cells that a part of the local people tell."""
+    """How many trusted people are in each cell of a map (no noise: nobody), and the cells that local people tell."""
 
-    grid: Grid
+    invite: OnMap
     noise: TotalsNoise | None
-    invite: OnMap | None
-    parts: tuple[int, int] = (1, 1)
-    """The first so many of so many parts of the local people are asked."""
 
 
 @dataclass(frozen=True, eq=False)
 class Moves(Round):
-    """By nearest centre: trusted people, the sums of their deviations, and the reports of one part of the others."""
+    """Trusted people by nearest centre, and the sums of their deviations, no longer than the radius of the noise."""
 
     centres: NDArray[np.float64]
-    radius: int
-    noise: TotalsNoise | None
-    invite: RoundInvite | None
-    part: tuple[int, int] = (0, 1)
+    noise: TotalsNoise
 
 
 @dataclass(frozen=True)

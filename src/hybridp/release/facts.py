@@ -236,8 +236,7 @@ def heading(question: str, name: str, facts: Facts) -> str:
             listed = facts.get("records")
             return "Frequent records" if listed is None else f"{len(listed):,} frequent records"
         case "kmeans":
-            by = f" ({facts['method']})" if "method" in facts else ""
-            return f"{facts.get('clusters') or len(facts['estimate']):,} centres of {', '.join(columns)}{by}"
+            return f"{facts.get('clusters') or len(facts['estimate']):,} centres of {', '.join(columns)}"
         case "synthetic-data":
             return f"A synthetic table{' of ' if 'features' in facts else ''}{', '.join(facts.get('features', ()))}"
     return question if "estimate" in facts else f"{name} of {question}"

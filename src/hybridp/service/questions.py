@@ -21,7 +21,7 @@ from hybridp.curator import sums as summing
 from hybridp.curator.sources import TrustedAnswers, noisy_sums
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Charge
-from hybridp.protocols.models import LatticePeople, PointPeople, SummedPeople, ToldCells
+from hybridp.protocols.models import LatticePeople, PointPeople, SummedPeople
 from hybridp.public import rounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.distribution import BinnedReports
@@ -397,11 +397,9 @@ class StorePeople(SummedPeople):
         """Nobody was invited yet."""
 
     def many(self, asked: rounds.Many) -> tuple[int, int]:
-        box, rows = asked.box, None
-        if self.answers is not None:
-            rows = modelling.answer_rows(self.answers, box.dims, lambda values: box.levels(values).T, self.people)
-        told = ToldCells(self.told.counts) if self.told.people else None
-        points = self._kept = PointPeople(rows, told, self.rng)
+        box, people = asked.box, 0 if self.answers is None else self.people
+        rows = modelling.answer_rows(self.answers, box.dims, lambda values: box.levels(values).T, people)  # type: ignore[arg-type]
+        points = self._kept = PointPeople(rows, rows, self.rng, self.told.counts)
         return points.many(asked)
 
     def epsilons(self, asked: rounds.Epsilons) -> Any:

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from hybridp.curator.models import held_rows
 from hybridp.errors import must
-from hybridp.protocols.models import PointPeople, RawPoints
+from hybridp.protocols.models import PointPeople
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, nearest, packing
 from hybridp.public.rounds import Many, drive
 from hybridp.randomness import Randomness, synthetic_data_generator
-from hybridp.tasks.kmeans import KMeansTask, plan_rounds
+from hybridp.tasks.kmeans import KMeansTask
 
 __all__ = ["LAYOUT", "LAYOUTS", "METHODS", "Cell", "experiment", "paper_points", "paper_trial", "wcss"]
 
@@ -115,8 +115,7 @@ def _improved(
 ) -> float:
     d = len(points)
     study = KMeansTask(Box((0.0,) * d, (1.0,) * d), len(LAYOUT), promise, tau)
-    crowd = RawPoints(levels[:, trusted:], rng)
-    people = PointPeople(held_rows(levels[:, :trusted].T), crowd, rng)
+    people = PointPeople(held_rows(levels[:, :trusted].T), held_rows(levels[:, trusted:].T), rng)
     result = drive(study.clustered(study.plan(*people.many(Many(study.box)))), people)
     return wcss(points, study.box.values(result.centres))
 
@@ -184,9 +183,7 @@ def experiment(
                 trusted = round(share * points.shape[1])
                 known: dict[object, float] = {}
                 for tau in taus:
-                    plan = plan_rounds(
-                        promise, dims=2, clusters=4, trusted=trusted, local=points.shape[1] - trusted, iterations=tau
-                    )
+                    plan = KMeansTask(box, 4, promise, tau).plan(trusted, points.shape[1] - trusted)
                     if plan not in known:
                         known[plan] = _improved(points, levels, trusted, promise, tau, mine)
                     result.setdefault((method, share, tau), []).append(known[plan])
