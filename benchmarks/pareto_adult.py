@@ -20,10 +20,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from hybridp.pareto import Problem, Run, dpareto, random_search
-from hybridp.pareto.run import observed_hypervolume
+from hybridp.pareto import Problem, Run, dpareto, random_search, search
+from hybridp.pareto.run import generator, observed_hypervolume
 from hybridp_lab.papers.dpareto.volumes import hypervolume_difference
-from hybridp_lab.problems.adult import dpadam_problem, dpsgd_problem, svm_problem
+from hybridp_lab.problems.adult import LAWS, dpadam_problem, dpsgd_problem, svm_problem
+from hybridp_lab.problems.laws import by_laws
 
 __all__ = ["afresh", "main"]
 
@@ -66,7 +67,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{name}: {problem.version}, {evaluations} evaluations, {options.repetitions} repetitions", flush=True)
         ours = dpareto(problem, init=16, steps=evaluations - 16, batch=options.jobs, jobs=options.jobs, seed=1)
         theirs = [
-            random_search(problem, n=evaluations, handmade=not options.uniform, jobs=options.jobs, seed=100 + i)
+            random_search(problem, n=evaluations, jobs=options.jobs, seed=100 + i)
+            if options.uniform
+            else search(
+                problem,
+                by_laws(problem.space, LAWS, evaluations, generator(100 + i)),
+                jobs=options.jobs,
+                seed=100 + i,
+            )
             for i in range(options.repetitions)
         ]
         fresh = [afresh(run, 10_000 + 1_000 * i) for i, run in enumerate([ours, *theirs])]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.pareto import LogReal, Problem, Real, Space, dpareto
+from hybridp_lab.baselines.acquisition import hvpoi, nehvi
 
 INIT = 16
 
@@ -45,8 +46,8 @@ class Clocked:
         return runs
 
 
-def ours(acquisition: str) -> Callable[[Clocked, int], None]:
-    return lambda toy, steps: dpareto(toy.problem, init=INIT, steps=steps, acquisition=acquisition, seed=1) and None
+def ours(**how: Any) -> Callable[[Clocked, int], None]:
+    return lambda toy, steps: dpareto(toy.problem, init=INIT, steps=steps, seed=1, **how) and None
 
 
 def tpe(toy: Clocked, steps: int) -> None:
@@ -97,9 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     methods: dict[str, Callable[[Clocked, int], None]] = {
-        "exact": ours("exact"),
-        "hvpoi": ours("hvpoi"),
-        "nehvi": ours("nehvi"),
+        "exact": ours(),
+        "hvpoi": ours(acquisition=hvpoi, exact=False),
+        "nehvi": ours(acquisition=nehvi, exact=False),
         "tpe": tpe,
     }
     if importlib.util.find_spec("ax") is not None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.pareto import Evaluation, Run, dpareto, final_front, grid_search, hypervolume, random_search
-from hybridp.pareto.models import ACQUISITIONS
+from hybridp_lab.baselines.acquisition import hvpoi, nehvi
 from hybridp_lab.problems.svt import POSITIVE, QUERIES, sparse_vector_problem
 
 PROBLEM = sparse_vector_problem()
@@ -110,14 +110,14 @@ def _nsga(seed: int) -> Any:
     return optuna.samplers.NSGAIISampler(population_size=16, seed=seed)
 
 
-def _ours(acquisition: str) -> Callable[[int, int], Tried]:
-    return lambda n, seed: dpareto(PROBLEM, init=16, steps=n - 16, acquisition=acquisition, seed=seed).evaluations
+def _ours(**how: Any) -> Callable[[int, int], Tried]:
+    return lambda n, seed: dpareto(PROBLEM, init=16, steps=n - 16, seed=seed, **how).evaluations
 
 
 METHODS: dict[str, Callable[[int, int], Tried]] = {
-    "exact": _ours("exact"),
-    "hvpoi": _ours("hvpoi"),
-    "nehvi": _ours("nehvi"),
+    "exact": _ours(),
+    "hvpoi": _ours(acquisition=hvpoi, exact=False),
+    "nehvi": _ours(acquisition=nehvi, exact=False),
     "tpe": lambda n, seed: _optuna(_tpe, n, seed),
     "nsga2": lambda n, seed: _optuna(_nsga, n, seed),
     "random": lambda n, seed: random_search(PROBLEM, n=n, seed=seed).evaluations,
@@ -136,7 +136,8 @@ def shares(name: str, seed: int, budgets: Sequence[int]) -> list[tuple[float, fl
     out = []
     for n in budgets:
         tried = METHODS[name](n, seed) if name == "grid" else longest[:n]
-        chosen = final_front(PROBLEM, tried) if name in ACQUISITIONS else Run(PROBLEM, tuple(tried)).front
+        modelled = name in ("exact", "hvpoi", "nehvi")
+        chosen = final_front(PROBLEM, tried) if modelled else Run(PROBLEM, tuple(tried)).front
         volumes = [true_volume([e.setting for e in which]) / best_volume() for which in (chosen, tried)]
         out.append((100 * volumes[0], 100 * volumes[1], spent))
     return out

@@ -7,7 +7,7 @@ import pytest
 
 from hybridp.pareto import hypervolume, pareto_indices
 from hybridp.pareto.models import cells
-from hybridp_lab.baselines.acquisition import hvpoi, poi
+from hybridp_lab.baselines.acquisition import poi, volume_poi
 
 
 def added(front, point, corner):
@@ -30,4 +30,4 @@ def test_hvpoi_is_gain_of_the_mean_times_probability(dim):
         if error > 0:
             assert abs(ours - share * 1.05 - 0.01) > 5 * error  # the control
         expected = added(front, mean[k], corner) * ours
-        assert hvpoi(front, corner, mean[k : k + 1], sd[k : k + 1])[0] == pytest.approx(expected, abs=1e-9)
+        assert volume_poi(front, corner, mean[k : k + 1], sd[k : k + 1])[0] == pytest.approx(expected, abs=1e-9)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
-from scipy import stats
 from toys import SPACE, laplace_epsilon, toy, true_error
 
 from hybridp.errors import InvalidInput
 from hybridp.pareto import (
     Evaluation,
     Problem,
-    compose,
     final_front,
     guarded,
     random_search,
@@ -66,29 +63,6 @@ def test_wins_shares_are_lengths():
     found = wins(toy(anti_ideal=(math.e**4, 1.0)), [at(1.0, 0.5)], [at(1.0, 0.7), at(math.e**3, 0.2)])
     assert (found.first_share, found.second_share) == pytest.approx((0.75, 0.25))
     assert (found.first, found.second) == pytest.approx((2.0, 0.3 * 3 + 0.8))
-
-
-def test_composition_is_basic_or_better_and_monotone():
-    few, many = [0.5] * 3, [0.05] * 500
-    assert compose(few).epsilon == 1.5
-    assert compose(few, slack=1e-9).delta == 0.0  # basic wins: no slack is charged
-    found = compose(many, slack=1e-6, delta=1e-7)
-    exact = 500 * 0.05**2 / 2 + math.sqrt(2 * math.log(1e6) * 500 * 0.05**2)
-    assert exact <= found.epsilon <= exact * (1 + 1e-9)
-    assert found.epsilon < compose(many).epsilon
-    assert found.delta == pytest.approx(1.1e-6)
-    assert compose([*many, 0.1], slack=1e-6).epsilon > compose(many, slack=1e-6).epsilon
-
-
-@pytest.mark.parametrize("k", [5, 40, 200])
-def test_composition_covers_randomised_response(k):
-    """k-fold randomised response, the worst pure mechanism, has its exact delta below the claimed one."""
-    epsilon = 0.2
-    claim = compose([epsilon] * k, slack=1e-5)
-    p = math.exp(epsilon) / (1 + math.exp(epsilon))
-    ones = np.arange(k + 1)
-    a, b = stats.binom.pmf(ones, k, p), stats.binom.pmf(ones, k, 1 - p)
-    assert np.maximum(a - math.exp(claim.epsilon) * b, 0).sum() <= claim.delta + 1e-15
 
 
 @pytest.mark.parametrize("right", [0, 1, 24_999, 25_000, 25_001, 50_000, math.nan, math.inf, -math.inf])

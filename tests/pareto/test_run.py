@@ -168,7 +168,7 @@ def test_grid_repeats_and_single_runs():
 @pytest.mark.parametrize(
     "bad",
     [
-        {"init": 0}, {"steps": -1}, {"batch": 0}, {"jobs": 0}, {"seed": -1}, {"acquisition": "x"}, {"handmade": True},
+        {"init": 0}, {"steps": -1}, {"batch": 0}, {"jobs": 0}, {"seed": -1}, {"init": []},
     ],
 )  # fmt: skip
 def test_bad_arguments_are_refused(bad):

@@ -57,7 +57,6 @@ def test_a_grid_has_every_combination_once():
         lambda: Categorical(("x", "x")),
         lambda: SPACE.check({"a": 0.0}),
         lambda: SPACE.check({"a": 9.0, "b": 1.0, "c": 1, "d": 1, "e": "sgd"}),
-        lambda: SPACE.sample(1, rng=np.random.default_rng(0), laws={"a": lambda rng: 50.0}),
     ],
 )
 def test_bad_spaces_are_refused(make):

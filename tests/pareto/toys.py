@@ -68,7 +68,7 @@ def three_utility(setting, seed):
 def three():
     """A third objective: the number of rounds n, which lowers the error a little."""
     space = Space({"b": LogReal(0.01, 100.0), "x": Real(0.0, 1.0), "n": Integer(1, 20)})
-    cost = Measure("cost", better="lower", transform="log", axis="linear")
+    cost = Measure("cost", better="lower", transform="log")
     return Problem("three", space, laplace_epsilon, three_utility, (1000.0, 1.0, 30.0), others={"cost": cost})
 
 

@@ -17,7 +17,7 @@ from hybridp.pareto import Evaluation, Models, Problem, pareto_indices
 from hybridp.pareto.models import Floats, Score, cells, gain, log
 from hybridp.pareto.problem import quiet
 
-__all__ = ["SCORES", "hvpoi", "poi"]
+__all__ = ["hvpoi", "nehvi", "poi", "volume_poi"]
 
 
 def poi(mean: Floats, sd: Floats, lower: Floats, upper: Floats) -> Floats:
@@ -29,7 +29,7 @@ def poi(mean: Floats, sd: Floats, lower: Floats, upper: Floats) -> Floats:
     return np.asarray(inside.prod(2).sum(1))
 
 
-def hvpoi(front: Floats, corner: Floats, mean: Floats, sd: Floats) -> Floats:
+def volume_poi(front: Floats, corner: Floats, mean: Floats, sd: Floats) -> Floats:
     """Gain of the mean times the probability of improvement (Avent 2023, equation 3.1)."""
     lower, upper = cells(front, corner)
     return gain(mean, lower, upper) * poi(mean, sd, lower, upper)
@@ -44,7 +44,8 @@ def _transformed(problem: Problem, done: Sequence[Evaluation]) -> tuple[Floats, 
     return np.column_stack(columns), np.array([np.log(problem.anti_ideal[0]), *worst])
 
 
-def _hvpoi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
+def hvpoi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
+    """Equation (3.1), for `dpareto(..., acquisition=hvpoi, exact=False)`."""
     points, corner = _transformed(problem, done)
     every = _with_privacy(models)
     extra = models.noisy[0].x[len(done) :]
@@ -66,7 +67,8 @@ def _with_privacy(models: Models) -> tuple[Any, ...]:
     return (models.privacy, *models.noisy)
 
 
-def _nehvi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
+def nehvi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
+    """botorch's, for `dpareto(..., acquisition=nehvi, exact=False)`."""
     with quiet():
         import torch
         from botorch.acquisition.multi_objective import logei
@@ -94,6 +96,3 @@ def _nehvi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np
             return np.asarray(result(torch.as_tensor(x, dtype=torch.double).unsqueeze(1)).numpy())
 
     return score
-
-
-SCORES = {"hvpoi": _hvpoi, "nehvi": _nehvi}

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from hybridp.errors import must
 from hybridp.pareto import Integer, LogInteger, LogReal, Problem, Real, Space
-from hybridp.pareto.space import Law, Setting
+from hybridp.pareto.space import Setting
 from hybridp_lab.problems.data import A1A_FEATURES, ADULT_SIZES, ADULT_TRAIN, a1a, adult
-from hybridp_lab.problems.laws import Normal, ShiftedExponential, Uniform
+from hybridp_lab.problems.laws import Law, Normal, ShiftedExponential, Uniform
 from hybridp_lab.training import LinearLoss, OneHot, OptimiserName, Recipe, train_linear
 from hybridp_lab.training.accounting import Training
 from hybridp_lab.training.design import Dense, Design
@@ -175,7 +175,6 @@ def _problem(
         partial(_utility, loss=loss, optimiser=optimiser, people=people, runs=runs, settings=settings),
         anti_ideal=(10.0, 0.5 if settings == "ours" else 0.999),
         delta=delta,
-        laws=LAWS,
         sensitivity=1 / len(data.test),
         version=f"1 {data.source} {people} {runs}" + (" original" if settings == "original" else ""),
     )

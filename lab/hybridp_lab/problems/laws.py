@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 
-__all__ = ["Normal", "ShiftedExponential", "Uniform"]
+from hybridp.pareto import Space
+from hybridp.pareto.space import Value
+
+__all__ = ["Law", "Normal", "ShiftedExponential", "Uniform", "by_laws"]
+
+Law: TypeAlias = Callable[[np.random.Generator], Value | None]
+"""A hand-made law of one knob: it draws a value, again and again until the knob holds it."""
+
+
+def by_laws(space: Space, laws: Mapping[str, Law], n: int, rng: np.random.Generator) -> list[dict[str, Value]]:
+    """n independent settings, each knob by its law."""
+
+    def draw(name: str) -> Value:
+        while True:
+            value = laws[name](rng)
+            if value is not None and space.knobs[name].holds(value):
+                return value
+
+    return [{name: draw(name) for name in space.names} for _ in range(n)]
 
 
 @final

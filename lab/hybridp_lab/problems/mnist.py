@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from hybridp.pareto import Integer, LogInteger, LogReal, Problem, Real, Space
-from hybridp.pareto.space import Law, Setting
+from hybridp.pareto.space import Setting
 from hybridp_lab.problems.adult import ORIGINAL_DELTA, privacy_of, recipe_of
 from hybridp_lab.problems.data import mnist
-from hybridp_lab.problems.laws import Normal, ShiftedExponential, Uniform
+from hybridp_lab.problems.laws import Law, Normal, ShiftedExponential, Uniform
 from hybridp_lab.training.mlp import network, network_accuracy, train_network
 
 __all__ = ["EVEN", "LAWS", "RUNS", "SPACE", "mlp1_problem", "mlp2_problem"]
@@ -79,7 +79,6 @@ def _problem(name: str, hidden: tuple[int, ...], runs: int) -> Problem:
         partial(_utility, hidden=hidden, runs=runs),
         anti_ideal=(10.0, 0.999),
         delta=DELTA,
-        laws=LAWS,
         sensitivity=1 / len(data.test),
         version=f"2 {data.source} {runs}",
     )

@@ -72,8 +72,8 @@ def mean_problem() -> Problem:
         _epsilon,
         _mean_error,
         anti_ideal=(8.0, 0.1, 0.2),
-        measure=Measure("rmse", better="lower", transform="log", axis="log"),
-        others={"opt_in": Measure("opt_in", better="lower", transform="log", axis="log")},
+        measure=Measure("rmse", better="lower", transform="log"),
+        others={"opt_in": Measure("opt_in", better="lower", transform="log")},
         version="1",
     )
 

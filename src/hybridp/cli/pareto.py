@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -35,9 +36,6 @@ from hybridp.release import style
 __all__ = ["compare", "front", "run", "suggest"]
 
 store_argument = click.argument("file", type=FILE_PATH)
-# Fewer evaluations than this are no data for a model.
-_MODELLED = 3
-_MODELS = ("exact", "hvpoi", "nehvi")
 
 
 @contextlib.contextmanager
@@ -58,12 +56,12 @@ def _aside() -> Iterator[None]:
             os.close(kept)
 
 
-def load_problem(source: str) -> Any:
+def load_problem(source: str) -> Problem:
     """A problem by its name in the library, or as FILE.py:name."""
-    path, colon, name = source.rpartition(":")
+    path, _, name = source.rpartition(":")
     if source.endswith(".py"):
         raise InvalidInput(f"`problem` must say which problem of the file: FILE.py:name. Got {source}.")
-    if not colon or not path.endswith(".py"):
+    if not path.endswith(".py"):
         try:
             return load_named(source)
         except ImportError as error:
@@ -73,15 +71,16 @@ def load_problem(source: str) -> Any:
         raise InvalidInput(f"`problem` must be a name or an existing FILE.py:name. Got {source}.")
     from cloudpickle import register_pickle_by_value  # type: ignore[import-untyped]
 
-    spec = importlib.util.spec_from_file_location(f"hybridp_problem_{file.stem}", file)
-    if spec is None or spec.loader is None:
-        raise InvalidInput(f"`problem` must be a Python file. Got {source}.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    module = ModuleType(f"hybridp_problem_{file.stem}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        what = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}{_line(error, file)}"
+        exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
+    except Exception as error:  # where in the user's file it happened: the message itself might hold data
+        lines = [error.lineno] if isinstance(error, SyntaxError) else []
+        lines += [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        where = f"{type(error).__name__}{f' at line {lines[-1]}' if lines else ''}"
+        what = str(error) if isinstance(error, InvalidInput) else where
         raise InvalidInput(f"`problem` must be a file that runs. Got {source}, which raised: {what}") from None
     # Worker processes cannot import this file by name, so its functions travel by value.
     register_pickle_by_value(module)
@@ -91,28 +90,15 @@ def load_problem(source: str) -> Any:
     return result
 
 
-def _line(error: Exception, file: Path) -> str:
-    """Where in the user's file it happened; the message itself might hold data."""
-    if isinstance(error, SyntaxError):
-        return f" at line {error.lineno}"
-    place, lines = error.__traceback__, []
-    while place is not None:
-        if Path(place.tb_frame.f_code.co_filename).resolve() == file.resolve():
-            lines.append(place.tb_lineno)
-        place = place.tb_next
-    return f" at line {lines[-1]}" if lines else ""
-
-
 @telling("run", plot=True)
 @click.argument("problem")
 @click.option("--init", type=count, default=16, show_default=True, help="Settings spread over the space first.")
 @click.option("--steps", type=count, default=256, show_default=True, help="Settings chosen after that.")
 @click.option("--jobs", type=count, default=1, show_default=True, help="Settings chosen, and evaluated, at a time.")
 @click.option(
-    "--search", type=click.Choice([*_MODELS, "random", "handmade", "grid"]), default="exact", show_default=True,
-    help="By models: exact (epsilon exact, expected gain in the plain error) or, with hybridp-lab, hvpoi (the "
-    "dissertation's) or nehvi (botorch's). random tries init + steps settings, handmade draws them by the problem's "
-    "laws; grid about as many.",
+    "--search", type=click.Choice(["exact", "random", "grid"]), default="exact", show_default=True,
+    help="exact: by models, with epsilon known exactly. To compare with: random tries init + steps settings, grid "
+    "about as many.",
 )  # fmt: skip
 @click.option("--out", "store_file", type=FILE_PATH, help="Keep the run; resumes.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the search and the oracle.")
@@ -135,21 +121,20 @@ def run(problem: str, init: int, steps: int, jobs: int, search: str, store_file:
                 bar.console.print(f"recorded as failed: {last.failure}", soft_wrap=True, markup=False, highlight=False)
 
         every: dict[str, Any] = {"jobs": jobs, "store": store, "seed": seed, "progress": told}
-        if search in _MODELS:
-            result = dpareto(asked, init=init, steps=steps, batch=jobs, acquisition=search, **every)
+        if search == "exact":
+            result = dpareto(asked, init=init, steps=steps, batch=jobs, **every)
         elif search == "grid":
             result = grid_search(asked, per_axis=_per_axis(asked, init + steps), **every)
         else:
-            result = random_search(asked, n=init + steps, handmade=search == "handmade", **every)
+            result = random_search(asked, n=init + steps, **every)
     if not result.evaluations:
         failures = result.failures
         raise InvalidInput(
             f"`problem` must have a setting that its oracles can evaluate. Got {len(failures)} failures,"
             f" the last: {failures[-1].failure}"
         )
-    document = _document(result, asked)
-    document["store"] = None if store_file is None else str(store_file)
-    if search in _MODELS and len(result.evaluations) >= _MODELLED:
+    document = {**_document(result), "store": None if store_file is None else str(store_file)}
+    if search == "exact" and len(result.evaluations) >= 3:  # fewer are no data for a model
         document["chosen"] = [asdict(c) for c in final_front(asked, result.evaluations)]
     return document, lambda: _show(document, asked), lambda: _draw({asked.name: result.evaluations})
 
@@ -164,31 +149,28 @@ def _kept(store_file: Path | None) -> Iterator[None]:
         raise
 
 
-def _per_axis(problem: Any, wanted: int) -> int:
+def _per_axis(problem: Problem, wanted: int) -> int:
     per_axis = 1
-    while len(problem.space.grid(per_axis + 1)) <= wanted:
+    while len(problem.space.grid(per_axis)) < len(problem.space.grid(per_axis + 1)) <= wanted:
         per_axis += 1
-        if len(problem.space.grid(per_axis + 1)) == len(problem.space.grid(per_axis)):
-            break
     return per_axis
 
 
-def _document(found: Any, problem: Any) -> dict[str, Any]:
+def _document(run: Run) -> dict[str, Any]:
     """A run as one JSON object; its `front` is as observed."""
-    document: dict[str, Any] = {
-        "problem": problem.name,
-        "evaluations": len(found.evaluations),
-        "failures": [e.failure for e in found.failures],
-        "observed_hypervolume": found.hypervolume,
-        "anti_ideal": list(problem.anti_ideal),
-        "delta": problem.delta,
-        "private_data": problem.private_data,
+    return {
+        "problem": run.problem.name,
+        "evaluations": len(run.evaluations),
+        "failures": [e.failure for e in run.failures],
+        "observed_hypervolume": run.hypervolume,
+        "anti_ideal": list(run.problem.anti_ideal),
+        "delta": run.problem.delta,
+        "private_data": run.problem.private_data,
+        "front": [
+            {"setting": dict(e.setting), "epsilon": e.epsilon, "error": e.values[0], "others": list(e.values[1:])}
+            for e in run.front
+        ],
     }
-    document["front"] = [
-        {"setting": dict(e.setting), "epsilon": e.epsilon, "error": e.values[0], "others": list(e.values[1:])}
-        for e in found.front
-    ]
-    return document
 
 
 def _row(choice: dict[str, Any]) -> tuple[str, ...]:
@@ -228,12 +210,10 @@ def _draw(runs: dict[str, Any]) -> Any:
     ax.set_xscale("log")
     ends = []
     for i, (name, evaluations) in enumerate(runs.items()):
-        if not evaluations:
-            continue
         colour = (style.TRUSTED, style.LOCAL, style.INK)[i % 3]
         epsilons = [e.epsilon for e in evaluations]
         grid = np.geomspace(min(epsilons), max(max(epsilons), min(epsilons) * 1.01), 400)
-        best, mean, worst = band(evaluations).at(grid)
+        best, mean, worst = band(evaluations, grid)
         ax.fill_between(grid, best, worst, step="post", alpha=0.2, color=colour, lw=0)
         ax.step(grid, mean, where="post", color=colour, lw=2, ls=("-", "--", ":")[i % 3])
         ax.plot(epsilons, [e.values[0] for e in evaluations], "os^"[i % 3], color=colour, ms=3, alpha=0.5, mew=0)
@@ -262,7 +242,7 @@ def _read(file: Path) -> tuple[Any, str | None]:
 def front(file: Path) -> Any:
     """The front that a run has measured, with bands over its repeats, and what publishing it would cost."""
     result, _ = _read(file)
-    problem, document = result.problem, _document(result, result.problem)
+    problem, document = result.problem, _document(result)
     # The plain sum: a search picks its epsilons as it goes, and advanced composition read off afterwards is no bound.
     cost = publishing_cost(problem, [*result.evaluations, *result.failures])
     document["publishing_cost"] = {
@@ -320,19 +300,17 @@ def compare(first: Path, second: Path) -> Any:
         )
     result = wins(a.problem, a.evaluations, b.evaluations)
     names = [f"{d.name} ({p.name})" for d, p in ((da, first), (db, second))]
-    bands = {"first": band(a.evaluations), "second": band(b.evaluations)}
     low = min(e.epsilon for r in (a, b) for e in r.evaluations)
     grid = [e for e in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0) if low <= e <= da.anti_ideal[0]]
-    errors: list[dict[str, Any]] = [
-        {"epsilon": e, **{side: [float(v[0]) for v in one.at([e])] for side, one in bands.items()}} for e in grid
-    ]
+    bands = (np.column_stack(band(one.evaluations, grid)).tolist() for one in (a, b))
+    errors = [{"epsilon": e, "first": x, "second": y} for e, x, y in zip(grid, *bands, strict=True)]
     document = {
         "first": {"name": names[0], "observed_hypervolume": result.first, "lower_share": result.first_share},
         "second": {"name": names[1], "observed_hypervolume": result.second, "lower_share": result.second_share},
         "errors": errors,
     }
 
-    def cell(values: list[float]) -> str:
+    def cell(values: Any) -> str:
         return f"{values[1]:.4f} ({values[0]:.3f}-{values[2]:.3f})" if np.isfinite(values[1]) else "-"
 
     def show() -> None:

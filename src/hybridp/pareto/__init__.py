@@ -12,7 +12,6 @@ neither torch nor botorch.
 
 from hybridp.pareto.models import Models, fit_models
 from hybridp.pareto.problem import (
-    Band,
     Evaluation,
     Measure,
     Problem,
@@ -31,19 +30,17 @@ from hybridp.pareto.publish import (
     Choice,
     Cost,
     PublishedFront,
-    compose,
     final_front,
     guarded,
     publishing_cost,
     release_front,
     suggest,
 )
-from hybridp.pareto.run import Run, Store, dpareto, grid_search, observed_hypervolume, random_search
-from hybridp.pareto.space import Categorical, Integer, Law, LogInteger, LogReal, Real, Setting, Space
+from hybridp.pareto.run import Run, Store, dpareto, grid_search, observed_hypervolume, random_search, search
+from hybridp.pareto.space import Categorical, Integer, LogInteger, LogReal, Real, Setting, Space
 
-__all__ = ["Advice", "Band", "Categorical", "Choice", "Cost", "Evaluation", "Integer", "Law", "LogInteger", "LogReal"]
-__all__ += ["Measure", "Models", "Problem", "PublishedFront", "Real", "Run", "Setting"]
-__all__ += ["Space", "Staircase", "Store", "Wins", "band", "compose", "dpareto"]
-__all__ += ["final_front", "fit_models", "grid_search", "guarded", "hypervolume", "load_problem"]
+__all__ = ["Advice", "Categorical", "Choice", "Cost", "Evaluation", "Integer", "LogInteger", "LogReal", "Measure"]
+__all__ += ["Models", "Problem", "PublishedFront", "Real", "Run", "Setting", "Space", "Staircase", "Store", "Wins"]
+__all__ += ["band", "dpareto", "final_front", "fit_models", "grid_search", "guarded", "hypervolume", "load_problem"]
 __all__ += ["observed_hypervolume", "pareto_indices", "problem_names", "publishing_cost", "random_search"]
-__all__ += ["release_front", "staircase", "suggest", "wins"]
+__all__ += ["release_front", "search", "staircase", "suggest", "wins"]

@@ -1,37 +1,32 @@
 """Gaussian processes of the noisy objectives, by botorch and gpytorch, on the transformed scale.
 
 One `SingleTaskGP` an objective, on the unit cube, its outcome standardised. Utility follows epsilon closely and epsilon
-is known exactly, so ln(epsilon) is one more input of the model where the privacy oracle is cheap (the third
-open problem of Avent 2023, section 3.6, asks for models made for privacy). Where every evaluation has several runs,
-the variance of their mean (delta method through the transform) is given to the model as known noise; with
-single runs the noise is fitted. Hyperparameters are fitted again only when the data have grown by an eighth; in
-between, new data are merely conditioned on.
+is known exactly, so ln(epsilon) is one more input of the model (the third open problem of Avent 2023, section 3.6, asks
+for models made for privacy). Where every evaluation has several runs, the variance of their mean (delta method through
+the transform) is given to the model as known noise; with single runs the noise is fitted. Hyperparameters are fitted
+again only when the data have grown by an eighth; in between, new data are merely conditioned on.
 
-What to evaluate next, of candidates of the unit cube. The privacy oracle is exact, so a candidate's ln(epsilon) = a is
-known and only its error e is uncertain. With the current front as a staircase F, the hypervolume that a candidate adds
-is the integral over u >= a of max(0, F(u) - e) du; its expectation over the posterior of e is taken in the plain error,
-on quantiles of the logit's normal law. The staircase stands on posterior means, not on lucky observations. With more
-objectives the same expectation is taken over botorch's partition of the non-dominated region. The dissertation's
-acquisition, `hvpoi`, and botorch's, `nehvi`, are the laboratory's (`hybridp_lab.baselines.acquisition`).
+What to evaluate next, of candidates of the unit cube. The privacy oracle is exact, so a candidate's ln(epsilon) is
+known and only its errors are uncertain. The hypervolume that a candidate adds is summed over botorch's partition of the
+region that the front does not dominate, and its expectation taken in the plain errors, on quantiles of the models'
+normal laws. The front stands on posterior means, not on lucky observations. The dissertation's acquisition and
+botorch's are the laboratory's (`hybridp_lab.baselines.acquisition`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import must
 from hybridp.pareto.problem import Evaluation, Problem, pareto_indices, quiet
-from hybridp.pareto.space import Setting, Value
+from hybridp.pareto.space import Setting, Space, Value
 
-__all__ = ["ACQUISITIONS", "Models", "Surrogate", "believe", "cells", "expected_gain", "fit_models", "next_setting"]
-__all__ += ["refit_due"]
+__all__ = ["Models", "Surrogate", "believe", "best_settings", "cells", "expected_gain", "fit_models", "gain"]
+__all__ += ["ln_epsilon", "log", "next_setting"]
 
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -40,15 +35,6 @@ Floats: TypeAlias = NDArray[np.float64]
 _RUNS = 5
 # The privacy oracle has no noise; a jitter keeps the Cholesky factor well-conditioned.
 _EXACT = 1e-6
-
-
-def refit_due(fitted: int, now: int) -> bool:
-    """Whether hyperparameters fitted on `fitted` points are stale at `now` points.
-
-    >>> [refit_due(16, 17), refit_due(16, 20), refit_due(200, 220), refit_due(200, 240)]
-    [False, True, False, True]
-    """
-    return now >= fitted + max(4, fitted // 8)
 
 
 @final
@@ -76,9 +62,9 @@ class Surrogate:
 @final
 @dataclass(frozen=True)
 class Models:
-    """A surrogate of every noisy objective, and one of ln(epsilon) where it is wanted.
+    """A surrogate of every noisy objective, and one of ln(epsilon) where that is modelled.
 
-    `span` is the range of ln(epsilon) that becomes [0, 1] as an input, or None where it is not an input.
+    `span` is the range of ln(epsilon) that becomes [0, 1] as an input, or None where it is modelled.
     """
 
     noisy: tuple[Surrogate, ...]
@@ -98,11 +84,11 @@ def fit_models(
 ) -> Models:
     """Models of evaluations that succeeded; `before` lends its hyperparameters while they are fresh.
 
-    Without `exact`, or where the privacy oracle is declared dear, ln(epsilon) is modelled instead of used.
+    Without `exact`, ln(epsilon) is modelled too instead of used, as the dissertation does.
     """
     cube, z = np.array([problem.space.encode(e.setting) for e in done]), np.log([e.epsilon for e in done])
     span = None
-    if exact and problem.cheap_privacy:
+    if exact:
         span = before.span if before else (float(z.min()), float(max(z.max(), z.min() + 1e-3)))
     x = Models((), None, span).inputs(cube, z)
     values = np.array([e.values for e in done])
@@ -116,7 +102,7 @@ def fit_models(
         )
         for j, measure in enumerate(problem.measures)
     )
-    if span is not None:
+    if exact:
         return Models(noisy, None, span)
     return Models(noisy, _surrogate(cube, z, np.full(len(x), _EXACT), before.privacy if before else None))
 
@@ -181,8 +167,10 @@ def _surrogate(x: Floats, z: Floats, noise: Floats | None, before: Surrogate | N
             input_transform=warp,
         )
         if before is not None:
-            gp.load_state_dict(_hyperparameters(before.gp), strict=False)
-        if before is None or refit_due(before.fitted, len(x)):
+            # Lengthscales, mean and fitted noise; the scaling of the outcome and known noise belong to the data.
+            known = {name: value for name, value in before.gp.named_parameters() if value.requires_grad}
+            gp.load_state_dict(known, strict=False)
+        if before is None or len(x) >= before.fitted + max(4, before.fitted // 8):
             fitting = ExactMarginalLogLikelihood(gp.likelihood, gp)
             fit_gpytorch_mll(fitting, optimizer_kwargs={"options": {"maxiter": 60}})
             return Surrogate(gp, x, z, noise, len(x), warped)
@@ -190,19 +178,37 @@ def _surrogate(x: Floats, z: Floats, noise: Floats | None, before: Surrogate | N
     return Surrogate(gp, x, z, noise, before.fitted, warped)
 
 
-def _hyperparameters(gp: Any) -> dict[str, Any]:
-    """Lengthscales, mean and fitted noise; the scaling of the outcome and known noise belong to the data."""
-    return {name: value for name, value in gp.named_parameters() if value.requires_grad}
-
-
 # Logarithm of the acquisition, from points of the cube and their ln(epsilon).
 Score: TypeAlias = Callable[[Floats, Floats], Floats]
+Acquisition: TypeAlias = Callable[[Problem, Models, Sequence[Evaluation], np.random.Generator], Score]
 
-ACQUISITIONS = ("exact", "hvpoi", "nehvi")
 # Posterior draws an error is averaged over: midpoints of equally likely slices.
 _SLICES = 16
 # Stands for minus infinity on a transformed axis: finite, so that no cell is infinite times nothing.
 _FAR = 1e6
+
+
+def best_settings(
+    space: Space, known: Floats, score: Callable[[list[dict[str, Value]], Floats], Floats], rng: np.random.Generator
+) -> list[dict[str, Value]]:
+    """Candidates, the largest score first: a uniform pool and known points, then four rounds of shrinking moves."""
+    dim = space.dim
+    near = known[rng.integers(len(known), size=256)] + 0.05 * rng.normal(size=(256, dim))
+    pool = np.vstack([rng.random((512, dim)), np.clip(near, 0, 1), known])
+    settings: list[dict[str, Value]] = []
+    x, values = np.empty((0, dim)), np.empty(0)
+    for shrink in (0.1, 0.03, 0.01, 0.003, 0.0):
+        new, places = space.snap(pool)
+        scores = score(new, places)
+        settings, x = settings + new, np.vstack([x, places])
+        values = np.append(values, np.where(np.isnan(scores), -np.inf, scores))
+        top = np.argsort(-values)[:8]
+        # Half of the moves change one knob only: in several dimensions those are the ones that succeed.
+        moves = shrink * rng.normal(size=(16 * len(top), dim))
+        single = rng.integers(dim, size=len(moves))
+        mask = (np.arange(dim)[None] == single[:, None]) | (np.arange(len(moves))[:, None] % 2 == 0)
+        pool = np.clip(np.repeat(x[top], 16, axis=0) + moves * mask, 0, 1)
+    return [settings[i] for i in np.argsort(-values)]
 
 
 def next_setting(
@@ -211,48 +217,21 @@ def next_setting(
     done: Sequence[Evaluation],
     failed: Sequence[Evaluation],
     *,
-    acquisition: str,
     rng: np.random.Generator,
+    acquisition: Acquisition | None = None,
 ) -> dict[str, Value]:
-    """The candidate with the largest acquisition: a uniform pool, then four rounds of shrinking local search."""
-    must(acquisition in ACQUISITIONS, "acquisition", f"must be one of {', '.join(ACQUISITIONS)}", acquisition)
-    score = _scores(acquisition)(problem, models, done, rng)
+    """The candidate with the largest acquisition (`expected_gain` unless another is given)."""
+    score = (acquisition or expected_gain)(problem, models, done, rng)
     bad = np.array([problem.space.encode(e.setting) for e in failed]).reshape(-1, problem.space.dim)
-    known = models.noisy[0].x[:, : problem.space.dim]
-    dim, wide = problem.space.dim, 64 if acquisition == "nehvi" else 512
-    near = known[rng.integers(len(known), size=wide // 2)] + 0.05 * rng.normal(size=(wide // 2, dim))
-    pool = np.vstack([rng.random((wide, dim)), np.clip(near, 0, 1)])
-    settings, x, values = _scored(problem, models, pool, score, bad)
-    for shrink in (0.1, 0.03, 0.01, 0.003):
-        top = np.argsort(-values)[:8]
-        # Half of the moves change one knob only: in several dimensions those are the ones that succeed.
-        moves = shrink * rng.normal(size=(len(top) * max(wide // 32, 4), dim))
-        single = rng.integers(dim, size=len(moves))
-        mask = (np.arange(dim)[None] == single[:, None]) | (np.arange(len(moves))[:, None] % 2 == 0)
-        start = np.repeat(x[top], len(moves) // len(top), axis=0)
-        new = _scored(problem, models, np.clip(start + moves * mask, 0, 1), score, bad)
-        settings, x, values = settings + new[0], np.vstack([x, new[1]]), np.append(values, new[2])
-    return settings[int(np.argmax(values))]
 
+    def repelled(settings: list[dict[str, Value]], x: Floats) -> Floats:
+        values = score(x, ln_epsilon(problem, models, settings, x))
+        if len(bad):  # nothing is learnt about settings that failed, so nothing else would keep others away
+            near = ((x[:, None, :] - bad[None, :, :]) ** 2).sum(2).min(1)
+            values = values + np.log(np.maximum(-np.expm1(-near / 0.05**2), 1e-300))
+        return values
 
-def _scores(acquisition: str) -> Callable[..., Score]:
-    if acquisition == "exact":
-        return _exact
-    must(find_spec("hybridp_lab") is not None, "acquisition", "must be exact without hybridp-lab", acquisition)
-    result: Callable[..., Score] = import_module("hybridp_lab.baselines.acquisition").SCORES[acquisition]
-    return result
-
-
-def _scored(
-    problem: Problem, models: Models, x: Floats, score: Score, bad: Floats
-) -> tuple[list[dict[str, Value]], Floats, Floats]:
-    settings, x = problem.space.snap(x)
-    values = score(x, ln_epsilon(problem, models, settings, x))
-    if len(bad):
-        # Settings that failed repel: nothing is learnt about them, so nothing else would.
-        near = ((x[:, None, :] - bad[None, :, :]) ** 2).sum(2).min(1)
-        values = values + np.log(np.maximum(-np.expm1(-near / 0.05**2), 1e-300))
-    return settings, x, np.where(np.isnan(values), -np.inf, values)
+    return best_settings(problem.space, models.noisy[0].x[:, : problem.space.dim], repelled, rng)[0]
 
 
 def log(values: Floats) -> Floats:
@@ -260,8 +239,8 @@ def log(values: Floats) -> Floats:
 
 
 def ln_epsilon(problem: Problem, models: Models, settings: Sequence[dict[str, Value]], x: Floats) -> Floats:
-    """ln(epsilon) by the oracle, or by its noiseless model where the oracle is dear; inf where it refuses."""
-    if not problem.cheap_privacy and models.privacy is not None:
+    """ln(epsilon) by the oracle, inf where it refuses; or by its model, where there is one."""
+    if models.privacy is not None:
         return models.privacy.predict(x)[0]
     out = np.empty(len(settings))
     for i, setting in enumerate(settings):
@@ -270,28 +249,6 @@ def ln_epsilon(problem: Problem, models: Models, settings: Sequence[dict[str, Va
         except Exception:
             out[i] = np.inf
     return out
-
-
-# --- the default ------------------------------------------------------------------------------------------------------
-
-
-def expected_gain(front: Floats, corner: Floats, a: Floats, errors: Floats) -> Floats:
-    """Mean over columns of `errors` of the area that (a, error) adds to the staircase `front` below `corner`.
-
-    >>> front, corner = np.array([[0.0, 0.5]]), np.array([2.0, 1.0])
-    >>> expected_gain(front, corner, np.array([-1.0]), np.array([[0.25, 0.75]])).tolist()
-    [0.75]
-    """
-    edge = np.append(front[:, 0], corner[0])
-    height = np.append(corner[1], front[:, 1])
-    left = np.append(-np.inf, edge[:-1])
-    width = np.maximum(edge[None] - np.maximum(left[None], a[:, None]), 0.0)
-    # Sum_k width_k max(0, height_k - e): heights fall, so the segments that gain are the first ones.
-    below, reach = np.cumsum(width * height, axis=1), np.cumsum(width, axis=1)
-    count = (height[None, None, :] > errors[:, :, None]).sum(2)
-    last = np.maximum(count - 1, 0)
-    gain = np.take_along_axis(below, last, 1) - errors * np.take_along_axis(reach, last, 1)
-    return np.asarray(np.where(count > 0, gain, 0.0).mean(1))
 
 
 def _smoothed(problem: Problem, models: Models, done: Sequence[Evaluation]) -> Floats:
@@ -307,22 +264,13 @@ def _smoothed(problem: Problem, models: Models, done: Sequence[Evaluation]) -> F
     return points[pareto_indices(points)]
 
 
-def _exact(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
+def expected_gain(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
+    """The hypervolume that a candidate is expected to add to the smoothed front."""
     from scipy.special import ndtri
 
-    front, corner = _smoothed(problem, models, done), problem.corner
+    corner = problem.corner
+    lower, upper = cells(_smoothed(problem, models, done), corner)
     plan = np.asarray(ndtri((np.arange(_SLICES) + 0.5) / _SLICES))
-    if len(models.noisy) == 1:
-
-        def area(x: Floats, a: Floats) -> Floats:
-            mean, sd = models.noisy[0].predict(models.inputs(x, a))
-            errors = problem.measure.inverse(mean[:, None] + sd[:, None] * plan)
-            usable = np.isfinite(a)
-            gain = expected_gain(front, corner, np.where(usable, a, corner[0]), problem.measure.on_axis(errors))
-            return log(np.where(usable, gain, 0.0))
-
-        return area
-    lower, upper = cells(front, corner)
     draws = np.column_stack([rng.permutation(plan) for _ in models.noisy])
 
     def volume(x: Floats, a: Floats) -> Floats:
@@ -336,9 +284,6 @@ def _exact(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np
         return log(total / len(draws))
 
     return volume
-
-
-# --- cells of the non-dominated region --------------------------------------------------------------------------------
 
 
 def cells(front: Floats, corner: Floats) -> tuple[Floats, Floats]:

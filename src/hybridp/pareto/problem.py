@@ -26,8 +26,6 @@ Of fronts side by side there are bands over repeats (Avent 2023, Figure 3.9), an
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import time
 import warnings
@@ -35,19 +33,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import entry_points
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.pareto.space import Law, Setting, Space
+from hybridp.pareto.space import Setting, Space
 
-__all__ = ["Band", "Evaluation", "Measure", "Problem", "Staircase", "Wins", "band", "epsilon_of", "hypervolume"]
-__all__ += ["load_problem", "pareto_indices", "problem_names", "quiet", "staircase", "wins"]
+__all__ = ["Evaluation", "Measure", "Problem", "Staircase", "Wins", "band", "hypervolume", "load_problem"]
+__all__ += ["pareto_indices", "problem_names", "quiet", "staircase", "wins"]
 
 Floats: TypeAlias = NDArray[np.float64]
-Answer: TypeAlias = float | Sequence[float]
 
 # logit and log are modelled on [CLIP, 1 - CLIP] and [CLIP, inf): an error of exactly 0 or 1 has no logit.
 CLIP = 1e-3
@@ -57,17 +54,18 @@ _KEY = "utility"
 @final
 @dataclass(frozen=True)
 class Measure:
-    """How a noisy objective is read: what the oracle returns, what the model sees, how the volume is measured."""
+    """How a noisy objective is read: what the oracle returns, and what the model sees.
+
+    The volume is measured in the plain objective, or in its logarithm where the model sees that.
+    """
 
     name: str = "error"
     better: Literal["higher", "lower"] = "higher"
     transform: Literal["logit", "log", "linear"] = "logit"
-    axis: Literal["linear", "log"] = "linear"
 
     def __post_init__(self) -> None:
         must(self.better in ("higher", "lower"), "better", "must be higher or lower", self.better)
         must(self.transform in ("logit", "log", "linear"), "transform", "must be logit, log or linear", self.transform)
-        must(self.axis in ("linear", "log"), "axis", "must be linear or log", self.axis)
 
     def cost(self, number: float) -> float:
         """The number to minimise: 1 - utility, or the loss itself; refused outside the transform's domain."""
@@ -76,7 +74,7 @@ class Measure:
         if self.transform == "logit":
             must(-1e-9 <= value <= 1 + 1e-9, self.name, "must lie in [0, 1]", number)
             return min(max(value, 0.0), 1.0)
-        if self.transform == "log" or self.axis == "log":
+        if self.transform == "log":
             must(value >= 0, self.name, "must not be negative", number)
         return value
 
@@ -102,7 +100,7 @@ class Measure:
 
     def on_axis(self, value: Any) -> Any:
         """Costs on the axis of the hypervolume."""
-        return np.log(np.maximum(value, 1e-300)) if self.axis == "log" else value
+        return np.log(np.maximum(value, 1e-300)) if self.transform == "log" else value
 
 
 @final
@@ -123,21 +121,6 @@ class Evaluation:
         return self.failure is None
 
 
-def epsilon_of(privacy: Callable[[Setting], float], setting: Setting) -> float:
-    """The privacy oracle's answer, checked: a positive, finite number.
-
-    >>> epsilon_of(lambda s: float("inf"), {})
-    Traceback (most recent call last):
-        ...
-    hybridp.errors.InvalidInput: `epsilon` must be positive and finite. Got inf.
-    """
-    answer = privacy(setting)
-    number = isinstance(answer, int | float | np.number) and not isinstance(answer, bool)
-    must(number, "epsilon", "must be a number, as the privacy oracle returns it", type(answer).__name__)
-    must(math.isfinite(answer) and answer > 0, "epsilon", "must be positive and finite", answer)
-    return float(answer)
-
-
 @final
 @dataclass(frozen=True)
 class Problem:
@@ -146,8 +129,7 @@ class Problem:
     `repeats` calls of `utility` are averaged, each with its own seed. `others` names further objectives, which
     the oracle returns as {"utility": ..., name: ...}; "seconds" is measured here when it does not.
     `private_data` says that `utility` reads real people's rows, and `sensitivity` how far one evaluated person can
-    move one answer: `publish` needs both. `cheap_privacy=False` lets a model of ln(epsilon) screen candidates
-    before the oracle is asked. Change `version` when the oracles change their meaning.
+    move one answer: `publish` needs both. Change `version` when the oracles change their meaning.
     """
 
     name: str
@@ -159,10 +141,8 @@ class Problem:
     repeats: int = 1
     others: Mapping[str, Measure] = field(default_factory=dict)
     delta: float = 0.0
-    laws: Mapping[str, Law] | None = None
     private_data: bool = False
     sensitivity: float | None = None
-    cheap_privacy: bool = True
     version: str = ""
 
     def __post_init__(self) -> None:
@@ -177,7 +157,7 @@ class Problem:
         must(all(map(math.isfinite, self.anti_ideal)), "anti_ideal", "must be finite", self.anti_ideal)
         must(self.anti_ideal[0] > 0, "anti_ideal", "must have a positive epsilon", self.anti_ideal[0])
         for measure, worst in zip(self.measures, self.anti_ideal[1:], strict=True):
-            must(measure.axis == "linear" or worst > 0, "anti_ideal", "must be positive on a log axis", worst)
+            must(measure.transform != "log" or worst > 0, "anti_ideal", "must be positive on a log axis", worst)
         if self.sensitivity is not None:
             must(self.sensitivity > 0, "sensitivity", "must be positive", self.sensitivity)
 
@@ -203,22 +183,26 @@ class Problem:
         return self.axes([e.epsilon for e in done], [e.values for e in done])
 
     def epsilon(self, setting: Setting) -> float:
-        return epsilon_of(self.privacy, setting)
+        """The privacy oracle's answer, checked."""
+        answer = self.privacy(setting)
+        number = isinstance(answer, int | float | np.number) and not isinstance(answer, bool)
+        must(number, "epsilon", "must be a number, as the privacy oracle returns it", type(answer).__name__)
+        must(math.isfinite(answer) and answer > 0, "epsilon", "must be positive and finite", answer)
+        return float(answer)
 
-    def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits of what the problem declares; code is not read, so `version` speaks for it."""
-        knobs = {name: [type(k).__name__, asdict(k)] for name, k in self.space.knobs.items()}
-        declared = {
+    def declared(self) -> dict[str, Any]:
+        """What tells problems apart, for a run file; code is not read, so `version` speaks for it."""
+        return {
             "name": self.name,
-            "space": knobs,
+            "space": {name: [type(k).__name__, asdict(k)] for name, k in self.space.knobs.items()},
             "anti_ideal": self.anti_ideal,
             "measure": asdict(self.measure),
             "others": {name: asdict(m) for name, m in self.others.items()},
             "repeats": self.repeats,
             "delta": self.delta,
+            "private_data": self.private_data,
             "version": self.version,
         }
-        return hashlib.sha256(json.dumps(declared, sort_keys=True).encode()).hexdigest()[:16]
 
     def evaluate(self, setting: Setting, seed: int) -> Evaluation:
         """Ask both oracles. What goes wrong is recorded in `failure`, so that one bad setting stops nothing."""
@@ -328,8 +312,6 @@ def hypervolume(points: ArrayLike, anti_ideal: Sequence[float] | Floats) -> floa
     table = table[pareto_indices(table)]
     if len(table) == 0:
         return 0.0
-    if len(corner) == 1:
-        return float(corner[0] - table[0, 0])
     if len(corner) == 2:
         right = np.append(table[1:, 0], corner[0])
         return float(np.sum((right - table[:, 0]) * (corner[1] - table[:, 1])))
@@ -368,36 +350,18 @@ def staircase(points: ArrayLike) -> Staircase:
     return Staircase(front[:, 0], front[:, 1])
 
 
-@final
-@dataclass(frozen=True)
-class Band:
-    """Staircases of (epsilon, error) through the best, the mean and the worst run of every setting."""
+def band(done: Sequence[Evaluation], epsilon: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    """Errors of a run's best settings at each epsilon, by their best, mean and worst runs; infinite below the smallest.
 
-    best: Staircase
-    mean: Staircase
-    worst: Staircase
-
-    def at(self, epsilon: ArrayLike) -> tuple[Floats, Floats, Floats]:
-        """Best, mean and worst error at each epsilon; infinite below the smallest epsilon measured."""
-        return self.best.at(epsilon), self.mean.at(epsilon), self.worst.at(epsilon)
-
-
-def band(done: Sequence[Evaluation]) -> Band:
-    """The band of a run, from its evaluations that succeeded.
-
-    >>> band([Evaluation({}, 0, 1.0, (0.4,), (0.3, 0.5), 0.0)]).at([1.0])
+    >>> band([Evaluation({}, 0, 1.0, (0.4,), (0.3, 0.5), 0.0)], [1.0])
     (array([0.3]), array([0.4]), array([0.5]))
     """
-    must(len(done) > 0, "evaluations", "must hold at least one that succeeded", 0)
-    epsilon = [e.epsilon for e in done]
     rows = ([min(e.runs) for e in done], [e.values[0] for e in done], [max(e.runs) for e in done])
-    best, mean, worst = (staircase(np.column_stack([epsilon, errors])) for errors in rows)
-    return Band(best, mean, worst)
+    best, mean, worst = (staircase(np.column_stack([[e.epsilon for e in done], errors])).at(epsilon) for errors in rows)
+    return best, mean, worst
 
 
-@final
-@dataclass(frozen=True)
-class Wins:
+class Wins(NamedTuple):
     """Two fronts on common axes: their volumes, and the share of ln(epsilon) where each is strictly lower."""
 
     first: float

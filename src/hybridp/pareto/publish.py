@@ -5,10 +5,8 @@ front or not, because every one of them steered the search. People on whose rows
 protected only if noise was added to each answer *before* the search saw it (`guarded`): noise added to a finished
 front would not hide what chose it. With both in place everything else is post-processing.
 
-Composition is basic, or for delta' > 0 the smaller of that and
-``sum e_i^2 / 2 + sqrt(2 ln(1/delta') sum e_i^2)``, which holds although the search chooses its epsilons on the way,
-provided the total was fixed beforehand as a cap (Whitehouse, Ramdas, Rogers and Wu 2023, Theorem 1). Read off after
-the fact it describes what was spent; as a promise it needs `release_front`, which refuses to start above its budget.
+Composition is basic: a search chooses its epsilons on the way, and a smaller bound read off after the fact is none.
+As a promise it needs `release_front`, which refuses to start above its budget.
 
 All of it supposes that the mechanism's own noise is secret: a run whose seed is known protects nobody.
 
@@ -30,15 +28,15 @@ from numpy.typing import NDArray
 
 from hybridp.errors import BudgetExceeded, InvalidInput, must
 from hybridp.noise import perturb
-from hybridp.pareto.models import Models, fit_models, ln_epsilon
+from hybridp.pareto.models import Models, best_settings, fit_models, ln_epsilon
 from hybridp.pareto.problem import Evaluation, Problem, pareto_indices
-from hybridp.pareto.space import Setting
+from hybridp.pareto.space import Setting, Value
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
 from hybridp.randomness import Randomness, secure, seeded, synthetic_data_generator
 
-__all__ = ["Advice", "Choice", "Cost", "PublishedFront", "compose", "final_front", "guarded", "publishing_cost"]
-__all__ += ["release_front", "suggest"]
+__all__ = ["Advice", "Choice", "Cost", "PublishedFront", "final_front", "guarded", "publishing_cost", "release_front"]
+__all__ += ["suggest"]
 
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -67,31 +65,29 @@ class Choice:
 class Advice:
     """The best measured setting within the bound (if any) and a new one that the models prefer."""
 
-    bound: float
     measured: Choice | None
     suggested: Choice
     level: float = LEVEL
 
 
-def _inputs(problem: Problem, models: Models, done: Sequence[Evaluation]) -> Floats:
-    cube = np.array([problem.space.encode(e.setting) for e in done])
-    return models.inputs(cube, np.log([e.epsilon for e in done]))
+def _choices(
+    problem: Problem, models: Models, settings: Sequence[Setting], epsilons: Sequence[float], measured: Sequence[Any]
+) -> list[Choice]:
+    mean, sd = models.noisy[0].predict(_inputs(problem, models, settings, epsilons))
+    ends = (problem.measure.inverse(mean + k * sd).tolist() for k in (0.0, -_WIDTH, _WIDTH))
+    return [Choice(*row) for row in zip(settings, epsilons, *ends, measured, strict=True)]
 
 
-def _predicted(problem: Problem, models: Models, x: Floats) -> tuple[Floats, Floats, Floats]:
-    mean, sd = models.noisy[0].predict(x)
-    inverse = problem.measure.inverse
-    return inverse(mean), inverse(mean - _WIDTH * sd), inverse(mean + _WIDTH * sd)
+def _inputs(problem: Problem, models: Models, settings: Sequence[Setting], epsilons: Sequence[float]) -> Floats:
+    return models.inputs(np.array([problem.space.encode(s) for s in settings]), np.log(epsilons))
 
 
-def _choices(problem: Problem, done: Sequence[Evaluation], models: Models) -> list[Choice]:
-    rows = zip(done, *_predicted(problem, models, _inputs(problem, models, done)), strict=True)
-    return [Choice(e.setting, e.epsilon, float(m), float(a), float(b), e.values[0]) for e, m, a, b in rows]
-
-
-def _fitted(problem: Problem, done: Sequence[Evaluation]) -> Models:
+def _measured(problem: Problem, done: Sequence[Evaluation]) -> tuple[Models, list[Choice]]:
+    """The models of evaluations, and what they expect of each."""
     must(len(done) >= 3, "evaluations", "must hold at least 3 that succeeded", len(done))
-    return fit_models(problem, done)
+    models = fit_models(problem, done)
+    settings, epsilons, measured = zip(*((e.setting, e.epsilon, e.values[0]) for e in done), strict=True)
+    return models, _choices(problem, models, settings, epsilons, measured)
 
 
 def final_front(problem: Problem, done: Sequence[Evaluation]) -> tuple[Choice, ...]:
@@ -99,50 +95,28 @@ def final_front(problem: Problem, done: Sequence[Evaluation]) -> tuple[Choice, .
 
     Further objectives enter by their posterior means too.
     """
-    models = _fitted(problem, done)
-    x = _inputs(problem, models, done)
+    models, choices = _measured(problem, done)
+    epsilons = [c.epsilon for c in choices]
+    x = _inputs(problem, models, [c.setting for c in choices], epsilons)
     means = [m.inverse(s.predict(x)[0]) for m, s in zip(problem.measures, models.noisy, strict=True)]
-    points = problem.axes([e.epsilon for e in done], np.column_stack(means))
-    choices = _choices(problem, done, models)
-    return tuple(choices[i] for i in pareto_indices(points))
+    return tuple(choices[i] for i in pareto_indices(problem.axes(epsilons, np.column_stack(means))))
 
 
 def suggest(problem: Problem, done: Sequence[Evaluation], *, epsilon: float) -> Advice:
     """The best measured setting with epsilon within the bound, and the best by the models over the whole space."""
     must(math.isfinite(epsilon) and epsilon > 0, "epsilon", "must be positive and finite", epsilon)
-    models = _fitted(problem, done)
-    within = [c for c in _choices(problem, done, models) if c.epsilon <= epsilon]
-    best = min(within, key=lambda c: c.predicted, default=None)
-    return Advice(epsilon, best, _searched(problem, done, models, epsilon))
+    models, choices = _measured(problem, done)
+    best = min((c for c in choices if c.epsilon <= epsilon), key=lambda c: c.predicted, default=None)
 
-
-def _searched(problem: Problem, done: Sequence[Evaluation], models: Models, epsilon: float) -> Choice:
-    """Uniform candidates and the measured settings, then shrinking moves around the best eight within the bound."""
-    rng = synthetic_data_generator(seeded(0))
-    dim = problem.space.dim
-    known = np.array([problem.space.encode(e.setting) for e in done])
-    pool = np.vstack([rng.random((2048, dim)), known])
-    kept = np.empty((0, dim))
-    value = np.empty(0)
-    for shrink in (0.1, 0.05, 0.02, 0.01, 0.003, 0.001):
-        settings, x = problem.space.snap(np.clip(pool, 0, 1))
+    def score(settings: list[dict[str, Value]], x: Floats) -> Floats:
         a = ln_epsilon(problem, models, settings, x)
-        allowed = a <= math.log(epsilon)
-        if allowed.any():
-            kept = np.vstack([kept, x[allowed]])
-            value = np.append(value, models.noisy[0].predict(models.inputs(x[allowed], a[allowed]))[0])
-            top = np.argsort(value)[:8]
-            kept, value = kept[top], value[top]
-        start = kept if len(kept) else known
-        pool = np.repeat(start, 32, axis=0) + shrink * rng.normal(size=(32 * len(start), dim))
-    # A model of epsilon may have let some in: only the oracle's word counts in the end.
-    for row in kept[np.argsort(value)]:
-        setting = problem.space.decode(row)
-        exact = problem.epsilon(setting)
-        if exact <= epsilon:
-            inputs = models.inputs(row[None], np.log([exact]))
-            mean, low, high = _predicted(problem, models, inputs)
-            return Choice(setting, exact, float(mean[0]), float(low[0]), float(high[0]))
+        known = np.where(np.isfinite(a), a, 0.0)
+        return np.where(a <= math.log(epsilon), -models.noisy[0].predict(models.inputs(x, known))[0], -np.inf)
+
+    known = np.array([problem.space.encode(e.setting) for e in done])
+    for setting in best_settings(problem.space, known, score, synthetic_data_generator(seeded(0)))[:8]:
+        if (exact := problem.epsilon(setting)) <= epsilon:
+            return Advice(best, _choices(problem, models, [setting], [exact], [None])[0])
     raise InvalidInput(f"`epsilon` must be within reach of the mechanism. Got {epsilon}, below every setting tried.")
 
 
@@ -163,25 +137,6 @@ class Cost:
         return f"{self.answers} answers; people learnt from: {self.trained}; people evaluated on: {other}"
 
 
-def compose(epsilons: Sequence[float], *, delta: float = 0.0, slack: float = 0.0) -> ApproxDP:
-    """The guarantee of all of them together; `delta` is the sum of their own deltas and `slack` is delta'.
-
-    >>> compose([0.1] * 400).epsilon
-    40.0
-    >>> round(compose([0.1] * 400, slack=1e-6).epsilon, 2)
-    12.51
-    """
-    must(0 <= slack < 1, "slack", "must lie in [0, 1)", slack)
-    must(all(math.isfinite(e) and e > 0 for e in epsilons), "epsilons", "must be positive and finite", list(epsilons))
-    total = math.fsum(epsilons)
-    if slack > 0:
-        squares = math.fsum(e * e for e in epsilons)
-        advanced = squares / 2 + math.sqrt(2 * math.log(1 / slack) * squares)
-        if advanced < total:
-            return ApproxDP(advanced * (1 + 1e-12), min(delta + slack, 1.0))
-    return ApproxDP(total, min(delta, 1.0))
-
-
 def publishing_cost(
     problem: Problem,
     evaluations: Sequence[Evaluation],
@@ -196,12 +151,9 @@ def publishing_cost(
     must(len(evaluations) > 0, "evaluations", "must hold at least one", 0)
     touched = [e for e in evaluations if math.isfinite(e.epsilon)]
     # Runs of a failed evaluation are not on record: every repeat is charged.
-    runs = [max(len(e.runs), problem.repeats) for e in touched]
-    spent = [e.epsilon for e, r in zip(touched, runs, strict=True) for _ in range(r)]
-    count = len(spent)
-    trained = compose(spent, delta=count * problem.delta)
-    measured = None if epsilon_each is None else compose([epsilon_each] * count)
-    return Cost(trained, measured, count)
+    spent = [e.epsilon for e in touched for _ in range(max(len(e.runs), problem.repeats))]
+    trained = ApproxDP(math.fsum(spent), len(spent) * problem.delta)
+    return Cost(trained, None if epsilon_each is None else ApproxDP(epsilon_each * len(spent), 0.0), len(spent))
 
 
 @final
@@ -281,7 +233,7 @@ def release_front(
     must(len(settings) > 0, "settings", "must name at least one setting", 0)
     checked = [problem.space.check(s) for s in settings]
     epsilons = [problem.epsilon(s) for s in checked]
-    need = compose(epsilons, delta=len(checked) * problem.delta)
+    need = ApproxDP(math.fsum(epsilons), len(checked) * problem.delta)
     limit = trained.delta if isinstance(trained, ApproxDP) else 0.0
     if need.epsilon > trained.epsilon or need.delta > limit:
         raise BudgetExceeded(f"The front needs {need} of the people learnt from; {trained} is left.")

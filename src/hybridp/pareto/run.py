@@ -12,8 +12,8 @@ by joblib; `backend` is handed to joblib as it is ("loky", "threading", or "dask
 
 A run on disk is one SQLite file, every evaluation written as it ends. It has numbered slots. A process claims slots,
 announces their settings, evaluates, and records; several processes share a run because claiming is one transaction.
-Slots of a process that died are free again. A file that belongs to another problem is refused, by the problem's
-fingerprint and by asking the privacy oracle again.
+Slots of a process that died are free again. A file that belongs to another problem is refused, by what the problem
+declares and by asking the privacy oracle again.
 
 >>> with Store.open(None, problem) as store:
 ...     slot, = store.claim(total=3, count=1)
@@ -30,21 +30,22 @@ import os
 import socket
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Required, TypeAlias, TypedDict, Unpack, final
 
 import numpy as np
 
 from hybridp.errors import InvalidInput, must
-from hybridp.pareto.models import ACQUISITIONS, Models, believe, fit_models, next_setting
+from hybridp.pareto.models import Acquisition, Models, believe, fit_models, next_setting
 from hybridp.pareto.problem import Evaluation, Measure, Problem, hypervolume, pareto_indices
 from hybridp.pareto.space import Real, Setting, Space
 from hybridp.randomness import seeded, synthetic_data_generator
 
-__all__ = ["Progress", "Run", "Store", "dpareto", "grid_search", "observed_hypervolume", "random_search"]
+__all__ = ["Progress", "Run", "Store", "dpareto", "generator", "grid_search", "observed_hypervolume", "random_search"]
+__all__ += ["search"]
 
 # Called after every evaluation with how many have ended, how many there will be, the hypervolume so far, and it.
 Progress: TypeAlias = Callable[[int, int, float, Evaluation], None]
@@ -68,16 +69,12 @@ class Run:
 
     @property
     def front(self) -> tuple[Evaluation, ...]:
-        """Evaluations that no other one dominates as observed; `decide.final_front` sees through the noise."""
-        if not self.evaluations:
-            return ()
+        """Evaluations that no other one dominates as observed; `final_front` sees through the noise."""
         return tuple(self.evaluations[i] for i in pareto_indices(self.problem.points(self.evaluations)))
 
 
 def observed_hypervolume(problem: Problem, evaluations: Sequence[Evaluation]) -> float:
     """The hypervolume below the anti-ideal point in (ln epsilon, error, ...), of the means as they were observed."""
-    if not evaluations:
-        return 0.0
     return hypervolume(problem.points(evaluations), problem.corner)
 
 
@@ -97,99 +94,73 @@ class Evaluating(TypedDict, total=False):
 def dpareto(
     problem: Problem,
     *,
-    init: int = 16,
+    init: int | Sequence[Setting] = 16,
     steps: int = 256,
     batch: int = 1,
-    acquisition: str = "exact",
-    handmade: bool = False,
+    acquisition: Acquisition | None = None,
+    exact: bool = True,
     **how: Unpack[Evaluating],
 ) -> Run:
-    """Algorithm 3.2: `init` settings spread over the space, then `steps` chosen by the acquisition function.
+    """Algorithm 3.2: `init` settings spread over the space, or those given, then `steps` by the acquisition function.
 
-    The first settings are a scrambled Sobol sequence, or with `handmade` drawn by the problem's own laws.
+    The spread is a scrambled Sobol sequence. Another acquisition than the expected gain may want ln(epsilon) modelled
+    too (`exact=False`).
     """
-    made, seed = _How(**how), how["seed"]
-    must(init >= 1, "init", "must be at least 1", init)
+    first = list(init) if not isinstance(init, int) else _spread(problem, init, how["seed"])
+    must(len(first) >= 1, "init", "must be at least 1", len(first))
     must(steps >= 0, "steps", "must not be negative", steps)
     must(batch >= 1, "batch", "must be at least 1", batch)
-    must(acquisition in ACQUISITIONS, "acquisition", f"must be one of {', '.join(ACQUISITIONS)}", acquisition)
-    first = _drawn(problem, init, handmade, seed) if handmade else _spread(problem, init, seed)
     models: Models | None = None
 
     def choose(slots: Sequence[int], store: Store) -> list[Setting]:
         nonlocal models
-        out: list[Setting] = [first[s] for s in slots if s < init]
-        rest = [s for s in slots if s >= init]
+        out: list[Setting] = [first[s] for s in slots if s < len(first)]
+        rest = [s for s in slots if s >= len(first)]
         done = store.evaluations() if rest else []
         if rest and len(done) < _LEAST:
-            return out + _drawn(problem, len(rest), handmade, seed, rest[0])
+            return out + problem.space.sample(len(rest), rng=generator(how["seed"], rest[0]))
         if rest:
             waiting = [*store.pending(), *out]
-            models = fit_models(problem, done, models, exact=acquisition == "exact")
+            models = fit_models(problem, done, models, exact=exact)
             failed = store.evaluations(failed=True)
             for slot in rest:
-                rng = _generator(seed, slot)
-                seen = believe(problem, models, waiting)
-                out.append(next_setting(problem, seen, done, failed, acquisition=acquisition, rng=rng))
+                seen, rng = believe(problem, models, waiting), generator(how["seed"], slot)
+                out.append(next_setting(problem, seen, done, failed, rng=rng, acquisition=acquisition))
                 waiting.append(dict(out[-1]))
         return out
 
-    def wave(claimed: int) -> int:
-        # The first settings depend on nothing, so as many of them run at once as there are workers.
-        return max(batch, made.jobs) if claimed < init else batch
-
-    return _fill(problem, init + steps, choose, wave, made)
+    # The first settings depend on nothing, so as many of them run at once as there are workers.
+    wide = max(batch, how.get("jobs", 1))
+    return _fill(problem, len(first) + steps, choose, lambda n: wide if n < len(first) else batch, **how)
 
 
-def random_search(problem: Problem, *, n: int, handmade: bool = False, **how: Unpack[Evaluating]) -> Run:
-    """n independent settings: uniform, or by the problem's hand-made laws (Tables 3.2, 3.3)."""
-    made = _How(**how)
-    must(n >= 1, "n", "must be at least 1", n)
-    return _listed(problem, _drawn(problem, n, handmade, made.seed), made)
+def search(problem: Problem, settings: Sequence[Setting], **how: Unpack[Evaluating]) -> Run:
+    """These settings."""
+    must(len(settings) >= 1, "settings", "must be at least 1", len(settings))
+    jobs = how.get("jobs", 1)
+    return _fill(problem, len(settings), lambda slots, _: [settings[s] for s in slots], lambda _: jobs, **how)
+
+
+def random_search(problem: Problem, *, n: int, **how: Unpack[Evaluating]) -> Run:
+    """n independent settings, uniform in the space."""
+    return search(problem, problem.space.sample(n, rng=generator(how["seed"])), **how)
 
 
 def grid_search(problem: Problem, *, per_axis: int, **how: Unpack[Evaluating]) -> Run:
     """Every combination of `per_axis` levels of each knob."""
-    return _listed(problem, problem.space.grid(per_axis), _How(**how))
+    return search(problem, problem.space.grid(per_axis), **how)
 
 
 # --- the engine -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class _How:
-    """The same, checked."""
-
-    seed: int
-    jobs: int = 1
-    backend: str = "loky"
-    store: Store | None = None
-    progress: Progress | None = None
-
-    def __post_init__(self) -> None:
-        whole = isinstance(self.seed, int) and self.seed >= 0
-        must(whole, "seed", "must be a whole number that is not negative", self.seed)
-        must(self.jobs >= 1, "jobs", "must be at least 1", self.jobs)
-        if self.jobs > 1:  # refused before anything is evaluated
-            _workers(self.jobs, self.backend)
-
-
 def _spread(problem: Problem, n: int, seed: int) -> list[dict[str, Any]]:
     from scipy.stats import qmc
 
-    sequence = qmc.Sobol(problem.space.dim, rng=_generator(seed))
+    must(n >= 1, "init", "must be at least 1", n)
+    sequence = qmc.Sobol(problem.space.dim, rng=generator(seed))
     # Whole powers of two keep the sequence balanced; what is left over is not used.
-    points = sequence.random_base2(max((n - 1).bit_length(), 0))
-    return [problem.space.decode(row) for row in points[:n]]
-
-
-def _drawn(problem: Problem, n: int, handmade: bool, *seed: int) -> list[Any]:
-    must(not handmade or problem.laws is not None, "handmade", "must have laws, which this problem lacks", problem.name)
-    return problem.space.sample(n, rng=_generator(*seed), laws=problem.laws if handmade else None)
-
-
-def _listed(problem: Problem, settings: Sequence[Setting], how: _How) -> Run:
-    return _fill(problem, len(settings), lambda slots, _: [settings[s] for s in slots], lambda _: how.jobs, how)
+    return [problem.space.decode(row) for row in sequence.random_base2((n - 1).bit_length())[:n]]
 
 
 def _fill(
@@ -197,49 +168,53 @@ def _fill(
     total: int,
     choose: Callable[[Sequence[int], Store], list[Setting]],
     wave: Callable[[int], int],
-    how: _How,
+    *,
+    seed: int,
+    jobs: int = 1,
+    backend: str = "loky",
+    store: Store | None = None,
+    progress: Progress | None = None,
 ) -> Run:
-    if (store := how.store) is None:
-        with Store.open(None, problem) as kept:
-            return _fill(problem, total, choose, wave, replace(how, store=kept))
-    claimed = len(store.evaluations()) + len(store.evaluations(failed=True))
-    while slots := store.claim(total=total, count=wave(claimed)):
-        try:
-            settings = choose(slots, store)
-            tasks = []
-            for slot, setting in zip(slots, settings, strict=True):
-                tasks.append((slot, setting, _seed(how.seed, slot)))
-                store.announce(*tasks[-1])
-            for slot, result in _evaluated(problem, tasks, how):
-                store.record(slot, result)
-                claimed += 1
-                if how.progress is not None:
-                    how.progress(claimed, total, observed_hypervolume(problem, store.evaluations()), result)
-        finally:
-            store.release(slots)
-    return Run(problem, tuple(store.evaluations()), tuple(store.evaluations(failed=True)))
+    must(jobs >= 1, "jobs", "must be at least 1", jobs)
+    workers = _workers(jobs, backend) if jobs > 1 else None  # refused before anything is evaluated
+    with nullcontext(store) if store is not None else Store.open(None, problem) as kept:
+        claimed = len(kept.evaluations()) + len(kept.evaluations(failed=True))
+        while slots := kept.claim(total=total, count=wave(claimed)):
+            try:
+                tasks = [(slot, s, _seed(seed, slot)) for slot, s in zip(slots, choose(slots, kept), strict=True)]
+                for task in tasks:
+                    kept.announce(*task)
+                for slot, result in _evaluated(problem, tasks, workers):
+                    kept.record(slot, result)
+                    claimed += 1
+                    if progress is not None:
+                        progress(claimed, total, observed_hypervolume(problem, kept.evaluations()), result)
+            finally:
+                kept.release(slots)
+        return Run(problem, tuple(kept.evaluations()), tuple(kept.evaluations(failed=True)))
 
 
 def _seed(*parts: int) -> int:
     """One seed of several, so that every slot has its own."""
+    must(all(isinstance(one, int) and one >= 0 for one in parts), "seed", "must be whole and not negative", parts[0])
     return int(np.random.SeedSequence(parts).generate_state(1)[0])
 
 
-def _generator(*parts: int) -> np.random.Generator:
+def generator(*parts: int) -> np.random.Generator:
+    """What a search with this seed draws from, at this slot."""
     return synthetic_data_generator(seeded(_seed(*parts)))
 
 
 def _evaluated(
-    problem: Problem, tasks: Sequence[tuple[int, Setting, int]], how: _How
-) -> Iterator[tuple[int, Evaluation]]:
+    problem: Problem, tasks: Sequence[tuple[int, Setting, int]], workers: Any
+) -> Iterable[tuple[int, Evaluation]]:
     """Each evaluation as it ends, in whatever order."""
-    if how.jobs == 1 or len(tasks) == 1:
-        for slot, setting, seed in tasks:
-            yield slot, problem.evaluate(setting, seed)
-        return
+    if workers is None or len(tasks) == 1:
+        return (_one(problem, *task) for task in tasks)
     from joblib import delayed
 
-    yield from _workers(how.jobs, how.backend)(delayed(_one)(problem, *task) for task in tasks)
+    result: Iterable[tuple[int, Evaluation]] = workers(delayed(_one)(problem, *task) for task in tasks)
+    return result
 
 
 def _workers(jobs: int, backend: str) -> Any:
@@ -269,7 +244,7 @@ CREATE TABLE IF NOT EXISTS evaluations (
   epsilon REAL, costs TEXT, runs TEXT, seconds REAL, failure TEXT, ended REAL);
 """
 _RECORDED = ("setting", "seed", "epsilon", "costs", "runs", "seconds", "failure")
-_FORMAT = "hybridp-pareto-1"
+_FORMAT = "hybridp-pareto-2"
 # A claim by a process of another machine, which cannot be asked whether it lives, lapses after a day.
 _LAPSE = 86_400.0
 # Seconds to wait for another process that is writing.
@@ -346,12 +321,10 @@ class Store:
             raise InvalidInput("`problem` must be given to evaluate anything new. Got only a run file.")
 
         said = json.loads(self._about()["declared"])
-        space = Space({name: Real(0, 1) for name in said["knobs"]})
-        first, *others = (Measure(**one) for one in said["measures"])
-        return Problem(
-            said["name"], space, closed, closed, tuple(said["anti_ideal"]), first, others={m.name: m for m in others},
-            delta=said["delta"], private_data=said["private_data"],
-        )  # fmt: skip
+        said |= {"space": Space({name: Real(0, 1) for name in said["space"]}), "anti_ideal": tuple(said["anti_ideal"])}
+        said |= {"measure": Measure(**said["measure"])}
+        said |= {"others": {name: Measure(**one) for name, one in said["others"].items()}}
+        return Problem(**said, privacy=closed, utility=closed)
 
     # --- slots --------------------------------------------------------------------------------------------------------
 
@@ -425,38 +398,26 @@ class Store:
         return about
 
     def _claim_file(self, problem: Problem, source: str | None) -> None:
-        declared = {
-            "name": problem.name,
-            "anti_ideal": problem.anti_ideal,
-            "measures": [asdict(m) for m in problem.measures],
-            "knobs": problem.space.names,
-            "delta": problem.delta,
-            "private_data": problem.private_data,
-        }
-        mine = {"format": _FORMAT, "fingerprint": problem.fingerprint(), "declared": json.dumps(declared)}
+        mine = {"format": _FORMAT, "declared": json.dumps(problem.declared())}
         if source is not None:
             mine["source"] = source
         try:
-            foreign = self._db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'about'").fetchone()[0] == 0
-            empty = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+            tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
         except sqlite3.DatabaseError:
-            foreign, empty = True, False
-        must(empty or not foreign, "store", "must be a run file of this library", self.path)
+            tables = {"unknown"}
+        must(not tables or "about" in tables, "store", "must be a run file of this library", self.path)
         with self._writing() as db:
             for statement in filter(str.strip, _SCHEMA.split(";")):
                 db.execute(statement)
             db.executemany("INSERT OR IGNORE INTO about VALUES (?, ?)", list(mine.items()))
-        theirs = self._about()
-        if theirs["fingerprint"] != mine["fingerprint"]:
+        if self._about()["declared"] != mine["declared"]:
             raise InvalidInput(
                 f"`store` must be of the problem {problem.name} as it is declared now."
                 f" Got a run of {self.problem.name} with another declaration."
             )
         for old in self.evaluations()[:1]:
             same = math.isclose(problem.epsilon(old.setting), old.epsilon, rel_tol=1e-6)
-            must(
-                same, "store", "must have been made by the same privacy oracle", "another epsilon for its first setting"
-            )
+            must(same, "store", "must be made by the same privacy oracle", "another epsilon for its first setting")
 
 
 def _connect(name: str) -> sqlite3.Connection:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias, final
 
@@ -24,14 +24,11 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 
-__all__ = ["Categorical", "Integer", "Knob", "Law", "LogInteger", "LogReal", "Real", "Setting", "Space"]
+__all__ = ["Categorical", "Integer", "Knob", "LogInteger", "LogReal", "Real", "Setting", "Space"]
 
 Value: TypeAlias = float | int | str
 Setting: TypeAlias = Mapping[str, Value]
 Floats: TypeAlias = NDArray[np.float64]
-
-# A law whose accepted range is this unlikely is a mistake, not a distribution.
-_TRIES = 100_000
 
 
 @dataclass(frozen=True)
@@ -131,10 +128,6 @@ class Categorical:
 Knob: TypeAlias = Real | LogReal | Integer | LogInteger | Categorical
 
 
-Law: TypeAlias = Callable[[np.random.Generator], Value | None]
-"""A hand-made law of one knob: it draws a value, again and again until the knob holds it."""
-
-
 @final
 @dataclass(frozen=True)
 class Space:
@@ -179,38 +172,12 @@ class Space:
             must(knob.holds(setting[name]), name, f"must lie in {knob}", setting[name])
         return {name: setting[name] for name in self.knobs}
 
-    def sample(
-        self, n: int, *, rng: np.random.Generator, laws: Mapping[str, Law] | None = None
-    ) -> list[dict[str, Value]]:
-        """n independent settings, uniform in the cube, or by hand-made laws for the knobs that have one.
-
-        >>> space = Space({"lot": Integer(8, 512)})
-        >>> from hybridp.randomness import seeded, synthetic_data_generator
-        >>> rng = synthetic_data_generator(seeded(1))
-        >>> lots = space.sample(500, rng=rng, laws={"lot": lambda rng: round(rng.normal(128, 64))})
-        >>> 110 < sum(s["lot"] for s in lots) / 500 < 150
-        True
-        """
-        laws = laws or {}
-        must(set(laws) <= set(self.knobs), "laws", "must be of knobs of the space", sorted(laws))
-        return [
-            {
-                name: _by_law(name, knob, laws[name], rng) if name in laws else knob.decode(rng.random())
-                for name, knob in self.knobs.items()
-            }
-            for _ in range(n)
-        ]
+    def sample(self, n: int, *, rng: np.random.Generator) -> list[dict[str, Value]]:
+        """n independent settings, uniform in the cube."""
+        return [self.decode(row) for row in rng.random((n, self.dim))]
 
     def grid(self, per_axis: int) -> list[dict[str, Value]]:
         """Every combination of `per_axis` evenly spread levels of each knob (fewer where a knob has fewer)."""
         must(per_axis >= 1, "per_axis", "must be at least 1", per_axis)
         axes = [knob.levels(per_axis) for knob in self.knobs.values()]
         return [dict(zip(self.knobs, values, strict=True)) for values in itertools.product(*axes)]
-
-
-def _by_law(name: str, knob: Knob, law: Law, rng: np.random.Generator) -> Value:
-    for _ in range(_TRIES):
-        value = law(rng)
-        if value is not None and knob.holds(value):
-            return value
-    raise InvalidInput(f"`laws` must reach the range of the knob {name}. Got one that does not.")

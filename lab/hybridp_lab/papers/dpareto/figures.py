@@ -10,7 +10,7 @@ for public or made-up data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -29,16 +29,21 @@ from hybridp.pareto import (
     pareto_indices,
     random_search,
 )
+from hybridp.pareto import search as run_settings
 from hybridp.pareto.models import next_setting
-from hybridp.pareto.run import Run, Store, observed_hypervolume
+from hybridp.pareto.run import Run, Store, generator, observed_hypervolume
 from hybridp.pareto.space import Setting
 from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp_lab.baselines.acquisition import hvpoi
 from hybridp_lab.figure.catalogue import Figure, Grid, Point, Row, Scope
 from hybridp_lab.papers.dpareto import judges
 from hybridp_lab.papers.dpareto.judges import present
 from hybridp_lab.papers.dpareto.oracle_judges import oracles, points
 from hybridp_lab.papers.dpareto.oracle_judges import surrogates as judged_surrogates
+from hybridp_lab.problems import adult as adult_problems
+from hybridp_lab.problems import mnist as mnist_problems
 from hybridp_lab.problems.data import a1a, adult, mnist
+from hybridp_lab.problems.laws import Law, by_laws
 
 __all__ = ["FIGURES", "oracle_values", "searches", "surrogates"]
 
@@ -158,7 +163,7 @@ def surrogates(point: Point) -> list[Row]:
     epsilon = np.exp(models.privacy.predict(cube)[0])
     error = problem.measure.inverse(models.noisy[0].predict(cube)[0])
     rng = synthetic_data_generator(seeded(point["trial"]))
-    following = next_setting(problem, models, done, (), acquisition="hvpoi", rng=rng)
+    following = next_setting(problem, models, done, (), acquisition=hvpoi, rng=rng)
     common = {**point, "corner": problem.corner.tolist()}
     rows: list[Row] = [
         {
@@ -183,16 +188,24 @@ def search(problem: Problem, point: Point, store: Store | None = None) -> Run:
     must(method in METHODS, "method", f"must be one of {', '.join(METHODS)}", method)
     first, steps = min(INIT, n), max(n - INIT, 0)
     if method == "DPareto":
-        how: dict[str, Any] = {"init": first, "steps": steps, "acquisition": "hvpoi", "handmade": True}
+        start = by_laws(problem.space, _laws(problem), first, generator(100 + trial))
         # HVPoI models ln epsilon: the oracle is asked for the chosen setting alone.
-        return dpareto(replace(problem, cheap_privacy=False), **how, seed=100 + trial, store=store)
+        how: dict[str, Any] = {"acquisition": hvpoi, "exact": False, "seed": 100 + trial, "store": store}
+        return dpareto(problem, init=start, steps=steps, **how)
     if method == "ours":
         return dpareto(problem, init=first, steps=steps, seed=1 + trial, store=store)
     if method == "grid":
         return _together(problem, point, partial(grid_search, per_axis=point["levels"], seed=7 + trial))
-    if store is not None:
-        return random_search(problem, n=n, handmade=method == "random", seed=100 + trial, store=store)
-    return _together(problem, point, partial(random_search, n=n, handmade=method == "random", seed=100 + trial))
+    rng = generator(100 + trial)
+    random = method == "random"
+    settings = by_laws(problem.space, _laws(problem), n, rng) if random else problem.space.sample(n, rng=rng)
+    ask = partial(run_settings, settings=settings, seed=100 + trial, store=store)
+    return ask(problem) if store is not None else _together(problem, point, ask)
+
+
+def _laws(problem: Problem) -> Mapping[str, Law]:
+    """Table 3.3's of the networks, and Table 3.2's."""
+    return mnist_problems.LAWS if problem.name in MNIST_MODELS else adult_problems.LAWS
 
 
 def searches(point: Point) -> list[Row]:
