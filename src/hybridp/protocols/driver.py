@@ -1,7 +1,7 @@
 """One question asked of a table, whatever the question: charge, read, draw, publish, keep.
 
-1. The ledger is charged for trusted people before any row is read. Where the groups' sizes, which are public, decide
-   what is spent, they are counted first, and nothing else is read.
+1. The ledger is charged for trusted people before any row is read: where the groups' sizes, which are public, decide
+   how a promise is spent, all of it.
 2. The task's conversation is held with the people of the table (`hybridp.protocols.rows`). Reports are charged when
    they are read, once for each set of them, before any noise is drawn.
 3. The release states the answer and the receipt, and is kept in the ledger before anybody can see it.
@@ -22,26 +22,30 @@ from hybridp.curator.sources import (
     NUMBERS,
     TABLES,
     Columns,
+    Counted,
+    Rows,
     Sent,
     TableLike,
     asks,
+    count_rows,
     grouped,
     must_be_public,
     must_read_again,
+    open_rows,
     read_slots,
     unstated,
 )
 from hybridp.errors import must
-from hybridp.ledger import Charge, Ledger
+from hybridp.ledger import Ledger
 from hybridp.protocols.invited import Draft
-from hybridp.protocols.paying import on_reports, open_charged_rows, record_release
+from hybridp.protocols.paying import charged, on_reports, record_release
 from hybridp.protocols.reports import read_batches
 from hybridp.protocols.rows import TablePeople, not_invited
 from hybridp.public.groups import Grouping
 from hybridp.public.messages import MECHANISM, SlotReports
 from hybridp.public.rounds import Crowd, drive
 from hybridp.public.study import Declaration
-from hybridp.public.trust import TrustRule, drawn_trust, rule_of
+from hybridp.public.trust import TrustRule, drawn_trust, label_column, rule_of
 from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import assuming, noted, plain, values_rule
 from hybridp.release.release import Release
@@ -118,19 +122,16 @@ def release(
         digest = tally.origin.digest(tally.to_dict())
 
     alone = task.by_invitation and not raw and digest is None  # local people are asked later, if at all
-
-    def asked() -> tuple[list[Charge], list[Charge]]:
-        charges = [c for c in task.charges(purpose, collection) if mixed or not c.people.startswith("shuffled")]
-        if invite is not None:  # which reports local people's are: a collection of that name holds no others
-            charges = [replace(c, mechanism=text) if c.people == "local" else c for c in charges]
-        return on_reports([c for c in charges if c.people == "trusted" or not alone], trial=raw, digest=digest)
-
-    first, own = asked()
-    steered = bool(phases) or draft is not None
+    charges = [c for c in task.charges(purpose, collection) if mixed or not c.people.startswith("shuffled")]
+    charges = [charge for charge in charges if charge.people == "trusted" or not alone]
+    if invite is not None:  # which reports local people's are: a collection of that name holds no others
+        charges = [replace(c, mechanism=text) if c.people == "local" else c for c in charges]
+    first, own = on_reports(charges, trial=raw, digest=digest)
     # Rows are opened to see whether they hold reports.
     later = draft is not None and tally is None and not task.by_invitation
-    if later:
-        first, own = [charge for charge in first if charge.people == "trusted"], []
+    due = [charge for charge in first if later and charge.people != "trusted"]
+    first = [charge for charge in first if charge not in due]
+    steered = bool(phases) or draft is not None
     if phases:
         task.check_phases(phases, trial=raw)
     if draft is not None:
@@ -145,19 +146,21 @@ def release(
     batches: Batches[Any] = Batches() if epsilon is None else LevelBatches()
     if mixed:
         batches = read_batches(mixed, *to_mixer, epsilon=epsilon, assume=assume_mechanism)
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    opened |= {"reads": columns.reads, "missing": columns.absent, "raw": raw, "undecided": task.undecided or later}
     unasked = task.by_invitation and draft is not None
-    with open_charged_rows(path, first, own, ledger, trial=rng.simulated or raw, **opened) as (rows, entries, sizes):
-        if sizes is not None:
+    with (
+        charged(ledger, first, [] if later else own, trial=rng.simulated or raw, path=path) as entries,
+        open_rows(path, table=table, trust=columns.trust, person=columns.person, rng=rng) as rows,
+    ):
+        if later and columns.report not in rows.columns:
+            task, unasked, own = task.trusted_only(), True, []
+        elif later:
+            entries.charge(due)
+        if task.undecided:
+            sizes = _sizes(rows, columns, raw)
             local = sizes.local if tally is None else tally.people
             if task.by_invitation:
                 local = _expected(task, columns, sizes, None if raw else local_people, raw, draft is not None)
             task = task.decided(sizes.trusted, local, batches.people)
-            if later and columns.report not in rows.columns:
-                task, unasked = task.trusted_only(), True
-            first, own = asked()
-            entries.charge(first)
 
         def charge(group: str, named: str | None) -> None:
             entries.charge([charge for charge in own if charge.people.startswith(group)], digest=named)
@@ -187,6 +190,18 @@ def release(
     if draft is not None:
         draft.write()
     return result
+
+
+def _sizes(rows: Rows, columns: Any, raw: bool) -> Counted:
+    """How many trusted and local people there are, which is public. What the table lacks is known before a row is read;
+    where everybody is local and has reported, nobody's numbers are needed."""
+    for option, named in columns.reads.items():
+        for name in (named,) if isinstance(named, str) else named:
+            rows.need(option, name)
+            if raw or rows.trust is None or rows.trust.everyone != "local":
+                rows.need_number(name)
+                rows.need_missing(name, columns.absent)
+    return count_rows(rows, label_column(columns.trust), columns.person)
 
 
 def _expected(task: Any, columns: Any, sizes: Any, given: int | None, raw: bool, inviting: bool) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -13,18 +13,17 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hybridp.curator.sources import Counted, Rows, TableLike, asks, count_rows, must_not_ask, open_rows
+from hybridp.curator.sources import TableLike, asks, must_not_ask
 from hybridp.errors import BudgetExceeded, HybridpError, LedgerProblem, must
 from hybridp.ledger import Charge, Ledger, Shared, Spending
 from hybridp.ledger.rule import tells_nothing
 from hybridp.public.budgets import ApproxDP, PureDP, warned
-from hybridp.public.trust import Trusts, label_column
 from hybridp.release.receipt import ASKED_BEFORE, Asked, plain
 from hybridp.release.release import Release
 from hybridp.release.synth import SyntheticModel
 
 __all__ = ["ASKED_BEFORE", "FLOOR", "answered_after", "charge_on_failure", "charged", "must_have_paid", "on_reports"]
-__all__ += ["open_charged_rows", "paying", "record_release"]
+__all__ += ["paying", "record_release"]
 
 Guarantee = PureDP | ApproxDP
 T = TypeVar("T")
@@ -205,41 +204,4 @@ def charge_on_failure(
         if tells_nothing(failure) and (not asks(path) or getattr(failure, "of_rows", None) is False):
             raise
         with charged(ledger, failed, trial=trial, path=path):
-            raise
-
-
-@contextmanager
-def open_charged_rows(
-    path: TableLike, first: list[Charge], own: list[Charge], ledger: Ledger | None, *, undecided: bool, trial: bool,
-    trust: Trusts | None, person: str | None, reads: Mapping[str, str | tuple[str, ...]], missing: object, raw: bool,
-    **opened: Any,
-) -> Iterator[tuple[Rows, Spending, Counted | None]]:  # fmt: skip
-    """Charge, then open the rows. Where the groups' sizes decide what is spent (`undecided`), count them before.
-
-    `reads` are the columns that must be there, by the option that names them: numbers, of which `missing` says what one
-    counts as that is not there; unless everybody is local and has reported (not `raw`). That is known before a row is
-    read. Sizes are public, and nothing else is read to count them: the body charges what they have decided, of which
-    `first` is the most that it can be, and refused here where it does not fit. A failure until then may depend on
-    rows: it is charged that most.
-    """
-    now, later = ([], [*first, *own]) if undecided else (first, own)
-    read = None if undecided else path
-    with charged(ledger, now, later, trial=trial, path=read) as entries, ExitStack() as stack:
-        if undecided and ledger is not None:
-            stack.enter_context(_told_by(path, ledger, entries, first))
-        try:
-            rows = stack.enter_context(open_rows(path, trust=trust, person=person, **opened))
-            people = None
-            if undecided:
-                for option, named in reads.items():
-                    for name in (named,) if isinstance(named, str) else named:
-                        rows.need(option, name)
-                        if raw or not (trust is None or (rows.trust is not None and rows.trust.everyone == "local")):
-                            rows.need_number(name)
-                            rows.need_missing(name, missing)
-                people = count_rows(rows, label_column(trust), person) if trust is not None else Counted(0, 0)
-            yield rows, entries, people
-        except BaseException:
-            if undecided and not entries:
-                entries.charge(first)
             raise
