@@ -17,13 +17,12 @@ from hybridp.blend.regression import (
     forecast,
     spread_as_told,
     steer,
-    steered_alone,
     widest,
 )
 from hybridp.device.reports import answer_question
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import column_sums
-from hybridp.public.regression import LADDER, Question
+from hybridp.public.regression import LADDER, Line, OnLine, line_invite
 from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.randomness import seeded
 
@@ -47,17 +46,17 @@ def said(draw: np.random.Generator, noise: float, people: int = 1000, residual: 
     return Score(people, np.zeros(3), score, slope, np.full(3, noise**2), slope_noise, residual * SECOND, residual)
 
 
-def told(draw: np.random.Generator, question: Question, people: int = 100_000) -> VectorReportSums:
+def told(draw: np.random.Generator, question: OnLine, people: int = 100_000) -> VectorReportSums:
     """Reports of local people about the score at the centre, as their sums: one coordinate each."""
-    truth = SECOND @ (BETA - np.array(question.centre)) / question.clip
+    truth = SECOND @ (BETA - np.array(question.encoding.centre)) / question.encoding.clip
     count = np.full(3, people // 3)
-    spread = question.invite.mechanism.cost(0.1) * question.invite.mechanism.share
+    spread = question.mechanism.cost(0.1) * question.mechanism.share
     mean = truth + draw.standard_normal(3) * np.sqrt(spread / count)
-    return VectorReportSums(people, count, count * mean, count * (spread + mean**2), question.invite.mechanism)
+    return VectorReportSums(people, count, count * mean, count * (spread + mean**2), question.mechanism)
 
 
-def asked(score: Score) -> Question:
-    return Question("linear", "steered", BOX, PureDP(1.0), tuple(score.fit().beta.tolist()), 0.5)
+def asked(score: Score) -> OnLine:
+    return line_invite(Line("linear", "steered", BOX, tuple(score.fit().beta.tolist()), 0.5), PureDP(1.0))
 
 
 def test_without_noise_the_estimate_is_least_squares() -> None:
@@ -110,17 +109,14 @@ def test_intervals_cover_what_is_left_of_the_pilots_error_and_steering_gains() -
         score = said(draw, 0.02)
         question = asked(score)
         sums = told(draw, question)
-        both = steer(score, sums, question)
-        alone = steered_alone(score, sums, question)
-        assert both is not None
-        assert alone is not None
-        for name, fit in (("both", both), ("trusted", score.fit()), ("local", alone[0])):
+        both, alone, spread = steer(score, sums, question.encoding)  # type: ignore[misc]
+        for name, fit in (("both", both), ("trusted", score.fit()), ("local", alone)):
             away = (fit.beta - BETA) / np.sqrt(np.diag(fit.covariance))
             hits[name] += (np.abs(away) < 1.96).tolist()
             errors[name].append(float(((fit.beta - BETA) ** 2).sum()))
-        naive = np.linalg.inv(score.stable[0]) * 0.5 * math.sqrt(question.invite.mechanism.cost(0.1) / 100_000)
+        naive = np.linalg.inv(score.stable[0]) * 0.5 * math.sqrt(question.mechanism.cost(0.1) / 100_000)
         hits["careless"] += (np.abs(both.beta - BETA) < 0.7 * 1.96 * np.sqrt(np.diag(naive @ naive.T))).tolist()
-        step = (alone[0].beta - score.fit().beta) / np.sqrt(np.diag(alone[1]))
+        step = (alone.beta - score.fit().beta) / np.sqrt(np.diag(spread))
         apart += (np.abs(step) < 1.96).tolist()
     share = {name: float(np.mean(some)) for name, some in hits.items()}
     for name in ("both", "trusted", "local"):
@@ -135,12 +131,12 @@ def test_intervals_cover_what_is_left_of_the_pilots_error_and_steering_gains() -
 def test_a_forecast_is_what_comes() -> None:
     draw = np.random.default_rng(4)
     seen, expected, plain = [], [], []
+    plain_invite = line_invite(Line("linear", "plain", BOX), PureDP(1.0))
     for _ in range(300):
         score = said(draw, 0.015)
         question = asked(score)
-        found = forecast(score, {"steered": question, "plain": Question("linear", "plain", BOX, PureDP(1.0))}, 100_000)
-        both = steer(score, told(draw, question), question)
-        assert both is not None
+        found = forecast(score, {"steered": question, "plain": plain_invite}, 100_000)
+        both, *_ = steer(score, told(draw, question), question.encoding)  # type: ignore[misc]
         seen.append(float(((both.beta - BETA) ** 2).sum()))
         expected.append(found["steered"].mse)
         plain.append(found["plain"].mse)
@@ -195,17 +191,16 @@ def test_the_slope_of_a_few_trusted_people_is_not_that_of_everybody() -> None:
         noisy = Score(people, np.zeros(3), score + 0.1 * draw.standard_normal(3), slope, np.full(3, 0.01), none,
                       0.01 * everybody, 0.01)  # fmt: skip
         question = asked(noisy)
-        n, law = 3_000_000, question.invite.mechanism
+        n, law = 3_000_000, question.mechanism
         spread = law.cost(0.1) * law.share
-        mean = everybody @ (BETA - np.array(question.centre)) / question.clip
+        mean = everybody @ (BETA - np.array(question.encoding.centre)) / question.encoding.clip
         mean = mean + draw.standard_normal(3) * np.sqrt(3 * spread / n)
         count = np.full(3, n // 3)
         sums = VectorReportSums(n, count, count * mean, count * (spread + mean**2), law)
-        both = steer(noisy, sums, question)
-        assert both is not None
+        both, *_ = steer(noisy, sums, question.encoding)  # type: ignore[misc]
         hits += (np.abs(both.beta - BETA) < 1.96 * np.sqrt(np.diag(both.covariance))).tolist()
-        fixed = steer(replace(noisy, people=10**9, spread=10**9 / people * noisy.spread), sums, question)
-        assert fixed is not None
+        sure = replace(noisy, people=10**9, spread=10**9 / people * noisy.spread)
+        fixed, *_ = steer(sure, sums, question.encoding)  # type: ignore[misc]
         careless += (np.abs(fixed.beta - BETA) < 1.96 * np.sqrt(np.diag(fixed.covariance))).tolist()
     assert 0.93 < np.mean(hits) < 0.985
     assert np.mean(careless) < 0.9, "the check can fail"
@@ -221,11 +216,11 @@ def test_residuals_that_grow_with_a_column_spread_as_reports_show_and_noise_show
     none = np.zeros((3, 3))
     trusted = Score(1000, np.zeros(3), np.zeros(3), x.T @ x / len(x), np.zeros(3), none, alike, 0.0075)
     for epsilon in (6.0, 0.2):
-        question = Question("linear", "steered", BOX, PureDP(epsilon), (0.0, 0.0, 0.0), 0.6)
+        question = line_invite(Line("linear", "steered", BOX, (0.0, 0.0, 0.0), 0.6), PureDP(epsilon))
         rows = BOX.steps(np.column_stack([x[:, 1:], r]))
         sent = column_sums(answer_question(rows, question, rng=seeded(1)))
-        sums = VectorReportSums.of(len(x), sent, question.invite.mechanism)
-        found = np.diag(spread_as_told(trusted, sums, question).spread)
+        sums = VectorReportSums.of(len(x), sent, question.mechanism)
+        found = np.diag(spread_as_told(trusted, sums, question.encoding).spread)
         if epsilon > 1:
             assert truth[1] > 1.7 * alike[1, 1], "the check can fail"
             assert found == pytest.approx(truth, rel=0.2)
@@ -237,6 +232,5 @@ def test_what_is_told_at_a_line_that_nobody_could_place_has_no_bounded_interval(
     draw = np.random.default_rng(10)
     for _ in range(50):
         score = said(draw, 0.3)
-        both = steer(score, told(draw, asked(score)), asked(score))
-        assert both is not None
+        both, *_ = steer(score, told(draw, asked(score)), asked(score).encoding)  # type: ignore[misc]
         assert both.weak or not score.fit().weak

@@ -31,7 +31,7 @@ from hybridp.public import envelope
 from hybridp.public.budgets import PureDP
 from hybridp.public.messages import MECHANISM
 from hybridp.public.randomisers import dithered_bit
-from hybridp.public.regression import Question
+from hybridp.public.regression import Line, line_invite
 from hybridp.public.vector import VectorBounds
 from hybridp.release.release import Release
 from hybridp.service import studies
@@ -133,7 +133,7 @@ class Phases:
         assert reports.units is not None
         with sent.open("w", newline="") as file:
             out = csv.writer(file)
-            out.writerow([*invite.names, MECHANISM] if line else ["trust", self.name, "report", MECHANISM])
+            out.writerow([*invite.encoding.names, MECHANISM] if line else ["trust", self.name, "report", MECHANISM])
             for report in self.reports:
                 one = msgspec.convert(report["payload"]["reports"][self.name], reports.type)
                 row = reports.units(reports.pack(self.name, one))[0].tolist()
@@ -234,7 +234,8 @@ def test_a_device_reports_a_coordinate_of_the_score_and_is_refused_less_noise(ru
     (stated,) = run.task["questions"]
     line, sides = stated["line"], stated["coordinates"]
     bounds = VectorBounds.of([c["lower"] for c in sides], [c["upper"] for c in sides])
-    question = Question(stated["model"], line["form"], bounds, PureDP(30.0), tuple(line["centre"]), line["clip"])
+    asked = Line(stated["model"], line["form"], bounds, tuple(line["centre"]), line["clip"])
+    question = line_invite(asked, PureDP(30.0))
     sure = one_question(run.task, guarantee={"epsilon": 30.0, "delta": 0.0}, randomiser=reports_on(question).mechanism)
     task, seen = {name: value for name, value in sure.items() if name != "bytes"}, set()
     for i, row in enumerate(LOCAL[:20].itertuples()):

@@ -13,7 +13,7 @@ from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.regression import (
     KindName,
-    Question,
+    Line,
     farther,
     round_sums,
     rounds_noise,
@@ -112,10 +112,10 @@ def test_the_scale_is_sought_where_noise_leaves_the_twentieth_and_takes_little()
 def test_a_device_tells_of_nothing_beyond_its_bounds() -> None:
     bounds = VectorBounds.of([0, 0, 0], [1, 1, 1])
     crowd = people("linear", 2, np.random.default_rng(4))
-    wild = Question("linear", "steered", bounds, PureDP(1.0), (50.0, -70.0, 90.0), 0.01)
+    wild = Line("linear", "steered", bounds, (50.0, -70.0, 90.0), 0.01)
     told = wild.steps(crowd)
     assert np.abs(told).max() == HALF
-    plain = Question("linear", "plain", bounds, PureDP(1.0))
+    plain = Line("linear", "plain", bounds)
     assert plain.steps(crowd).shape == (len(crowd), 9)
     assert np.abs(plain.steps(crowd)).max() == HALF
     # A square lies between 0 and 1, and is told as twice that less 1.
@@ -125,8 +125,8 @@ def test_a_device_tells_of_nothing_beyond_its_bounds() -> None:
 def test_what_cannot_be_asked_is_refused() -> None:
     bounds = VectorBounds.of([0, 0], [1, 1])
     with pytest.raises(InvalidInput, match="`form`"):
-        Question("logistic", "plain", bounds, PureDP(1.0))
+        Line("logistic", "plain", bounds)
     with pytest.raises(InvalidInput, match="`centre`"):
-        Question("linear", "steered", bounds, PureDP(1.0), (1.0, float("nan")), 1.0)
+        Line("linear", "steered", bounds, (1.0, float("nan")), 1.0)
     with pytest.raises(InvalidInput, match="`epsilon`"):
         rounds_noise(PureDP(1e-5), "logistic", 20)

@@ -268,7 +268,7 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     from hybridp.public.randomisers import LocalName
     from hybridp.public.vector_randomisers import VectorLocalName
     from hybridp.tasks.personal import PERSONAL_ESTIMATORS
-    from hybridp.tasks.regression import FORMS
+    from hybridp.tasks.regression import FormName
 
     def words(kind: str, name: str) -> set[str]:
         return set(next(one.choices for one in declared(KINDS[kind]) if one.name == name))
@@ -280,7 +280,7 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     assert words("choice", "estimator") == {*SHARE_ESTIMATORS, *synonyms}
     assert words("vector", "local") == set(get_args(VectorLocalName))
     assert words("records", "estimator") == set(get_args(HeavyEstimator))
-    assert words("regression", "form") == set(FORMS)
+    assert words("regression", "form") == set(get_args(FormName))
 
 
 def test_a_kind_is_found_by_its_name_and_names_itself() -> None:

@@ -22,7 +22,7 @@ from hybridp.device.client import local_report
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import Box, Grid, map_invite
-from hybridp.public.regression import Question
+from hybridp.public.regression import Line, line_invite
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness, seeded
 from hybridp.service.formats import described, reports_on
@@ -72,16 +72,16 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Any]:
     return run
 
 
-def task_about(model: Any, form: Any, epsilon: float) -> tuple[dict[str, Any], Question]:
+def task_about(model: Any, form: Any, epsilon: float) -> tuple[dict[str, Any], Line]:
     bounds = VectorBounds.of(LOWER, UPPER)
     centre = (0.125, -0.7, 0.31) if form == "steered" else ()
-    question = Question(model, form, bounds, PureDP(epsilon), centre, 1.0 if model == "logistic" else 1.37)
+    question = Line(model, form, bounds, centre, 1.0 if model == "logistic" else 1.37)
     names = ("a", "b", "y")
     sides = [{"name": n, "lower": low, "upper": up} for n, low, up in zip(names, LOWER, UPPER, strict=True)]
     promise = {"epsilon": epsilon, "delta": 0.0}
     task = {"name": "answer", "model": model, "coordinates": sides, "guarantee": promise,
             "line": {"form": form, "centre": list(centre), "clip": question.clip},
-            "randomiser": reports_on(question).mechanism}  # fmt: skip
+            "randomiser": reports_on(line_invite(question, PureDP(epsilon))).mechanism}  # fmt: skip
     return task, question
 
 

@@ -52,7 +52,7 @@ from hybridp.public.heavy import Discovery, counting_noise, discovery
 from hybridp.public.lattice import Bounds
 from hybridp.public.personal import LOCAL_LEAST, PersonalDP, Weights, adpm_weights, local_variances
 from hybridp.public.randomisers import k_randomised_response
-from hybridp.public.regression import LADDER, NoisyRounds, Question, Trusted
+from hybridp.public.regression import LADDER, NoisyRounds, OnLine, Trusted
 from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import VectorBounds
 from hybridp.release import style
@@ -262,11 +262,11 @@ def plan_regression(own: RegressionTask, crowd: Crowd) -> Plan:
     # What about a twentieth of normal distances exceed.
     away = 1.96 * deviation(score)
     place = min(range(len(LADDER)), key=lambda g: abs(LADDER[g] - away)) if trusted.scale else None
-    asked: dict[str, Question] = {}
+    asked: dict[str, OnLine] = {}
     if local and k:
-        asked["steered"] = study.question("steered", score, local, place=place)
+        asked["steered"] = study.question(score, local, place=place)
     if local and linear:
-        asked["plain"] = study.question("plain", None, local)
+        asked["plain"] = study.question(None, local)
     must(bool(k or asked), "opt-in", "must leave somebody trusted for a logistic regression", crowd.opt_in)
     if not k:  # what nobody said is as good as noise
         score = replace(score, score_noise=score.score_noise * 1e12, slope_noise=score.slope_noise * 1e12)
@@ -281,7 +281,7 @@ def plan_regression(own: RegressionTask, crowd: Crowd) -> Plan:
         predictors=d,
         mechanisms={
             "trusted": noise_level(trusted.noise)[0],
-            "local": {name: question.invite.mechanism.name for name, question in asked.items()},
+            "local": {name: question.mechanism.name for name, question in asked.items()},
         },
         assumes=[
             f"columns are centred and uncorrelated, with a standard deviation of {column_sd:g} half-ranges",

@@ -19,29 +19,17 @@ move.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hybridp.errors import must
 from hybridp.public.lattice import Floats
-from hybridp.public.regression import LADDER, KindName, NoisyRounds, Question, pairs
+from hybridp.public.regression import LADDER, KindName, Line, NoisyRounds, OnLine, symmetric
 from hybridp.public.vector import VectorBounds, VectorReportSums
 
-__all__ = [
-    "LEAN",
-    "Fit",
-    "Score",
-    "Units",
-    "blend_groups",
-    "blend_plain",
-    "clip_for",
-    "forecast",
-    "local_score",
-    "newton",
-    "steer",
-]
-__all__ += ["deviation", "spread_as_told", "steered_alone", "trusted_score", "widest"]
+__all__ = ["LEAN", "Fit", "Score", "Units", "blend_groups", "blend_plain", "clip_for", "deviation", "forecast"]
+__all__ += ["local_score", "newton", "spread_as_told", "steer", "trusted_score", "widest"]
 
 LEAN = 0.4
 """How far a clip that was found may shift the mean residual, in standard errors of local people's mean score."""
@@ -175,57 +163,31 @@ def newton(said: NoisyRounds) -> tuple[float, ...]:
     return tuple(np.clip(result, np.array(said.centres[-1]) - 4, np.array(said.centres[-1]) + 4).tolist())
 
 
-def local_score(sums: VectorReportSums, question: Question) -> Score | None:
+def local_score(sums: VectorReportSums, line: Line) -> Score | None:
     """Plain reports as a score; None where some product has fewer than two reports."""
-    must(question.form == "plain", "question", "must be plain", question.form)
     if int(sums.counts.min()) < 2:
         return None
-    mean, variance = _means(sums, question)
-    size = question.bounds.dimensions + 1
-    second, noise = np.eye(size), np.zeros((size, size))
-    for (i, j), m, v in zip(pairs(size, 1), mean.tolist(), variance.tolist(), strict=True):
-        second[i, j] = second[j, i] = m
-        noise[i, j] = noise[j, i] = v
-    return _linear(sums.people, second, noise, sampled=True)
+    (mean, variance), size = _means(sums, line), line.bounds.dimensions + 1
+    return _linear(sums.people, symmetric(mean, size, 1.0), symmetric(variance, size, 0.0), sampled=True)
 
 
-def _means(sums: VectorReportSums, question: Question) -> tuple[Floats, Floats]:
+def _means(sums: VectorReportSums, line: Line) -> tuple[Floats, Floats]:
     """Each coordinate's mean over those who reported it, and its variance, from the reports' own spread."""
-    box = question.invite.encoding
     count = np.maximum(sums.counts, 1).astype(np.float64)
     mean = sums.totals / count
-    law = sums.reports.law
     seen = np.maximum(sums.squares / count - mean**2, 0.0) * count / np.maximum(count - 1, 1.0)
-    spread = np.where(sums.counts < 30, max(law.worst_variance, float(seen.max())), seen)
-    half = np.array([b.half for b in box.bounds])
-    middle = np.array([b.centre for b in box.bounds])
+    spread = np.where(sums.counts < 30, max(sums.reports.law.worst_variance, float(seen.max())), seen)
+    middle, half = np.array(line.vector.sides).T
     return middle + half * mean, half**2 * spread / count
 
 
-def _told(sums: VectorReportSums, question: Question, score: Score, lean: float) -> tuple[Floats, Floats] | None:
-    """The mean score at the centre by local people, and its covariance; None where a coordinate has no two reports.
-
-    A residual that is off by some number moves the score by the slope's first column, and so the intercept alone.
-    """
-    if int(sums.counts.min()) < 2:
-        return None
-    mean, variance = _means(sums, question)
-    covariance = np.diag(variance)
-    # Who reports several coordinates brings the same drawing of people to each of them.
-    d, k = sums.reports.dimensions, sums.reports.reported
-    together = k * (k - 1) / (d * (d - 1)) / (k / d) ** 2 if d > 1 else 0.0
-    covariance += together * (score.spread - np.diag(np.diag(score.spread))) / sums.people
-    one = score.stable[0][:, 0]
-    return mean, covariance + lean**2 * float(variance[0]) * np.outer(one, one)
-
-
-def spread_as_told(score: Score, sums: VectorReportSums, question: Question) -> Score:
+def spread_as_told(score: Score, sums: VectorReportSums, line: Line) -> Score:
     """The score with residuals that spread as widely as local people's reports show, coordinate by coordinate.
 
     Taken to vary alike everywhere, residuals that grow with a column would make its coefficient look too sure. A report
     y has ``E y^2 = constant + (1 + quadratic) z^2``; what stands out of its own error by two counts, where it is more.
     """
-    if score.curved or question.form != "steered" or int(sums.counts.min()) < 30:
+    if score.curved or line.form != "steered" or int(sums.counts.min()) < 30:
         return score
     law = sums.reports.law
     constant, quadratic = law.variance_terms
@@ -234,7 +196,7 @@ def spread_as_told(score: Score, sums: VectorReportSums, question: Question) -> 
     each = [law.square_deviation(float(m), float(s)) for m, s in zip(mean, seen, strict=True)]
     error = np.array(each) / np.sqrt(sums.counts) / (1 + quadratic)
     stated = np.maximum(np.diag(score.spread), 1e-12)
-    times = np.sqrt(np.where(seen > 2 * error, np.maximum(question.clip**2 * seen / stated, 1.0), 1.0))
+    times = np.sqrt(np.where(seen > 2 * error, np.maximum(line.clip**2 * seen / stated, 1.0), 1.0))
     return replace(score, spread=score.spread * np.outer(times, times))
 
 
@@ -275,47 +237,41 @@ def _update(score: Score, beta0: Floats, told: Floats, covariance: Floats) -> Fi
     return Fit(beta, inverse @ left @ inverse, weak or score.stable[1])
 
 
-def steer(score: Score, sums: VectorReportSums, question: Question, lean: float = 0.0) -> Fit | None:
-    """Both groups, steered; None where the reports are too few to say anything.
+def steer(score: Score, sums: VectorReportSums, line: Line, lean: float = 0.0) -> tuple[Fit, Fit, Floats] | None:
+    """Both groups, steered; local people alone, by one step from the centre; and the covariance of that step where the
+    groups agree. None where some coordinate has fewer than two reports.
 
-    `lean` is `LEAN` where the clip was found, and 0 where it was stated (a promise that nobody lies beyond it).
+    `lean` is `LEAN` where the clip was found, and 0 where it was stated (a promise that nobody lies beyond it): a
+    residual that is off by some number moves the score by the slope's first column, and so the intercept alone.
     """
-    told = _told(sums, question, score, lean)
-    return None if told is None else _updated(score, np.array(question.centre), *told)
-
-
-def steered_alone(
-    score: Score, sums: VectorReportSums, question: Question, lean: float = 0.0
-) -> tuple[Fit, Floats] | None:
-    """One step from the centre by local people's score; and the covariance of that step where the groups agree."""
-    told = _told(sums, question, score, lean)
-    if told is None:
+    if int(sums.counts.min()) < 2:
         return None
-    mean, covariance = told
-    beta0 = np.array(question.centre)
-    slope, weak = score.stable
-    inverse = np.linalg.inv(slope)
+    mean, variance = _means(sums, line)
+    # Who reports several coordinates brings the same drawing of people to each of them.
+    d, k = sums.reports.dimensions, sums.reports.reported
+    together = k * (k - 1) / (d * (d - 1)) / (k / d) ** 2 if d > 1 else 0.0
+    beta0, (slope, weak) = np.array(line.centre), score.stable
+    covariance = np.diag(variance) + together * (score.spread - np.diag(np.diag(score.spread))) / sums.people
+    covariance = covariance + lean**2 * float(variance[0]) * np.outer(slope[:, 0], slope[:, 0])
+    both, inverse = _updated(score, beta0, mean, covariance), np.linalg.inv(slope)
     step = inverse @ mean
-    after = beta0 + step
-    at = replace(score, centre=beta0, score_noise=np.zeros(len(beta0)))
     covariance = covariance + _product(score.drawn + score.bent(step), np.outer(step, step))
-    alone = Fit(after, inverse @ (covariance + at.cross(after, after)) @ inverse, weak)
-    apart = covariance + score.cross(beta0, beta0) + score.sampling
-    return alone, inverse @ apart @ inverse
+    at = replace(score, centre=beta0, score_noise=np.zeros(len(beta0)))
+    alone = Fit(beta0 + step, inverse @ (covariance + at.cross(beta0 + step, beta0 + step)) @ inverse, weak)
+    return both, alone, inverse @ (covariance + score.cross(beta0, beta0) + score.sampling) @ inverse
 
 
 def blend_groups(
-    score: Score | None, asked: Question | None, sums: VectorReportSums | None, lean: float
+    score: Score | None, line: Line | None, sums: VectorReportSums | None, lean: float
 ) -> tuple[Fit | None, Fit | None, Floats | None]:
     """Both groups, the local one alone, and the covariance of the difference of the two."""
     own = None if score is None else score.fit()
-    if asked is None or sums is None:
+    if line is None or sums is None:
         return own, None, None
-    if asked.form == "steered":
+    if line.form == "steered":
         assert score is not None
-        alone = steered_alone(score, sums, asked, lean)
-        return (steer(score, sums, asked, lean), *alone) if alone is not None else (own, None, None)
-    told = local_score(sums, asked)
+        return steer(score, sums, line, lean) or (own, None, None)
+    told = local_score(sums, line)
     if told is None or score is None or own is None:
         return (own, None, None) if told is None else (told.fit(), told.fit(), None)
     local = told.fit()
@@ -408,34 +364,23 @@ def clip_for(kind: KindName, score: Score, place: int | None, told: float) -> fl
     return float(f"{min(times * wide, reach):.3g}")
 
 
-def forecast(score: Score, questions: dict[str, Question], local_people: int) -> dict[str, Fit]:
+def forecast(score: Score, questions: Mapping[str, OnLine], local_people: int) -> dict[str, Fit]:
     """What to expect of the trusted people alone, and of each question to local people: from the release alone."""
     alone = score.fit()
-    result = {"tcm-only": alone}
-    for form, asked in questions.items():
-        if not local_people:
-            continue
-        cost = asked.invite.mechanism.cost
-        half = np.array([b.half for b in asked.invite.encoding.bounds])
+    result, p = {"tcm-only": alone}, len(score.score)
+    for form, asked in questions.items() if local_people else ():
+        line, cost = asked.encoding, asked.mechanism.cost
         if form == "plain":
-            variance = half**2 * cost(1 / 3) / local_people
-            size = asked.bounds.dimensions + 1
-            noise = np.zeros((size, size))
-            for (i, j), v in zip(pairs(size, 1), variance.tolist(), strict=True):
-                noise[i, j] = noise[j, i] = v
-            p = size - 1
-            local = replace(
-                score, people=local_people, score_noise=noise[:p, p], slope_noise=noise[:p, :p], spread=0 * score.slope
-            )
+            half = np.array(line.vector.sides)[:, 1]
+            noise = symmetric(half**2 * cost(1 / 3) / local_people, p + 1, 0.0)
+            local = replace(score, people=local_people, score_noise=noise[:p, p], slope_noise=noise[:p, :p],
+                            spread=0 * score.slope)  # fmt: skip
             result[form] = blend_plain(score, local)[0]
             continue
-        second = np.clip(np.diag(score.spread) / asked.clip**2, 0.0, 1.0)
-        covariance = np.diag([asked.clip**2 * cost(float(s)) / local_people for s in second])
+        second = np.clip(np.diag(score.spread) / line.clip**2, 0.0, 1.0)
         # The move from the centre is not known yet: its expected squares stand for it.
         way = np.maximum(np.diag(alone.covariance), 0.0)
-        covariance += np.diag((score.slope_noise + score.drawn) @ way)
-        known = score.cross(alone.beta, alone.beta) + score.sampling
-        inverse = np.linalg.inv(score.stable[0])
-        left = known - known @ np.linalg.inv(known + covariance) @ known
-        result[form] = Fit(alone.beta, inverse @ left @ inverse, alone.weak)
+        told = line.clip**2 * np.array([cost(float(s)) for s in second]) / local_people
+        here = score.score - score.slope @ (alone.beta - score.centre)
+        result[form] = _update(score, alone.beta, here, np.diag(told + (score.slope_noise + score.drawn) @ way))
     return result

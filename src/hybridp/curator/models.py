@@ -22,7 +22,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
 from typing import Any
@@ -38,8 +38,8 @@ from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, Grid, TotalsNoise, TrustedRound, nearest
 from hybridp.public.lattice import LEVELS, Bounds, Floats, Ints
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import MECHANISM, WeightedSum, reports_digest
-from hybridp.public.regression import LADDER, TAIL, KindName, Question, farther, round_sums
+from hybridp.public.messages import MECHANISM, Invite, WeightedSum, reports_digest
+from hybridp.public.regression import LADDER, TAIL, KindName, OnLine, farther, round_sums
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
 from hybridp.tables.columns import only_texts
@@ -139,13 +139,11 @@ def release_scale(
     return first + int(np.argmax((drawn - np.abs(TAIL * counts - rows.people))[first:]))
 
 
-def read_reports(
-    path: TableLike, question: Question, mechanism: str, *, table: str | None = None, assume: bool = False
-) -> Sent:
-    """Reports that answer the question with this text, which they must name unless it is assumed. Private already."""
-    names = question.names
+def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, assume: bool = False) -> Sent:
+    """Reports that answer the invitation, which they must name unless it is assumed. Private already."""
+    names, mechanism = invite.encoding.names, invite.text
     bounds = VectorBounds.of((-1.0,) * len(names), (1.0,) * len(names))
-    query = Query.on(bounds, names, None, **column_reports(replace(question.invite, encoding=bounds), names))
+    query = Query.on(bounds, names, None, **column_reports(Invite(bounds, invite.mechanism), names))
     simulated = f"{mechanism} SIMULATED"
     with tables.open_rows(path, table=table) as rows:
         for name in names:
@@ -156,7 +154,7 @@ def read_reports(
         result = tables.add_up(rows, query)
     assumed = tables.named_mechanism(MECHANISM, None if marks is None else True, result.local_people, assume=assume)
     digest = reports_digest(mechanism, *result.fingerprint)
-    return Sent(report_sums(result, question.invite), marks is not None and simulated in marks, assumed, digest)
+    return Sent(report_sums(result, invite), marks is not None and simulated in marks, assumed, digest)
 
 
 # --- K-means ----------------------------------------------------------------------------------------------------------

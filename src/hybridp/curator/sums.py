@@ -144,7 +144,7 @@ def _numbers(
                squares=next(iter(result.squares), 0), clipped=result.clipped, answered=result.answered)  # fmt: skip
 
 
-def report_sums(found: tables.Totals, invite: OnVector) -> VectorReportSums:
+def report_sums(found: tables.Totals, invite: Any) -> VectorReportSums:
     """The sums of local reports on several columns."""
     none = np.zeros(invite.encoding.dimensions)
     counts, sums, squared = (np.array(of) if len(of) else none for of in

@@ -70,7 +70,7 @@ def _way(asked: Asked, rng: Randomness) -> tuple[tuple[str, ...], Query, Callabl
         codec = option_codec(invite.encoding, joint, values[0], columns.missing)
         query = Query(values=(codec,), trust=label, reads="local")
         return values, query, lambda held: report_options(held[:, 0], invite, joint, rng=rng)
-    bounds = invite.bounds if invite.way == "line" else invite.encoding
+    bounds = invite.encoding.bounds if invite.way == "line" else invite.encoding
     draws: dict[str, Callable[..., Any]] = {
         "line": lambda held: answer_question(held, invite, rng=rng),
         "number": lambda held: randomise_levels(held[:, 0], invite, rng=rng),
@@ -116,7 +116,7 @@ def write_reports(
         invite, (lost, query, draw) = asked.invite, _way(asked, rng)
         reports, mechanism = asked.columns.reports, asked.columns.mechanism
         if alone:
-            reports, mechanism = invite.names, MECHANISM
+            reports, mechanism = invite.encoding.names, MECHANISM
         values += lost
         texts = invite.way in ("option", "marginal")
         batch = (f"{mechanism.removesuffix('_mechanism')}_batch", partial(_named, rng)) if texts or mixed else None

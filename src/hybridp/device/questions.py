@@ -38,7 +38,7 @@ from hybridp.public.randomisers import (
     Randomiser,
     local_additive,
 )
-from hybridp.public.regression import Question
+from hybridp.public.regression import Line, line_invite
 from hybridp.public.shares import OnOptions
 from hybridp.public.vector import OnVector, VectorBounds
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector, VectorReports, scalar_reports, unit_vector
@@ -302,9 +302,9 @@ def _vector_reporter(question: Task, promise: PureDP | ApproxDP, bounds: VectorB
 def _line_reporter(question: Task, promise: PureDP | ApproxDP, bounds: VectorBounds) -> Reporter:
     """Reports on a person's part in a regression."""
     line, centre = question["line"], tuple(map(float, question["line"]["centre"]))
-    pure = PureDP(promise.epsilon)
-    asked = Question(question["model"], line["form"], bounds, pure, centre, float(line["clip"]))
-    report = _steps_reporter(question["randomiser"], asked.invite)
+    asked = Line(question["model"], line["form"], bounds, centre, float(line["clip"]))
+    plan = line_invite(asked, PureDP(promise.epsilon)).mechanism
+    report = _steps_reporter(question["randomiser"], Invite(asked.vector, plan))
     return lambda values, rng: report(asked.steps(bounds.steps([values])), rng)
 
 

@@ -35,11 +35,11 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import OnMap
 from hybridp.public.lattice import LEVELS, Bounds, Floats, Ints
-from hybridp.public.messages import OnNumber
+from hybridp.public.messages import Invite, OnNumber
 from hybridp.public.oracles import support_counts
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.randomisers import KRandomisedResponse, Randomiser, best_randomiser
-from hybridp.public.regression import Question
+from hybridp.public.regression import OnLine
 from hybridp.public.shares import MarginalReports, OnMarginals, OnOptions, ShareReports, kept, written_reports
 from hybridp.public.vector import OnVector
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
@@ -204,21 +204,23 @@ def choose_names(inner: Floats, plan: UnitVector, *, rng: Randomness) -> tuple[I
 # --- regression -------------------------------------------------------------------------------------------------------
 
 
-def answer_question(steps: Ints, question: Question, *, rng: Randomness) -> Floats:
+def answer_question(steps: Ints, invite: OnLine, *, rng: Randomness) -> Floats:
     """Reports of people (a row each, on the lattice, the target last), in reach coordinates; NaN where none is told.
 
-    Each is epsilon-DP for the epsilon of its question, whatever the columns: the vector that it tells of lies within
+    Each is epsilon-DP for the epsilon of its invitation, whatever the columns: the vector that it tells of lies within
     public bounds before it is randomised. One report a person.
 
     >>> from hybridp.public.budgets import PureDP
+    >>> from hybridp.public.regression import Line, line_invite
     >>> from hybridp.public.vector import VectorBounds
     >>> from hybridp.randomness import secure
     >>> bounds = VectorBounds.of([0, 0], [10, 1])
-    >>> asked = Question("linear", "steered", bounds, PureDP(1.0), centre=(0.1, 0.2), clip=0.5)
+    >>> asked = line_invite(Line("linear", "steered", bounds, centre=(0.1, 0.2), clip=0.5), PureDP(1.0))
     >>> answer_question(bounds.steps([[7.0, 0.9]]), asked, rng=secure()).shape
     (1, 2)
     """
-    return reach_reports(question.steps(steps), question.invite, rng=rng)
+    line = invite.encoding
+    return reach_reports(line.steps(steps), Invite(line.vector, invite.mechanism), rng=rng)
 
 
 # --- an option, or yes or no to one of several that the device drew ---------------------------------------------------

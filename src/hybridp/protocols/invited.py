@@ -102,7 +102,7 @@ def _in_rows(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, An
 
 
 def _line(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]) -> _Sent:
-    told = read_reports(path, said.invite, said.invite.text, table=how["table"], assume=how["assume"])
+    told = read_reports(path, said.invite, table=how["table"], assume=how["assume"])
     return _Sent(Answer(local=told.reports), told.digest, told.simulated, told.assumed)
 
 

@@ -20,11 +20,10 @@ from hybridp.public.heavy import OneSlot
 from hybridp.public.kmeans import TrustedRound
 from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.messages import OnList, SlotReports
-from hybridp.public.regression import Question
 from hybridp.public.rounds import Answer, Cells, Later, Many, Moves, People, Products, Scale, Weighted
 from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable
-from hybridp.public.vector import OnVector, VectorReportSums
+from hybridp.public.vector import VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.tasks.table import Measure, Reported
 
@@ -45,7 +44,7 @@ class SummedPeople(People):
         return modelling.release_weighted_sum(asked.epsilons, people, sums, asked.weights, rng=self.rng)
 
 
-def sum_reports(steps: Iterable[Ints], draw: Callable[[Ints], Floats], invite: OnVector) -> VectorReportSums:
+def sum_reports(steps: Iterable[Ints], draw: Callable[[Ints], Floats], invite: Any) -> VectorReportSums:
     """Reports on several columns that are drawn here, added up exactly as they come."""
     people, sums = 0, (NOTHING,) * invite.encoding.dimensions
     for part in steps:
@@ -68,10 +67,8 @@ class LatticePeople(People):
         return modelling.release_scale(self.trusted, asked.line, asked.first, asked.noise, rng=self.rng)
 
     def later(self, asked: Later) -> Answer:
-        question = asked.invite
-        assert isinstance(question, Question)
-        draw = partial(answer_question, question=question, rng=self.rng)
-        return Answer(local=sum_reports(self.local.parts(), draw, question.invite))
+        draw = partial(answer_question, invite=asked.invite, rng=self.rng)
+        return Answer(local=sum_reports(self.local.parts(), draw, asked.invite))
 
 
 @dataclass

@@ -207,7 +207,7 @@ class TablePeople(SummedPeople):
         return Answer(local=summing.randomised(own, invite, bins=True, rng=self.rng)[1])
 
     def _later_line(self, asked: Later) -> Answer:
-        people = self._lattice(asked.invite.bounds)  # type: ignore[union-attr]
+        people = self._lattice(asked.invite.encoding.bounds)
         self.simulated = people.local.people > 0
         return people.later(asked)
 

@@ -29,9 +29,9 @@ True
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -39,33 +39,14 @@ from hybridp.errors import must
 from hybridp.public.budgets import Guarantee, PureDP
 from hybridp.public.lattice import HALF, Bounds, Floats, Ints
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise, discrete_laplace
-from hybridp.public.messages import Invite, report_text
+from hybridp.public.messages import Invite
 from hybridp.public.randomisers import piecewise
-from hybridp.public.vector import OnVector, VectorBounds
+from hybridp.public.vector import VectorBounds
 from hybridp.public.vector_randomisers import ScalarReports, VectorReports, scalar_reports, unit_vector
 
-__all__ = [
-    "KINDS",
-    "LADDER",
-    "MOST_PREDICTORS",
-    "ROUNDS",
-    "SQUARE",
-    "STEPS",
-    "TAIL",
-    "UNIT",
-    "WEIGHT",
-    "KindName",
-    "NoisyRounds",
-    "Question",
-    "Trusted",
-    "farther",
-    "pairs",
-    "round_sums",
-    "rounds_noise",
-    "scale_noise",
-    "scale_share",
-    "sensitivities",
-]
+__all__ = ["KINDS", "LADDER", "MOST_PREDICTORS", "ROUNDS", "SQUARE", "STEPS", "TAIL", "UNIT", "WEIGHT", "KindName"]
+__all__ += ["Line", "NoisyRounds", "OnLine", "Trusted", "farther", "line_invite", "round_sums", "rounds_noise"]
+__all__ += ["scale_noise", "scale_share", "sensitivities", "symmetric"]
 
 KindName = Literal["linear", "logistic"]
 KINDS: tuple[KindName, ...] = ("linear", "logistic")
@@ -83,10 +64,18 @@ TAIL = 20
 _LARGEST = 2**46  # of a scale or a sigma that the exact samplers take
 
 
-@lru_cache
-def pairs(size: int, first: int = 0) -> tuple[tuple[int, int], ...]:
-    """The entries i <= j of a symmetric matrix, row by row, from the `first` on."""
-    return tuple((i, j) for i in range(size) for j in range(i, size))[first:]
+def _weights(size: int) -> Ints:
+    """Of the entries i <= j of a symmetric matrix, row by row."""
+    i, j = np.triu_indices(size)
+    return np.where(i == j, SQUARE, WEIGHT)
+
+
+def symmetric(entries: Floats, size: int, first: float) -> Floats:
+    """The matrix of these entries i <= j, row by row; the `first` one may be left out."""
+    i, j = np.triu_indices(size)
+    out = np.empty((size, size))
+    out[i, j] = out[j, i] = np.append([first] * (len(i) - len(entries)), entries)
+    return out
 
 
 def sensitivities(kind: KindName, predictors: int) -> tuple[int, int]:
@@ -95,7 +84,7 @@ def sensitivities(kind: KindName, predictors: int) -> tuple[int, int]:
     if kind == "linear":
         s = p + 1
         return 2 * (s * s // 4) * UNIT + (s - 1) * SQUARE * STEPS**2, s * UNIT
-    rounded, times = SQUARE * p + WEIGHT * (len(pairs(p)) - p), ROUNDS[kind]
+    rounded, times = int(_weights(p).sum()), ROUNDS[kind]
     l1 = (2 * p + 2 * (p * p // 4)) * UNIT + p * SQUARE * STEPS**2 + rounded
     # math.isqrt rounds down, so that 1 is added; a rounded term moves by less than one more, times its weight.
     l2 = math.isqrt(times * (p * p + 4 * p) * UNIT**2) + 1 + times * rounded
@@ -107,7 +96,9 @@ def rounds_noise(
     guarantee: Guarantee, kind: KindName, predictors: int, name: NoiseName = "best"
 ) -> DiscreteLaplace | DiscreteGaussian:
     """The noise of every sum of every round: Laplace, Gaussian (needs delta), or the one of less variance."""
-    best = best_noise(guarantee, name, *sensitivities(kind, predictors), ROUNDS[kind] * _sums(kind, predictors))
+    p = predictors + 1
+    sums = (p + 1) * (p + 2) // 2 - 1 if kind == "linear" else p + p * (p + 1) // 2  # of a round
+    best = best_noise(guarantee, name, *sensitivities(kind, predictors), ROUNDS[kind] * sums)
     size = best.scale if isinstance(best, DiscreteLaplace) else best.sigma
     must(size <= _LARGEST, "epsilon", f"must be larger for {predictors} columns", guarantee.epsilon)
     return best
@@ -142,12 +133,6 @@ class Trusted:
     scale: DiscreteLaplace | None = None
 
 
-def _sums(kind: KindName, predictors: int) -> int:
-    """How many sums a round has."""
-    p = predictors + 1
-    return len(pairs(p + 1, 1)) if kind == "linear" else p + len(pairs(p))
-
-
 # --- one person's part ------------------------------------------------------------------------------------------------
 
 
@@ -177,17 +162,15 @@ def round_sums(kind: KindName, steps: Ints, centre: tuple[float, ...] = ()) -> I
     """
     u = _entries(steps)
     if kind == "linear":
-        second = u.T @ u
-        weighed = [(SQUARE if i == j else WEIGHT) * second[i, j] for i, j in pairs(u.shape[1], 1)]
-        return np.array(weighed, dtype=np.int64)
+        second = (u.T @ u)[np.triu_indices(u.shape[1])]
+        return (_weights(u.shape[1]) * second.astype(np.int64))[1:]
     x, y = u[:, :-1], steps[:, -1] > 0
     mean = _sigmoid(_predicted(x / STEPS, centre))
     residual = np.rint((y - mean) * STEPS)
     curvature = np.rint(4 * mean * (1 - mean) * STEPS)
-    score = WEIGHT * (x.T @ residual)
-    bent = [np.floor(curvature * x[:, i] * x[:, j] / STEPS).sum() for i, j in pairs(x.shape[1])]
-    weighed = [(SQUARE if i == j else WEIGHT) * b for (i, j), b in zip(pairs(x.shape[1]), bent, strict=True)]
-    return np.array([*score.tolist(), *weighed], dtype=np.int64)
+    places = zip(*np.triu_indices(x.shape[1]), strict=True)
+    bent = np.array([np.floor(curvature * x[:, i] * x[:, j] / STEPS).sum() for i, j in places])
+    return np.concatenate([WEIGHT * (x.T @ residual), _weights(x.shape[1]) * bent]).astype(np.int64)
 
 
 def farther(steps: Ints, centre: tuple[float, ...]) -> Ints:
@@ -219,21 +202,17 @@ class NoisyRounds:
         ok = self.place is None or 0 <= self.place < len(LADDER)
         must(ok, "place", f"must be one of {len(LADDER)} places", self.place)
 
-    def _matrix(self, totals: tuple[int, ...], size: int, first: int) -> tuple[Floats, Floats]:
+    def _matrix(self, totals: tuple[int, ...], size: int) -> tuple[Floats, Floats]:
         """Means of products, and the variances of their noise."""
-        mean, noise = np.eye(size), np.zeros((size, size))
-        for (i, j), total in zip(pairs(size, first), totals, strict=True):
-            unit = (SQUARE if i == j else WEIGHT) * STEPS**2 * self.people
-            mean[i, j] = mean[j, i] = total / unit
-            noise[i, j] = noise[j, i] = self.noise.variance / unit**2
-        return mean, noise
+        unit = _weights(size)[-len(totals) :] * (STEPS**2 * np.float64(self.people))
+        mean = np.array(totals, dtype=np.float64) / unit
+        return symmetric(mean, size, 1.0), symmetric(self.noise.variance / unit**2, size, 0.0)
 
     @property
     def second(self) -> tuple[Floats, Floats]:
         """Linear: the mean of uu', and the variances of the noise in it."""
         (totals,) = self.totals
-        size = (math.isqrt(8 * (len(totals) + 1) + 1) - 1) // 2
-        return self._matrix(totals, size, 1)
+        return self._matrix(totals, (math.isqrt(8 * (len(totals) + 1) + 1) - 1) // 2)
 
     @property
     def last(self) -> tuple[Floats, Floats, Floats, Floats]:
@@ -241,57 +220,54 @@ class NoisyRounds:
         totals = self.totals[-1]
         p = (math.isqrt(8 * len(totals) + 9) - 3) // 2
         unit = WEIGHT * STEPS**2 * self.people
+        bent, noise = self._matrix(totals[p:], p)
         score = np.array(totals[:p], dtype=np.float64) / unit
-        bent, noise = self._matrix(totals[p:], p, 0)
         return score, np.full(p, self.noise.variance / unit**2), bent / 4, noise / 16
 
 
 @dataclass(frozen=True)
-class Question:
+class Line:
     """What a device is asked, once: about the products (plain), or about the score at a public centre (steered).
 
     `bounds` are those of the columns, the target last. A score is ``x r``, r the target less what the centre predicts,
     clipped to `clip` on either side (in unit coordinates).
     """
 
+    way: ClassVar[str] = "line"
     kind: KindName
     form: Literal["plain", "steered"]
     bounds: VectorBounds
-    promise: PureDP
     centre: tuple[float, ...] = ()
     clip: float = 1.0
-    columns: tuple[str, ...] = field(default=(), compare=False)
-    answers: str = field(default="", compare=False)
-    """The document that asks so."""
-    way: ClassVar[str] = "line"
 
     def __post_init__(self) -> None:
         must(self.kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", self.kind)
-        must(self.form in ("plain", "steered"), "form", "must be plain or steered", self.form)
-        plain = self.form == "plain"
-        must(not plain or self.kind == "linear", "form", "must be steered for a logistic regression", self.form)
-        p = self.bounds.dimensions
+        plain, p = self.form == "plain", self.bounds.dimensions
+        ok = self.form == "steered" or (plain and self.kind == "linear")
+        must(ok, "form", "must be steered, or plain for a linear regression", self.form)
         ok = plain or (len(self.centre) == p and all(map(math.isfinite, self.centre)))
         must(ok, "centre", f"must be {p} finite numbers", len(self.centre))
         rule = "must be positive and at most a million half-ranges of the target"
         must(0 < self.clip <= 1e6, "clip", rule, self.clip)
 
     @cached_property
-    def invite(self) -> OnVector:
-        """The vector that is reported on, and the report."""
+    def vector(self) -> VectorBounds:
+        """The bounds of what is reported on."""
         p = self.bounds.dimensions
         if self.form == "steered":
-            asked = VectorBounds((Bounds(-self.clip, self.clip),) * p)
-        else:
-            asked = VectorBounds(tuple(Bounds(0.0 if i == j else -1.0, 1.0) for i, j in pairs(p + 1, 1)))
-        # A residual is clipped several deviations away, so that scores are small; products spread over their range.
-        return Invite(asked, _reports(self.promise, asked.dimensions, 0.05 if self.form == "steered" else 0.3))
+            return VectorBounds((Bounds(-self.clip, self.clip),) * p)
+        places = [*zip(*np.triu_indices(p + 1), strict=True)][1:]
+        return VectorBounds(tuple(Bounds(0.0 if i == j else -1.0, 1.0) for i, j in places))
+
+    @property
+    def dimensions(self) -> int:
+        return self.vector.dimensions
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns of a file of reports."""
         what = "score" if self.form == "steered" else "product"
-        return tuple(f"{what}{i}_report" for i in range(self.invite.encoding.dimensions))
+        return tuple(f"{what}{i}_report" for i in range(self.dimensions))
 
     def steps(self, people: Ints) -> Ints:
         """Each person's vector on its lattice, within its bounds whatever the person's columns are."""
@@ -301,21 +277,25 @@ class Question:
             predicted = _predicted(x, self.centre)
             linear = self.kind == "linear"
             residual = u[:, -1] - predicted if linear else (people[:, -1] > 0) - _sigmoid(predicted)
-            told = x * np.clip(residual / self.clip, -1, 1)[:, None]
+            result = x * np.clip(residual / self.clip, -1, 1)[:, None]
         else:
-            told = np.stack([2 * u[:, i] ** 2 - 1 if i == j else u[:, i] * u[:, j] for i, j in pairs(u.shape[1], 1)], 1)
-        return np.asarray(np.clip(np.rint(told * HALF), -HALF, HALF).astype(np.int64))
+            i, j = np.triu_indices(u.shape[1])
+            result = np.where(i == j, 2 * u[:, i] ** 2 - 1, u[:, i] * u[:, j])[:, 1:]
+        return np.asarray(np.clip(np.rint(result * HALF), -HALF, HALF).astype(np.int64))
 
-    def tagged(self, digest: str) -> Question:
-        """The same as the document of this digest asks it."""
-        return replace(self, answers=digest)
+    def made(self, invite: Any) -> str:
+        """How reports are made, in a line."""
+        made = f"regression-{self.form}(statistics={self.dimensions},reports={invite.name}"
+        return f"{made},epsilon={invite.promise.epsilon!r},invite={invite.answers})"
 
-    @property
-    def text(self) -> str:
-        """What stands beside every report."""
-        told = self.invite
-        made = f"regression-{self.form}(statistics={told.encoding.dimensions},reports={told.name}"
-        return report_text(f"{made},epsilon={self.promise.epsilon!r},invite={self.answers})", self.columns)
+
+OnLine: TypeAlias = Invite[Line, VectorReports]
+
+
+def line_invite(line: Line, promise: PureDP, columns: tuple[str, ...] = ()) -> OnLine:
+    """The invitation to such a report, of the least variance."""
+    # A residual is clipped several deviations away, so that scores are small; products spread over their range.
+    return Invite(line, _reports(promise, line.dimensions, 0.05 if line.form == "steered" else 0.3), columns)
 
 
 @lru_cache(maxsize=64)

@@ -21,7 +21,7 @@ from hybridp.public.kmeans import Box, OnMap, TotalsNoise
 from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import Invite, NoisySquares, OnNumber, TrustedSummary
-from hybridp.public.regression import KindName, Question
+from hybridp.public.regression import KindName
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions
 from hybridp.public.steered_mean import Window, WindowNoise
 from hybridp.public.vector import OnVector, VectorBounds
@@ -240,7 +240,7 @@ class Later(Round):
     `bins` asks for reports by public bins; `about` is what is said of the invitation.
     """
 
-    invite: Invite[Any, Any] | Question
+    invite: Invite[Any, Any]
     bins: bool = False
     about: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
@@ -251,7 +251,6 @@ class Later(Round):
         ]
 
     def restored(self, said: Any) -> Answer:
-        assert isinstance(self.invite, Invite)
         told = []
         for one, window in zip(said, self.invite.windows, strict=True):
             below, above = _counts(one["below"]), _counts(one["above"])

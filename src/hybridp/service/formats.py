@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -403,7 +403,7 @@ def reports_on(invite: Any, *, binned: bool = False) -> Reports:
     """The reports that an invitation asks for: numbers, so many of a list's places, or one (a slot, a cell, an option
     or, where several may be ticked, yes or no to a drawn one)."""
     if invite.way == "line":
-        return _number_reports(invite.invite, False)
+        return _number_reports(replace(invite, encoding=invite.encoding.vector), False)
     encoding, made = invite.encoding, invite.mechanism
     if hasattr(encoding, "sides"):
         return _number_reports(invite, binned)

@@ -296,7 +296,7 @@ def drawable(declared: Declaration) -> Declaration:
         if asked.kind == "vector" and stated["local"] == "best":
             questions[place] = replace(asked, local="sampling")  # type: ignore[call-arg]
         if asked.kind == "regression" and (stated["model"], stated["form"]) == ("linear", "best"):
-            plain = regression_task(declared, place).question("plain", None, 1).invite
+            plain = regression_task(declared, place).question(None, 1)
             if isinstance(plain.mechanism, UnitVector):  # a direction among all products
                 questions[place] = replace(asked, form="steered")  # type: ignore[call-arg]
     return replace(declared, questions=tuple(questions))

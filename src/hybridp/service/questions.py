@@ -30,6 +30,7 @@ from hybridp.public.groups import Grouping
 from hybridp.public.lattice import NOTHING
 from hybridp.public.messages import Invite, LocalSummary, ReportsByEpsilon, SlotReports
 from hybridp.public.randomisers import best_randomiser
+from hybridp.public.regression import OnLine
 from hybridp.public.rounds import Answer, Crowd, drive
 from hybridp.public.shares import NoisyCounts, ShareReports
 from hybridp.public.study import Choice, Question
@@ -50,7 +51,7 @@ Pilot = Callable[[tuple[int, ...]], tuple[Release, dict[str, Any]]]
 _SAID: dict[str, Callable[[Any], dict[str, Any]]] = {
     "number": lambda asked: {"windows": [list(window) for window in asked.windows]} if asked.windows else {},
     "cell": lambda asked: {"grid": {"per_axis": asked.encoding.per_axis, "cells": asked.encoding.cells}},
-    "line": lambda asked: {"line": {"form": asked.form, "centre": list(asked.centre), "clip": asked.clip}},
+    "line": lambda asked: {"line": {name: getattr(asked.encoding, name) for name in ("form", "centre", "clip")}},
     "slot": lambda asked: {"slots": [list(slot) for slot in asked.encoding.slots]},
 }
 """What a device must know of an invitation, beside its mechanism, by its way."""
@@ -297,7 +298,7 @@ class _Some:
         yield np.ascontiguousarray(self.rows[:, :width]).view(np.float64)
 
 
-def _vector_sums(told: Heard, invite: OnVector) -> VectorReportSums:
+def _vector_sums(told: Heard, invite: OnVector | OnLine) -> VectorReportSums:
     return VectorReportSums.of(told.people, told.sums or (NOTHING,) * invite.encoding.dimensions, invite.mechanism)
 
 
@@ -305,7 +306,7 @@ _TOLD: dict[str, Callable[[Heard, Any], Any]] = {
     "number": lambda told, to: LocalSummary.of(told.sum, to.mechanism),
     "option": lambda told, to: ShareReports(told.people, told.counts, to.mechanism),
     "vector": _vector_sums,
-    "line": lambda told, to: _vector_sums(told, to.invite),
+    "line": _vector_sums,
     "slot": lambda told, to: SlotReports(told.people, told.counts),
 }
 """What the reports that answer an invitation say, added up, by its way."""

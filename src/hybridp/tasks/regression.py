@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Unpack, cast
+from typing import Any, Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.blend import regression as blending
 from hybridp.blend.regression import Fit, Score, Units
@@ -23,16 +22,15 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
 from hybridp.public.mean import holm
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName
-from hybridp.public.personal import LOCAL_MOST
 from hybridp.public.regression import (
-    KINDS,
-    MOST_PREDICTORS,
     ROUNDS,
     UNIT,
     KindName,
+    Line,
     NoisyRounds,
-    Question,
+    OnLine,
     Trusted,
+    line_invite,
     rounds_noise,
     scale_noise,
     scale_share,
@@ -40,16 +38,14 @@ from hybridp.public.regression import (
 from hybridp.public.rounds import Conversation, Crowd, Later, Products, Scale
 from hybridp.public.study import Declaration, Regression
 from hybridp.public.vector import VectorBounds, VectorReportSums
-from hybridp.release.receipt import Made, Protection, plain
+from hybridp.release.receipt import Protection, plain
 from hybridp.release.release import GroupEstimate, Release, answer, gap_facts
 from hybridp.tasks.task import Draw, Task, declared, noise_level, protected, task_receipt, undecided
 
-__all__ = ["FORMS", "FormName", "RegressionTask", "regression_task"]
+__all__ = ["FormName", "RegressionTask", "regression_task"]
 
 Guarantee = PureDP | ApproxDP
-Floats = NDArray[np.float64]
 FormName = Literal["best", "steered", "plain", "tcm-only"]
-FORMS: tuple[FormName, ...] = ("best", "steered", "plain", "tcm-only")
 
 
 @dataclass(frozen=True)
@@ -78,24 +74,7 @@ class RegressionTask(Task):
     people: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
-        must(self.kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", self.kind)
-        must(self.form in FORMS, "form", f"must be one of {', '.join(FORMS)}", self.form)
-        d = self.bounds.dimensions - 1
-        must(1 <= d <= MOST_PREDICTORS, "on", f"must name 1 to {MOST_PREDICTORS} columns", d)
-        must(self.bounds.norm is None, "norm", "must be left out for a regression", self.bounds.norm)
-        if self.kind == "logistic":
-            last = self.bounds.bounds[-1]
-            ok = (last.lower, last.upper) == (0, 1)
-            must(ok, "upper", "must bound the target of a logistic regression by 0 and 1",
-                 f"{last.lower:g} and {last.upper:g}")  # fmt: skip
-            must(self.form != "plain", "form", "must not be plain for a logistic regression: its steps need answers "
-                 "about other lines, and a person answers once", self.form)  # fmt: skip
-        ok = self.clip is None or 0 < self.clip < float("inf")
-        must(ok, "clip", "must be positive", self.clip)
-        must(self.clip is None or self.kind == "linear", "clip", "must go with a linear regression", self.clip)
-        # A promise that no mechanism can keep is refused here, before a ledger is made for it.
-        self._spent(self.trusted(1, 10**12 if self.guarantee.epsilon <= LOCAL_MOST else 0), "")
+        _ = self.whole  # a promise that no mechanism can keep is refused before a ledger is made for it
 
     @cached_property
     def whole(self) -> Trusted:
@@ -120,7 +99,7 @@ class RegressionTask(Task):
         Their residuals are looked at where a steered question then tells more than they do: where the variance of
         its mean score, for a clip of .75, is below that of their own score's noise.
         """
-        share = scale_share(trusted_people, (self.trusted_whole).epsilon)
+        share = scale_share(trusted_people, self.trusted_whole.epsilon)
         if not (self._may_split and share and local_people):
             return self.whole
         own = 1.5 * self.whole.noise.variance / (UNIT * trusted_people) ** 2
@@ -128,9 +107,8 @@ class RegressionTask(Task):
 
     def _told(self, local_people: int) -> float:
         """The variance of local people's mean score, for a clip of 1 and scores that are small beside it."""
-        p = self.bounds.dimensions
-        asked = Question(self.kind, "steered", self.bounds, PureDP(self.guarantee.epsilon), (0.0,) * p, 1.0)
-        return asked.invite.mechanism.cost(0.1) / max(local_people, 1)
+        line = Line(self.kind, "steered", self.bounds, (0.0,) * self.bounds.dimensions)
+        return line_invite(line, PureDP(self.guarantee.epsilon)).mechanism.cost(0.1) / max(local_people, 1)
 
     @cached_property
     def protected(self) -> Trusted:
@@ -193,170 +171,139 @@ class RegressionTask(Task):
         asked, expected = self.choose(said, local, crowd.names)
         got = None
         if asked is not None:
-            told: dict[str, Any] = {"form": asked.form, "centre": asked.centre, "clip": asked.clip}
-            told |= {"trusted_people": people, "local_people": local}
-            got = yield Later(asked, about={**told, "expected": {k: e for k, e in expected.items() if np.isfinite(e)}})
-        sums = None if got is None else got.local
-        rows = crowd.rows(self.bounds)
-        if self.kind == "logistic":
-            rows += "; a target above one half counts as 1, and any other as 0"
-        return _publish(self, crowd.names, said, asked, sums, expected, local, rows, **crowd.made())
+            about: dict[str, Any] = {name: getattr(asked.encoding, name) for name in ("form", "centre", "clip")}
+            about |= {"trusted_people": people, "local_people": local}
+            got = yield Later(asked, about={**about, "expected": {k: e for k, e in expected.items() if np.isfinite(e)}})
+        return self._publish(crowd, said, asked, None if got is None else got.local, expected)
 
     def question(
-        self,
-        form: Literal["plain", "steered"],
-        score: Score | None,
-        local_people: int,
-        columns: tuple[str, ...] = (),
-        place: int | None = None,
-    ) -> Question:
-        """The question of this form to local people, given what the trusted people said."""
-        promise = PureDP(self.guarantee.epsilon)
-        if form == "plain" or score is None:
-            return Question(self.kind, "plain", self.bounds, promise, columns=columns)
-        half = self.bounds.bounds[-1].half
-        told = self._told(local_people)
-        clip = blending.clip_for(self.kind, score, place, told) if self.clip is None else self.clip / half
-        return Question(
-            self.kind, "steered", self.bounds, promise, tuple(score.fit().beta.tolist()), clip, columns=columns
-        )
+        self, score: Score | None, local_people: int, columns: tuple[str, ...] = (), place: int | None = None
+    ) -> OnLine:
+        """The question about the score at the trusted people's line; without one, about all products."""
+        if score is None:
+            line = Line(self.kind, "plain", self.bounds)
+        else:
+            clip = None if self.clip is None else self.clip / self.bounds.bounds[-1].half
+            clip = clip or blending.clip_for(self.kind, score, place, self._told(local_people))
+            line = Line(self.kind, "steered", self.bounds, tuple(score.fit().beta.tolist()), clip)
+        return line_invite(line, PureDP(self.guarantee.epsilon), columns)
 
     def choose(
         self, said: NoisyRounds | None, local_people: int, columns: tuple[str, ...] = ()
-    ) -> tuple[Question | None, dict[str, float]]:
+    ) -> tuple[OnLine | None, dict[str, float]]:
         """The question to ask, and the root mean squared error that each way promises (unit coordinates)."""
         if self.form == "tcm-only" or not local_people:
             return None, {}
-        forms: list[Literal["plain", "steered"]] = ["steered", "plain"] if self.kind == "linear" else ["steered"]
+        forms = ["steered", "plain"] if self.kind == "linear" else ["steered"]
         if self.form in ("steered", "plain"):
-            forms = [form for form in forms if form == self.form]
+            forms = [self.form]
         if said is None:
             if "plain" not in forms:
                 raise UnusablePublicRows(
                     "`trust` must leave somebody trusted: only they can say where a line lies that local people are "
                     "asked about. Got nobody."
                 )
-            return self.question("plain", None, local_people, columns), {}
-        score, place = blending.trusted_score(said), said.place
-        asked: dict[str, Question] = {form: self.question(form, score, local_people, columns, place) for form in forms}
+            return self.question(None, local_people, columns), {}
+        score = blending.trusted_score(said)
+        asked = {
+            form: self.question(score if form == "steered" else None, local_people, columns, said.place)
+            for form in forms
+        }
         expected = {name: fit.mse**0.5 for name, fit in blending.forecast(score, asked, local_people).items()}
         return asked[min(forms, key=lambda form: (expected[form], form))], expected
 
+    def _publish(
+        self,
+        crowd: Crowd,
+        said: NoisyRounds | None,
+        asked: OnLine | None,
+        sums: VectorReportSums | None,
+        expected: dict[str, float],
+    ) -> Release:
+        """Blend what the groups said and state what was promised. Post-processing: no rows, no noise."""
+        from scipy.special import ndtr, ndtri
 
-# --- publishing -------------------------------------------------------------------------------------------------------
-
-
-def _publish(
-    study: RegressionTask,
-    names: tuple[str, ...],
-    said: NoisyRounds | None,
-    asked: Question | None,
-    sums: VectorReportSums | None,
-    expected: dict[str, float],
-    local_people: int,
-    rows: str,
-    **made: Unpack[Made],
-) -> Release:
-    """Blend what the groups said and state what was promised. Post-processing: no rows, no noise."""
-    trusted = study.protected
-    score = None if said is None else blending.trusted_score(said)
-    if sums is not None and not sums.people:
-        sums = None
-    if score is not None and asked is not None and sums is not None:
-        score = blending.spread_as_told(score, sums, asked)
-    own = None if score is None else score.fit()
-    result = study.kind == "linear" and study.clip is None
-    both, told, apart = blending.blend_groups(score, asked, sums, blending.LEAN if result else 0.0)
-    if both is None:
-        raise InvalidInput("`people` must be enough for a regression: some statistic has fewer than two reports.")
-    p_values = None
-    if own is not None and told is not None and apart is not None and not (own.weak or told.weak):
-        from scipy.special import ndtr
-
-        away = np.abs(told.beta - own.beta) / np.sqrt(np.maximum(np.diag(apart), 1e-300))
-        p_values = holm(np.minimum(2 * ndtr(-away), 1.0).tolist())
-    from scipy.special import ndtri
-
-    units = Units.of(study.bounds, study.kind)
-    centre, errors = units.fit(both)
-    missed = (1 - study.level) / (len(errors) if study.joint else 1)  # by each interval, at most
-    wide = float(-ndtri(missed / 2)) * errors
-    trusted_people = 0 if said is None else said.people
-    used = asked is not None and sums is not None
-    mine = _group(units, trusted_people, own)
-    others = _group(units, sums.people if sums is not None else local_people, told)
-    apart_by = None
-    if own is not None and told is not None:
-        apart_by = plain(_numbers(units.fit(own)[0] - units.fit(told)[0]))
-    steered = used and asked is not None and asked.form == "steered"
-    columns = ["intercept", *names[:-1]]
-    facts = answer(
-        "regression",
-        plain(_numbers(centre)),
-        (plain(_numbers(centre - wide)), plain(_numbers(centre + wide))),
-        {"trusted": mine, "local": others},
-        gap_facts("columns", columns, study.level, apart_by, None, p_values),
-        (
-            noise_level(trusted.noise)[0] if said is not None else "none",
-            asked.invite.mechanism.name if used and asked is not None else "none",
-        ),
-        columns=columns,
-        kind=study.kind,
-        form=asked.form if used and asked is not None else "tcm-only",
-        joint=study.joint,
-        standard_error=plain(_numbers(errors)),
-        expected={name: error for name, error in expected.items() if np.isfinite(error)},
-        clip=asked.clip * units.target if steered and asked is not None else None,
-        noisy_totals=[] if said is None else [list(row) for row in said.totals],
-        noisy_place=None if said is None else said.place,
-    )
-    return Release(
-        {names[-1]: {"regression": facts}},
-        study.level,
-        task_receipt(
-            None if said is None else _trusted_protection(study, trusted),
-            _local_protection(asked) if used and asked is not None else None,
+        assert self.people is not None
+        if asked is None or sums is None or not sums.people:
+            asked = sums = None
+        line = None if asked is None else asked.encoding
+        score = None if said is None else blending.trusted_score(said)
+        if score is not None and line is not None and sums is not None:
+            score = blending.spread_as_told(score, sums, line)
+        own, linear = None if score is None else score.fit(), self.kind == "linear"
+        lean = blending.LEAN if linear and self.clip is None else 0.0
+        both, told, apart = blending.blend_groups(score, line, sums, lean)
+        if both is None:
+            raise InvalidInput("`people` must be enough for a regression: some statistic has fewer than two reports.")
+        units, p_values, differences = Units.of(self.bounds, self.kind), None, None
+        if own is not None and told is not None:
+            differences = plain((units.fit(own)[0] - units.fit(told)[0]).tolist())
+            if apart is not None and not (own.weak or told.weak):
+                away = np.abs(told.beta - own.beta) / np.sqrt(np.maximum(np.diag(apart), 1e-300))
+                p_values = holm(np.minimum(2 * ndtr(-away), 1.0).tolist())
+        centre, errors = units.fit(both)
+        missed = (1 - self.level) / (len(errors) if self.joint else 1)  # by each interval, at most
+        wide = float(-ndtri(missed / 2)) * errors
+        steered = line is not None and line.form == "steered"
+        reach = line.clip * units.target if line is not None and steered else None
+        columns = ["intercept", *crowd.names[:-1]]
+        facts = answer(
+            "regression",
+            plain(centre.tolist()),
+            (plain((centre - wide).tolist()), plain((centre + wide).tolist())),
+            {
+                "trusted": _group(units, 0 if said is None else said.people, own),
+                "local": _group(units, self.people[1] if sums is None else sums.people, told),
+            },
+            gap_facts("columns", columns, self.level, differences, None, p_values),
+            (
+                "none" if said is None else noise_level(self.protected.noise)[0],
+                "none" if asked is None else asked.mechanism.name,
+            ),
+            columns=columns,
+            kind=self.kind,
+            form="tcm-only" if line is None else line.form,
+            joint=self.joint,
+            standard_error=plain(errors.tolist()),
+            expected={name: error for name, error in expected.items() if np.isfinite(error)},
+            clip=reach,
+            noisy_totals=[] if said is None else [list(row) for row in said.totals],
+            noisy_place=None if said is None else said.place,
+        )
+        rows = crowd.rows(self.bounds)
+        if not linear:
+            rows += "; a target above one half counts as 1, and any other as 0"
+        clipped, local = "", None
+        if steered and linear:
+            beyond = f"a local target farther than {reach:.6g} from the trusted people's line"
+            clipped = f"{beyond} counts as that far from it"
+        if asked is not None:
+            about = "the score at the trusted people's line" if steered else "all products"
+            device = f"{asked.mechanism.name} report on {about}, on their own device"
+            local = Protection(asked.promise, device, "no amplification is claimed")
+        receipt = task_receipt(
+            None if said is None else self._protection(),
+            local,
             "everyone",
-            _clipped(asked, units) if used else "",
+            clipped,
             "trusted people's sampling error takes residuals to vary alike everywhere, unless reports show more",
             moves="a local mean",
             rows=(rows,),
             unit="one person, one record, all of its columns",
-            **made,
-        ),
-    )
+            **crowd.made(),
+        )
+        return Release({crowd.names[-1]: {"regression": facts}}, self.level, receipt)
+
+    def _protection(self) -> Protection:
+        what = "each sum of products" if self.kind == "linear" else f"each sum of {ROUNDS[self.kind]} rounds"
+        beside, scale = "", self.protected.scale
+        if scale is not None:
+            beside = f", and the scale of residuals by report noisy max (epsilon {scale.guarantee.epsilon:g})"
+        return protected(self.trusted_whole, Draw(what, self.protected.noise, several=True), beside=beside)
 
 
-def _group(units: Units, people: int, found: Fit | None) -> GroupEstimate:
-    if found is None:
-        return GroupEstimate(people)
-    beta, errors = units.fit(found)
-    return GroupEstimate(people, plain(_numbers(beta)), plain(_numbers(errors)))
-
-
-def _numbers(x: Floats) -> tuple[float, ...]:
-    return tuple(float(v) for v in x)
-
-
-def _clipped(asked: Question | None, units: Units) -> str:
-    if asked is None or asked.form == "plain" or asked.kind == "logistic":
-        return ""
-    reach = asked.clip * units.target
-    return f"a local target farther than {reach:.6g} from the trusted people's line counts as that far from it"
-
-
-def _trusted_protection(study: RegressionTask, trusted: Trusted) -> Protection:
-    what = "each sum of products" if study.kind == "linear" else f"each sum of {ROUNDS[study.kind]} rounds"
-    beside = "" if trusted.scale is None else (
-        f", and the scale of residuals by report noisy max (epsilon {trusted.scale.guarantee.epsilon:g})"
-    )  # fmt: skip
-    return protected(study.trusted_whole, Draw(what, trusted.noise, several=True), beside=beside)
-
-
-def _local_protection(asked: Question) -> Protection:
-    about = "the score at the trusted people's line" if asked.form == "steered" else "all products"
-    device = f"{asked.invite.mechanism.name} report on {about}, on their own device"
-    return Protection(asked.promise, device, "no amplification is claimed")
+def _group(units: Units, people: int, fit: Fit | None) -> GroupEstimate:
+    return GroupEstimate(people) if fit is None else GroupEstimate(people, *(plain(x.tolist()) for x in units.fit(fit)))
 
 
 def regression_task(study: Declaration, place: int) -> RegressionTask:
