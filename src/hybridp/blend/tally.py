@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import json
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -41,6 +40,7 @@ from hybridp.public.envelope import opened, sealed
 from hybridp.public.lattice import (
     NOTHING,
     Bounds,
+    Groups,
     Sums,
     check_reach,
     column_sums,
@@ -70,8 +70,7 @@ _LONGEST_NAME = 200
 _SLACK = 1e-9  # a report's own rounding
 _OWN_SLACK = 1e-4  # a device's probabilities are whole cells, which moves a reach by a few millionths
 _TEXT = re.compile(r"([a-z-]+)\(((?:[a-z]+=[^,]+,){0,2})lower=([^,]+),upper=([^,)]+)\)(?: on `((?:[^`]|``)*)`)?")
-Told = tuple[int, tuple[tuple[float, Sums], ...], Sequence[int] | None]
-"""How many people reported, their sums by key, and their counts."""
+_KINDS = {"number": "mean", "vector": "vector-mean", "own": "personal-mean"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,28 +116,6 @@ class Origin:
         state = {name: value for name, value in document.items() if name not in ("collection", "digest")}
         return reports_digest(self.mechanism, json.dumps(state, sort_keys=True))
 
-    def document(self, kind: str, people: int, **state: Any) -> dict[str, Any]:
-        """A whole tally for JSON: its kind, where it comes from, and the state that this kind has."""
-        content = {
-            "kind": kind,
-            "people": people,
-            "mechanism": self.mechanism,
-            "collection": self.collection,
-            "batches": sorted(self.batches),
-            **state,
-        }
-        return sealed(TITLE, content, simulated=self.simulated)
-
-    @classmethod
-    def from_dict(cls, document: Any) -> Origin:
-        stated = opened(document, TITLE)
-        mechanism, collection, simulated = stated["mechanism"], stated["collection"], stated["simulated"]
-        batches = stated["batches"]
-        ok = isinstance(mechanism, str) and isinstance(collection, str | None)
-        ok = ok and isinstance(batches, list) and all(isinstance(batch, str) for batch in batches)
-        must(ok and batches == sorted(set(batches)), "tally", "must state a mechanism and its batches", "others")
-        return cls(mechanism, collection, simulated, frozenset(batches))
-
 
 def _shown(collection: str | None) -> str:
     return "no collection" if collection is None else f"the collection {collection}"
@@ -152,226 +129,96 @@ def _check_name(what: str, name: str) -> None:
 # --- what is added up -------------------------------------------------------------------------------------------------
 
 
-class _Encoding(ABC):
-    """What reports of one mechanism are: how they are added up, which sums there can be, and what they tell.
-
-    Sums are kept by a key: a column's place, or an epsilon.
-    """
-
-    kind: str
-    columns: tuple[str, ...] = ()
-    """Of several, their names."""
-
-    def nobody(self, *, sums_only: bool) -> tuple[tuple[tuple[float, Sums], ...], tuple[int, ...] | None]:
-        """The sums, and the counts, before the first report."""
-        return (), None
-
-    @abstractmethod
-    def told(self, reports: Any, *, counted: bool) -> Told:
-        """What these reports add."""
-
-    @abstractmethod
-    def summary(self, tally: Tally) -> Any:
-        """What the blend reads: exact sums, rounded once."""
-
-    @abstractmethod
-    def check(self, tally: Tally) -> None:
-        """Refuse a state that no reports have."""
-
-    def stated(self) -> dict[str, Any] | None:
-        """What a document says beside the mechanism's text."""
-        return None
-
-
-@dataclass(frozen=True)
-class _Numbers(_Encoding):
-    """Reports on one number or several, each about as many columns as the invitation asks for. Those on one number are
-    counted too, by public bins.
-
-    Bins tell the distribution (quantiles, shares below values, the spread). There are none where a mean alone is to be
-    told: an estimate that is published alone promises more because nothing else is.
-    """
-
-    invite: Invite[Any, Any]
-
-    @property
-    def several(self) -> bool:
-        return self.invite.way == "vector"
-
-    @property
-    def kind(self) -> str:  # type: ignore[override]
-        return "vector-mean" if self.several else "mean"
-
-    @property
-    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.invite.question if self.several else ()
-
-    @property
-    def _reported(self) -> int:
-        """Of how many columns everybody tells."""
-        return self.invite.mechanism.reported if self.several else 1
-
-    def nobody(self, *, sums_only: bool) -> tuple[tuple[tuple[float, Sums], ...], tuple[int, ...] | None]:
-        sums = tuple((float(j), NOTHING) for j, _ in enumerate(self.invite.encoding.sides))
-        bins = None if sums_only or self.several else (0,) * _bins(self.invite.mechanism).size
-        return sums, bins
-
-    def told(self, reports: Any, *, counted: bool) -> Told:
-        d, asked, (side, *_) = len(self.invite.encoding.sides), self._reported, self.invite.encoding.sides
-        x = numbers("reports", reports, d) if self.several else numbers("reports", reports)[:, None]
-        ok = bool(((~np.isnan(x)).sum(axis=1) == asked).all())
-        must(ok, "reports", f"must hold {asked} of {d} columns in every row", "another number")
-        sums, counts = tuple((float(j), one) for j, one in enumerate(column_sums(x))), None
-        if counted:
-            bins = _bins(self.invite.mechanism)
-            counts = np.bincount(bins.numbers(x[:, 0], *side), minlength=bins.size).tolist()
-        return len(x), sums, counts
-
-    def summary(self, tally: Tally) -> LocalSummary | VectorReportSums:
-        sides, sums = self.invite.encoding.sides, [one for _, one in tally.sums]
-        if self.several:
-            return VectorReportSums.of(tally.people, sums, self.invite.mechanism, sides)
-        return LocalSummary.of(sums[0], self.invite.mechanism, *sides[0])
-
-    def check(self, tally: Tally) -> None:
-        sides, asked, law = self.invite.encoding.sides, self._reported, self.invite.mechanism
-        d, named = len(sides), self.columns or ("one",)
-        ok = len(named) == len(set(named)) == d and [key for key, _ in tally.sums] == list(range(d))
-        ok = ok and (tally.counts is None or (not self.several and len(tally.counts) == _bins(law).size))
-        must(ok, "columns", f"must name each of the {d} columns once", len(named))
-        counts = [sums.people for _, sums in tally.sums]
-        ok = tally.people >= max(counts) and sum(counts) == tally.people * asked
-        must(ok, "people", f"must each report {asked} of {d} columns", tally.people)
-        reach = getattr(law, "law", law).bound * (1 + _SLACK)
-        for (_, sums), (centre, half) in zip(tally.sums, sides, strict=True):
-            check_reach(sums, centre, half * reach)
-
-    def stated(self) -> dict[str, Any] | None:
-        if not self.several:
-            return None
-        bounds, reports = self.invite.encoding, self.invite.mechanism
-        return {
-            "columns": list(self.columns),
-            "lower": [float(b.lower) for b in bounds.bounds],
-            "upper": [float(b.upper) for b in bounds.bounds],
-            "norm": bounds.norm,
-            "radius": bounds.radius,
-            "epsilon": reports.guarantee.epsilon,
-            "reported": reports.reported if isinstance(reports, ScalarReports) else None,
-        }
-
-
 @lru_cache(maxsize=8)
 def _bins(randomiser: Randomiser) -> ReportBins:
     return report_bins(randomiser)
 
 
-@dataclass(frozen=True)
-class _OwnEpsilons(_Encoding):
-    """Reports on one number, each made with its person's own epsilon: sums for each distinct epsilon, ascending.
-
-    The state grows with the number of distinct epsilons, so let people choose among a few. Whoever asked for epsilon 0
-    is silent: they are counted, with zeros, and whatever stands beside them is not looked at.
-    """
-
-    bounds: Bounds
-
-    kind = "personal-mean"
-
-    def told(self, reports: Any, *, counted: bool) -> Told:
-        x, asked = numbers("reports", reports, 2).T
-        must(bool((asked >= 0).all()), "epsilons", "must be 0 or more for everybody", "others")
-        return len(x), grouped_sums(np.where(asked > 0, x, 0.0), asked), None
-
-    def summary(self, tally: Tally) -> ReportsByEpsilon:
-        heard = tuple((epsilon, sums) for epsilon, sums in tally.sums if epsilon > 0)
-        silent = tally.people - sum(sums.people for _, sums in heard)
-        return ReportsByEpsilon.of(heard, self.bounds.centre, self.bounds.half, silent=silent)
-
-    def check(self, tally: Tally) -> None:
-        epsilons, sums = [e for e, _ in tally.sums], [s for _, s in tally.sums]
-        ok = all(e >= 0 for e in epsilons) and all(s.people for s in sums) and tally.counts is None
-        must(ok, "epsilons", "must be 0 or more, and somebody's", "others")
-        must(sum(s.people for s in sums) == tally.people, "people", "must be counted once", tally.people)
-        reaches = local_terms(np.array(epsilons)).reach * self.bounds.half * (1 + _OWN_SLACK)
-        for epsilon, one, reach in zip(epsilons, sums, reaches.tolist(), strict=True):
-            check_reach(one, *((self.bounds.centre, reach) if epsilon else (0.0, 0.0)))
-
-
-@dataclass(frozen=True)
-class _Slots(_Encoding):
-    """Reports that name a slot of a head list, or a cell of a map, of one invitation: counts alone."""
-
-    slots: int = 0
-
-    kind = "slots"
-
-    def nobody(self, *, sums_only: bool) -> tuple[tuple[tuple[float, Sums], ...], tuple[int, ...] | None]:
-        return (), (0,) * self.slots
-
-    def told(self, reports: Any, *, counted: bool) -> Told:
-        """Reports that were counted slot by slot."""
-        must(bool((reports >= 0).all()), "counts", "must not be negative", "a negative one")
-        return int(reports.sum()), (), reports.tolist()
-
-    def summary(self, tally: Tally) -> SlotReports:
-        return SlotReports(tally.people, np.array(tally.counts, dtype=np.int64))
-
-    def check(self, tally: Tally) -> None:
-        must(bool(tally.counts) and not tally.sums, "slots", "must be at least 1", 0)
-
-
-def _encoding(invite: Invite[Any, Any]) -> _Encoding:
-    """What is added up of answers to an invitation."""
-    if invite.way == "own":
-        return _OwnEpsilons(invite.encoding)
-    return _Numbers(invite) if invite.way in ("number", "vector") else _Slots(invite.encoding.categories)
-
-
-def _stated(kind: str, mechanism: str, stated: Any, counts: Any) -> _Encoding:
-    """The same of a document of this kind, by the mechanism's text and what is stated beside it."""
-    if kind == "slots":
-        return _Slots(len(counts))
+def _stated(kind: str, mechanism: str, stated: Any) -> Invite[Any, Any] | None:
+    """The invitation that a document of this kind is about, by the mechanism's text and what is stated beside it."""
     if kind in ("mean", "personal-mean"):
-        return _encoding(invite_in(mechanism))
-    must(kind == "vector-mean", "tally", "must be of a kind that is added up", "another")
+        return invite_in(mechanism)
+    must(kind in ("vector-mean", "slots"), "tally", "must be of a kind that is added up", "another")
+    if kind == "slots":
+        return None
     bounds = VectorBounds.of(stated["lower"], stated["upper"], norm=stated["norm"], radius=stated["radius"])
     promise, d, reported = PureDP(stated["epsilon"]), bounds.dimensions, stated["reported"]
     plan = unit_vector(promise, d, bounds.ratio) if reported is None else scalar_reports(promise, d, reported)
     invite = Invite(bounds, plan, tuple(stated["columns"]))
     must(invite.text == mechanism, "mechanism", "must be the one of the tally's bounds", "another")
-    return _Numbers(invite)
+    return invite
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Reports of one mechanism, added up, and where they come from."""
+    """Reports of one mechanism, added up, and where they come from.
+
+    `sums` are kept by a key: a column's place, or everybody's own epsilon, so let people choose among a few. Whoever
+    asked for epsilon 0 is silent: they are counted, with zeros, and whatever stands beside them is not looked at.
+    `counts` are those of slots or cells (of which the `invite` is another document), or of reports on one number by
+    public bins, which tell the distribution. There are none where a mean alone is to be told: an estimate that is
+    published alone promises more because nothing else is.
+    """
 
     origin: Origin
-    encoding: _Encoding
+    invite: Invite[Any, Any] | None
     people: int
-    sums: tuple[tuple[float, Sums], ...] = ()
+    sums: Groups = ()
     counts: tuple[int, ...] | None = None
-    """By public bins, or by slots; None where there are sums alone."""
 
     def __post_init__(self) -> None:
-        counts, keys = self.counts or (), [key for key, _ in self.sums]
+        counts, keys, sums = self.counts or (), [key for key, _ in self.sums], [one for _, one in self.sums]
         must(keys == sorted(set(keys)), "tally", "must hold each sum once, in order", "others")
         must(self.people >= 0 and min(counts, default=0) >= 0, "counts", "must not be negative", "a negative one")
         must(not counts or sum(counts) == self.people, "counts", "must count every report once", "others")
-        self.encoding.check(self)
+        if self.invite is None:
+            must(bool(counts) and not keys, "slots", "must be at least 1", 0)
+        elif self.kind == "personal-mean":
+            ok = all(key >= 0 for key in keys) and all(one.people for one in sums) and self.counts is None
+            must(ok, "epsilons", "must be 0 or more, and somebody's", "others")
+            must(sum(one.people for one in sums) == self.people, "people", "must be counted once", self.people)
+            bounds = self.invite.encoding
+            reaches = local_terms(np.array(keys)).reach * bounds.half * (1 + _OWN_SLACK)
+            for key, one, reach in zip(keys, sums, reaches.tolist(), strict=True):
+                check_reach(one, *((bounds.centre, reach) if key else (0.0, 0.0)))
+        else:
+            sides, law, named = self.invite.encoding.sides, self.invite.mechanism, self.columns or ("one",)
+            ok = len(named) == len(set(named)) == len(sides) and keys == list(range(len(sides)))
+            ok = ok and (self.counts is None or (not self.columns and len(counts) == _bins(law).size))
+            must(ok, "columns", f"must name each of the {len(sides)} columns once", len(named))
+            ok = sum(one.people for one in sums) == self.people * self._reported
+            ok = ok and self.people >= max(one.people for one in sums)
+            must(ok, "people", f"must each report {self._reported} of {len(sides)} columns", self.people)
+            reach = getattr(law, "law", law).bound * (1 + _SLACK)
+            for one, (centre, half) in zip(sums, sides, strict=True):
+                check_reach(one, centre, half * reach)
 
     @classmethod
     def of(cls, invite: Invite[Any, Any], collection: str | None = None, *, sums_only: bool = False) -> Tally:
         """For answers to an invitation; with `sums_only` it will tell a mean and nothing else of a distribution."""
+        origin = Origin(invite.text, collection)
         if invite.way in ("number", "own"):  # a document holds the text alone, which must lead back to this mechanism
             must(invite_in(invite.text) == invite, "mechanism", "must be one that its text describes", invite.text)
-        encoding = _encoding(invite)
-        return cls(Origin(invite.text, collection), encoding, 0, *encoding.nobody(sums_only=sums_only))
+        if invite.way == "own":
+            return cls(origin, invite, 0)
+        if invite.way not in _KINDS:
+            return cls(origin, None, 0, counts=(0,) * invite.encoding.categories)
+        bins = None if sums_only or invite.way == "vector" else (0,) * _bins(invite.mechanism).size
+        return cls(origin, invite, 0, tuple((float(j), NOTHING) for j, _ in enumerate(invite.encoding.sides)), bins)
 
     @property
     def kind(self) -> str:
-        return self.encoding.kind
+        return "slots" if self.invite is None else _KINDS[self.invite.way]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of several, their names."""
+        return self.invite.question if self.invite is not None and self.invite.way == "vector" else ()
+
+    @property
+    def _reported(self) -> int:
+        """Of how many columns everybody tells."""
+        return self.invite.mechanism.reported if self.invite is not None and self.columns else 1
 
     def named(self, batch: str, *, simulated: bool = False) -> Tally:
         """For the reports of one more batch, which must be new."""
@@ -383,9 +230,23 @@ class Tally:
         Of own epsilons a row is the report and the epsilon that it was made with; of a vector it has NaN where a column
         was not reported; reports that name a slot are counted slot by slot.
         """
-        return self._joined(*self.encoding.told(reports, counted=self.counts is not None))
+        if self.invite is None:
+            must(bool((reports >= 0).all()), "counts", "must not be negative", "a negative one")
+            return self._joined(int(reports.sum()), (), reports.tolist())
+        if self.kind == "personal-mean":
+            x, asked = numbers("reports", reports, 2).T
+            must(bool((asked >= 0).all()), "epsilons", "must be 0 or more for everybody", "others")
+            return self._joined(len(x), grouped_sums(np.where(asked > 0, x, 0.0), asked), None)
+        sides, counts = self.invite.encoding.sides, None
+        x = numbers("reports", reports, len(sides)) if self.columns else numbers("reports", reports)[:, None]
+        ok = bool(((~np.isnan(x)).sum(axis=1) == self._reported).all())
+        must(ok, "reports", f"must hold {self._reported} of {len(sides)} columns in every row", "another number")
+        if self.counts is not None:
+            bins = _bins(self.invite.mechanism)
+            counts = np.bincount(bins.numbers(x[:, 0], *sides[0]), minlength=bins.size).tolist()
+        return self._joined(len(x), tuple((float(j), one) for j, one in enumerate(column_sums(x))), counts)
 
-    def _joined(self, people: int, sums: tuple[tuple[float, Sums], ...], counts: Sequence[int] | None) -> Tally:
+    def _joined(self, people: int, sums: Groups, counts: Sequence[int] | None) -> Tally:
         alike, both = (self.counts is None) == (counts is None), None
         must(alike, "tally", "must hold sums only, like the other, to be merged", "one with bins")
         if self.counts is not None and counts is not None:
@@ -402,25 +263,49 @@ class Tally:
         return whole._joined(other.people, other.sums, other.counts)
 
     def summary(self) -> Any:
-        """What the blend reads, in the unit coordinate."""
-        return self.encoding.summary(self)
+        """What the blend reads, in the unit coordinate: exact sums, rounded once."""
+        if self.invite is None:
+            return SlotReports(self.people, np.array(self.counts, dtype=np.int64))
+        mechanism, sides = self.invite.mechanism, self.invite.encoding.sides
+        if self.kind == "personal-mean":
+            heard = tuple((epsilon, sums) for epsilon, sums in self.sums if epsilon > 0)
+            silent = self.people - sum(sums.people for _, sums in heard)
+            return ReportsByEpsilon.of(heard, *sides[0], silent=silent)
+        if self.columns:
+            return VectorReportSums.of(self.people, [one for _, one in self.sums], mechanism, sides)
+        return LocalSummary.of(self.sums[0][1], mechanism, *sides[0])
 
     def distribution(self) -> BinnedReports:
         """What a distribution function is read from."""
-        encoding = self.encoding
-        if self.counts is None or not isinstance(encoding, _Numbers):
+        if self.counts is None or self.invite is None:
             raise InvalidInput("`tally` must hold its reports by bins to tell a distribution. Got one of sums only.")
-        return BinnedReports(np.array(self.counts, dtype=np.int64), encoding.invite.mechanism)
+        return BinnedReports(np.array(self.counts, dtype=np.int64), self.invite.mechanism)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has no infinity: keys are texts, each the shortest that identifies its double."""
-        return self.origin.document(
-            self.kind,
-            self.people,
-            invite=self.encoding.stated(),
-            sums={repr(key): sums.to_dict() for key, sums in self.sums},
-            counts=None if self.counts is None else list(self.counts),
-        )
+        origin, stated = self.origin, None
+        if self.invite is not None and self.columns:
+            bounds, reports = self.invite.encoding, self.invite.mechanism
+            stated = {
+                "columns": list(self.columns),
+                "lower": [float(b.lower) for b in bounds.bounds],
+                "upper": [float(b.upper) for b in bounds.bounds],
+                "norm": bounds.norm,
+                "radius": bounds.radius,
+                "epsilon": reports.guarantee.epsilon,
+                "reported": reports.reported if isinstance(reports, ScalarReports) else None,
+            }
+        content = {
+            "kind": self.kind,
+            "people": self.people,
+            "mechanism": origin.mechanism,
+            "collection": origin.collection,
+            "batches": sorted(origin.batches),
+            "invite": stated,
+            "sums": {repr(key): sums.to_dict() for key, sums in self.sums},
+            "counts": None if self.counts is None else list(self.counts),
+        }
+        return sealed(TITLE, content, simulated=origin.simulated)
 
     @classmethod
     def from_dict(cls, document: Any) -> Tally:
@@ -431,12 +316,13 @@ class Tally:
         2
         """
         try:
-            origin = Origin.from_dict(document)
-            people, counts = document["people"], document["counts"]
-            encoding = _stated(document["kind"], origin.mechanism, document["invite"], counts)
-            whole = type(people) is int and all(type(n) is int for n in counts or ())
+            stated = opened(document, TITLE)
+            people, counts, batches = document["people"], document["counts"], frozenset(stated["batches"])
+            origin = Origin(stated["mechanism"], stated["collection"], stated["simulated"], batches)
+            invite = _stated(document["kind"], origin.mechanism, document["invite"])
+            whole = isinstance(origin.mechanism, str) and all(type(n) is int for n in (people, *(counts or ())))
             sums = tuple((float(key), Sums.from_dict(part)) for key, part in document["sums"].items())
-            result = cls(origin, encoding, people, sums, None if counts is None else tuple(counts))
+            result = cls(origin, invite, people, sums, None if counts is None else tuple(counts))
             # The whole is written again: other fields, other types and another mechanism's text all show.
             if whole and result.to_dict() == document:
                 return result

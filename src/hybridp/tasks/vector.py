@@ -108,7 +108,7 @@ class VectorTask(Task):
         return replace(self.invite, question=names)
 
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
-        told = tally.encoding.columns
+        told = tally.columns
         must(told == names, "tally", "must hold reports on these columns", ", ".join(told))
 
     def ask(self, crowd: Crowd) -> Conversation:
