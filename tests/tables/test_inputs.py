@@ -24,6 +24,7 @@ from hybridp.public.trust import TrustRule
 from hybridp.randomness import seeded
 from hybridp.tables import Query, Rows, Totals, add_up, open_rows
 from hybridp.tables.dialects import parse_query, table_of
+from hybridp.tables.engine import answers
 from hybridp.tables.reports import Copy, Reporting, write_reports
 
 from .inputs import KINDS, every_form
@@ -299,7 +300,7 @@ def test_what_a_query_may_compute_fails_on_no_row(tmp_path: Path, form: str, thi
     for kind in ("DOUBLE", "FLOAT", "INT", "BIGINT", "TINYINT", "BOOLEAN", "DATE", "TEXT") if "{" in this else ("",):
         source = Source(tmp_path / f"t.{form}", query=f"SELECT {this.format(kind=kind)} AS x FROM rows")
         with open_rows(source) as rows:
-            found = rows.engine.ask('SELECT "x" FROM rows')
+            _, found = rows.engine.ask('SELECT "x" FROM rows')
             assert len(found) == (11 if form == "parquet" else 9)
             rows.engine.ask('SELECT min("x"), max("x") FROM rows')
 
@@ -351,7 +352,7 @@ WORDS = pa.table({"pay": [10.0] * 6, "consent": ["yes", "no", "Yes", None, "", "
 
 def labels(source: Any, trust: TrustRule, **options: Any) -> list[str | None]:
     with open_rows(source, trust=trust, **options) as rows:
-        return [row[0] for row in rows.engine.connection.execute(f'SELECT "{trust.label}" FROM rows').fetchall()]
+        return [row[trust.label] for row in answers(rows, f'SELECT "{trust.label}" FROM rows')]
 
 
 def test_only_the_trusted_word_is_trusted() -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hybridp.errors import OtherMechanism, UnusablePublicRows, UnusableRows
 from hybridp.public.queries import Schema
 from hybridp.public.trust import LOCAL, TRUSTED
-from hybridp.tables.engine import answers, arrays, fresh, keep, stream
+from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, stream
 from hybridp.tables.source import TABLES, Rows, unstated
 from hybridp.tables.sql import (
     VIEW,
@@ -61,6 +61,7 @@ def slot_counts(rows: Rows, name: str, slots: int) -> NDArray[np.int64]:
 def local_texts(rows: Rows, name: str, trust: str | None, chunk: int) -> Iterator[list[str | None]]:
     """The texts of local rows' reports (of all rows without `trust`), some at a time."""
     rows.need("report", name)
+    rows = local_copy(rows, [name, trust])
     for part in stream(rows, select({"sent": text(column(name))}, VIEW, of_local(trust)), chunk):
         yield np.ma.asarray(part["sent"], dtype=object).tolist()
 
@@ -74,6 +75,7 @@ def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: 
             raise UnusableRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
         value = number_of(rows, name)
         fields |= {f"n{i}": value, f"text{i}": not_a_number(column(name), value)}
+    rows = local_copy(rows, [*names, trust])
     for part in stream(rows, select(fields, VIEW, of_local(trust)), chunk):
         for i, name in enumerate(names):
             if bool(np.any(part[f"text{i}"])):
@@ -113,7 +115,7 @@ def kept_by_group(rows: Rows, by: str, columns: Iterable[str | None]) -> Rows:
     if rows.columns[by] in ("FLOAT", "DOUBLE"):  # their text differs between engines
         raise UnusablePublicRows(f"Column `{by}` must hold text or whole numbers to name a group.")
     wanted = {name: rows.columns[name] for name in dict.fromkeys(columns) if name is not None and name in rows.columns}
-    table = fresh("grouped")
+    table, rows = fresh("grouped"), local_copy(rows, [*wanted, by])
     keep(rows, table, select(chosen(wanted) | {_GROUP: text(column(by))}, VIEW))
     result = {**wanted, _GROUP: "VARCHAR"}
     return replace(rows, columns=MappingProxyType(result), part=select(chosen(result), table))
@@ -222,6 +224,7 @@ def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = 
     With `trust`, those of the rows with this label alone.
     """
     check_schema(rows, schema, declared=False)
+    rows = local_copy(rows, [*schema.names, trust])
     outputs = {f"c{i}": feature_code(rows, feature) for i, feature in enumerate(schema.features)}
     result = arrays(rows, select(outputs, VIEW, "" if trust is None else f"WHERE {labelled(column(trust), label)}"))
     out = np.empty((len(schema.features), len(result["c0"])), dtype=np.uint16)

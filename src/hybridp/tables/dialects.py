@@ -27,9 +27,9 @@ from sqlglot.errors import SqlglotError
 
 from hybridp.errors import InvalidInput, must
 from hybridp.tables.source import is_number_type
-from hybridp.tables.sql import VIEW, joined
+from hybridp.tables.sql import VIEW
 
-__all__ = ["computed_of_others", "parse_query", "parsed", "row_by_row", "table_of", "translated"]
+__all__ = ["computed_of_others", "parse_query", "row_by_row", "table_of", "translated"]
 
 Sql = Any  # Any sqlglot node: the library's own node classes share no public static type for operands.
 
@@ -42,28 +42,19 @@ _BLANKS = " \t\n\r\f\v"
 _LARGEST, _SMALLEST = "'1.797693134862315808e308'", "'2.4703282292062328e-324'"  # that doubles round to infinity and 0
 
 
-def parsed(sql: str) -> Sql:
-    """An expression or a query of DuckDB, as sqlglot sees it."""
-    return sqlglot.parse_one(sql, read="duckdb")
-
-
-def translated(sql: str, dialect: str, source: Sql = None) -> str:
-    """A query in the words of one dialect, identifiers quoted; a query `source`, if given, stands for the rows.
+def translated(sql: str, dialect: str) -> str:
+    """A query in the words of one dialect, identifiers quoted.
 
     >>> translated("SELECT TRY_CAST(x AS DOUBLE) FROM t", "duckdb")
     'SELECT TRY_CAST("x" AS DOUBLE) FROM "t"'
     >>> "CASE" in translated("SELECT TRY_CAST(x AS DOUBLE) FROM t", "postgres")
     True
     """
-    result = parsed(sql)
-    source = parsed(source).subquery() if isinstance(source, str) else source
+    result: Sql = sqlglot.parse_one(sql, read="duckdb")
     for node in reversed(list(result.dfs())) if dialect != "duckdb" else ():  # what is inside a part comes before it
         changed = _changed(node, dialect)
         if changed is not node:
             node.replace(changed)
-    for table in list(result.find_all(exp.Table)) if source is not None else ():
-        if table.name == VIEW and not table.db:
-            table.replace(exp.alias_(source.copy(), table.alias or VIEW, quoted=True, table=True))
     return str(result.sql(dialect=dialect, identify=True, copy=False))
 
 
@@ -76,8 +67,8 @@ def _of(sql: str, dialect: str, **parts: Sql) -> Sql:
 
 
 def _changed(node: Sql, dialect: str) -> Sql:
-    if isinstance(node, exp.Anonymous) and node.name in _CALLS:
-        return _CALLS[node.name](node, dialect)
+    if isinstance(node, exp.Anonymous) and node.name == "enum_code":
+        return _code(node, dialect)
     if isinstance(node, exp.TryCast) and node.to.is_type("double"):
         return _as_number(node.this, dialect)
     if isinstance(node, exp.TryCast) and node.to.is_type("bigint"):  # DuckDB's rounds, a tie to the even one
@@ -86,15 +77,7 @@ def _changed(node: Sql, dialect: str) -> Sql:
     if isinstance(node, exp.Sum) and dialect == "spark":  # which alone does not widen a sum of 64 bits by itself
         cast = isinstance(node.this, exp.Cast) and node.this.to.is_type("double", "int")
         return node if cast else exp.Sum(this=exp.cast(node.this, "DECIMAL(20, 0)"))
-    return _for_postgres(node) if dialect == "postgres" else node
-
-
-def _hash(node: Sql, dialect: str) -> Sql:
-    """Equal where all of these are, on that engine: of a count of different ones the first itself, else an MD5."""
-    if node.find_ancestor(exp.Distinct) is not None:
-        return node.expressions[0]
-    parts = {f"t{i}": this for i, this in enumerate(node.expressions)}
-    return _of(f"MD5({joined(*parts)})", dialect, **parts)
+    return node
 
 
 def _code(node: Sql, dialect: str) -> Sql:
@@ -104,9 +87,6 @@ def _code(node: Sql, dialect: str) -> Sql:
         if dialect != "postgres" or "\0" not in label.name:  # which no text there can hold
             case = case.when(label, exp.Literal.number(place))
     return case if case.args["ifs"] else exp.cast(exp.Null(), "int")
-
-
-_CALLS = {"hash": _hash, "enum_code": _code}
 
 
 def _as_number(this: Sql, dialect: str) -> Sql:
@@ -129,22 +109,6 @@ def _as_number(this: Sql, dialect: str) -> Sql:
     return _of(f"CASE {branches} END", dialect, x=exp.Trim(this=this, expression=exp.Literal.string(_BLANKS)))
 
 
-def _for_postgres(node: Sql) -> Sql:
-    if isinstance(node, exp.ArgMin):
-        # Both are MD5s of 32 digits (see `_hash`), so that the smallest pair starts with the smallest draw.
-        return _of("substr(MIN(y || x), 33)", "postgres", x=node.this, y=node.expression)
-    if isinstance(node, exp.Struct):
-        # PostgreSQL has no smallest of several pairs, but it has the smallest of several texts: a double as 17 digits
-        # that sort as doubles do. The bits of a negative one are turned round, and -0 becomes 0.
-        plain = "(x + CAST('0' AS DOUBLE PRECISION))"
-        bits = f"encode(float8send({plain}), 'hex')"
-        turned = f"translate({bits}, '0123456789abcdef', 'fedcba9876543210')"
-        sortable = f"CASE WHEN {plain} < CAST('0' AS DOUBLE PRECISION) THEN '0' || {turned} ELSE '1' || {bits} END"
-        number, text = (part.expression for part in node.expressions)
-        return _of(f"({sortable}) || y", "postgres", x=number, y=text)
-    return node.this if isinstance(node, exp.Explode) else node  # a function that returns rows is written alone
-
-
 # --- a query of one's own ---------------------------------------------------------------------------------------------
 
 _FORMATS = {"csv", "parquet", "json", "orc", "text", "avro", "delta", "iceberg", "binaryfile", "jdbc", "xml"}
@@ -158,6 +122,7 @@ _LONGEST = 10_000  # a branch of a CASE takes as long as it is
 _EXACT = 2**53  # whole numbers up to here are doubles
 Kinded = tuple[Any, str]
 _TWO, _LIST = ("this", "expression"), ("this", "expressions")
+_HOW = ("typed", "safe")  # how a dialect divides: here it is by doubles, and by 0 it is missing
 _SHAPES: dict[type, tuple[tuple[str, ...], str, str]] = {
     **dict.fromkeys((exp.And, exp.Or), (_TWO, "truth", "truth")),
     **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), (_TWO, "", "truth")),
@@ -167,6 +132,8 @@ _SHAPES: dict[type, tuple[tuple[str, ...], str, str]] = {
     exp.In: (_LIST, "", "truth"),
     exp.Coalesce: (_LIST, "", ""),
     exp.Nullif: (_TWO, "", ""),
+    exp.Neg: (("this",), "number", "number"),
+    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), (_TWO, "number", "number")),
 }
 """What has an answer whatever it is given: its parts, which are of one kind (of this one, where it is stated), and the
 kind of the answer, else that of the parts."""
@@ -319,19 +286,21 @@ class _Row:
     def read(self, node: Any) -> Kinded:
         """The same expression, made anew of what is allowed, and its kind; anything else is refused."""
         match node:
-            case _ if type(node) in _SHAPES and not any(_others(node, *_SHAPES[type(node)][0])):
-                return self._shaped(node, *_SHAPES[type(node)])
-            case exp.Paren():
-                inner, kind = self.read(node.this)
-                return exp.paren(inner, copy=False), kind
-            case exp.Column():
-                return self._column(node)
             case exp.Literal() if node.is_string:
                 return node.copy(), "text"
             case exp.Literal():
                 return self._number(node.this, 1)
             case exp.Neg() if isinstance(node.this, exp.Literal) and not node.this.is_string:
                 return self._number(node.this.this, -1)
+            case exp.Add() | exp.Sub() | exp.Mul() | exp.Div() | exp.Neg() if self.dialect == "postgres":
+                pass
+            case _ if type(node) in _SHAPES and not any(_others(node, *_SHAPES[type(node)][0], *_HOW)):
+                return self._shaped(node, *_SHAPES[type(node)])
+            case exp.Paren():
+                inner, kind = self.read(node.this)
+                return exp.paren(inner, copy=False), kind
+            case exp.Column():
+                return self._column(node)
             case exp.Boolean():
                 return node.copy(), "truth"
             case exp.Null():
@@ -343,12 +312,10 @@ class _Row:
                 return exp.Is(this=this, expression=node.expression.copy()), "truth"
             case exp.Case():
                 return self._case(node)
-            case exp.Left() if _is_literal(node.expression) and node.expression.this.isdigit():
+            case exp.Left() if isinstance(node.expression, exp.Literal) and node.expression.this.isdigit():
                 (this,), _ = self._alike([node.this], "text")
                 must(len(node.expression.this) <= 9, "query", "must take fewer letters by LEFT", node.expression.this)
                 return exp.Left(this=this, expression=node.expression.copy()), "text"
-            case exp.Add() | exp.Sub() | exp.Mul() | exp.Div() | exp.Neg() if self.dialect != "postgres":
-                return self._computed(node)
             case exp.Cast():
                 return self._cast(node)
         raise InvalidInput(f"`query` {_ALLOWED}. Got {_said(node.name if node.key == 'anonymous' else node.key)}.")
@@ -358,6 +325,8 @@ class _Row:
         given = [node.args[name] for name in parts]
         flat = [one for part in given for one in (part if isinstance(part, list) else [part])]
         read, kind = self._alike(flat, wanted)
+        if isinstance(node, exp.Div):
+            read[1] = exp.Nullif(this=read[1], expression=exp.cast(exp.Literal.number("0"), "double"))
         rest = iter(read)
         made = [[next(rest) for _ in part] if isinstance(part, list) else next(rest) for part in given]
         return type(node)(**dict(zip(parts, made, strict=True))), result or kind
@@ -397,7 +366,8 @@ class _Row:
         if kinds == {"date", "text"} and dates:
             read = [(exp.cast(node, "date") if kind == "text" else node, "date") for node, kind in read]
             kinds = {"date"}
-        if kinds == {"number", "float"} and all(kind != "number" or _is_literal(node) for node, kind in read):
+        numbers = (node for node, kind in read if kind == "number")
+        if kinds == {"number", "float"} and all(isinstance(node, exp.Literal) for node in numbers):
             kinds = {"float"}
         if len(kinds) > 1 or not kinds <= {"text", "number", "float", "truth", "date"}:
             said = " and ".join(sorted(kinds))
@@ -411,7 +381,7 @@ class _Row:
     def _operand(self, node: Any, kind: str) -> Any:
         if kind == "number" and self.dialect != "postgres" and not isinstance(node, exp.Null):
             return exp.cast(node, "double")
-        if kind == "float" and _is_literal(node):
+        if kind == "float" and isinstance(node, exp.Literal):
             return exp.cast(node, "double")
         if kind == "text" and isinstance(node, exp.Column):
             odd = self.dialect == "postgres" or self.columns[str(node.this.this)] != "VARCHAR"
@@ -431,15 +401,6 @@ class _Row:
         if default is not None:
             result.set("default", made[-1])
         return result, kind
-
-    def _computed(self, node: Any) -> Kinded:
-        if isinstance(node, exp.Neg):
-            (this,), _ = self._alike([node.this], "number")
-            return exp.Neg(this=exp.paren(this)), "number"
-        (left, right), _ = self._alike([node.this, node.expression], "number")
-        if isinstance(node, exp.Div):
-            right = exp.Nullif(this=right, expression=exp.cast(exp.Literal.number("0"), "double"))
-        return type(node)(this=left, expression=right), "number"
 
     def _cast(self, node: Any) -> Kinded:
         kinds = {"text", "number", "float", "truth", "date"}
@@ -465,13 +426,9 @@ def _column(name: str) -> Any:
     return exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier("asked"))
 
 
-def _is_literal(node: Any) -> bool:
-    return isinstance(node, exp.Literal)
-
-
 def _is_day(node: Any) -> bool:
     """Whether this is a literal that every engine reads as a date."""
     try:
-        return _is_literal(node) and len(node.this) == 10 and 1 <= date.fromisoformat(node.this).year <= 9999
+        return isinstance(node, exp.Literal) and len(node.this) == 10 and bool(date.fromisoformat(node.this))
     except ValueError:
         return False

@@ -13,11 +13,12 @@ import itertools
 import os
 import re
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -27,16 +28,17 @@ from hybridp.tables.sql import VIEW, chosen, column, literal, select
 if TYPE_CHECKING:
     from hybridp.tables.source import Rows, Source
 
-__all__ = ["DECIMAL", "Duck", "Engine", "answers", "arrays", "attempt", "drop", "fresh", "give", "keep", "kind_of"]
-__all__ += ["open_duck", "parquet_or_csv", "read_header", "read_kept", "stated_decimal", "stream", "unreadable"]
-__all__ += ["array_of", "derived", "files_of", "memory_short", "type_name", "without_bar"]
+__all__ = ["DECIMAL", "Duck", "Engine", "answers", "arrays", "attempt", "drop", "files_of", "fresh", "give", "keep"]
+__all__ += ["kind_of", "local_copy", "memory_short", "new_duck", "on_duck", "open_duck", "parquet_or_csv"]
+__all__ += ["read_header", "read_kept", "sql_for", "stated_decimal", "stream", "type_name", "unreadable", "without_bar"]
 
 T = TypeVar("T")
 _serial = itertools.count()
 
 
 class Engine(Protocol):
-    """What a place where rows live can do. Tables that it keeps are its own, and gone when it is closed."""
+    """Where rows live: it answers queries about them, and sends columns of theirs to a private DuckDB, where whatever
+    is kept is kept (`local_copy`)."""
 
     @property
     def name(self) -> str:
@@ -46,33 +48,8 @@ class Engine(Protocol):
     def dialect(self) -> str:
         """sqlglot's name of its SQL."""
 
-    @property
-    def source(self) -> Any:
-        """What stands for the rows in a query, where the engine has no view of them."""
-
-    def ask(self, sql: str) -> list[dict[str, Any]]:
-        """The rows that answer a query, each as a dictionary by column name."""
-
-    def columns(self, sql: str) -> dict[str, Any]:
-        """The columns that answer a query, as NumPy arrays (masked where a value is missing)."""
-
-    def derive(self, columns: Mapping[str, str], where: str | None = None) -> Engine:
-        """The engine whose rows have these columns, computed from theirs, in place of those of the same names.
-
-        With `where`, which reads the new columns, only the rows for which it holds.
-        """
-
-    def keep(self, table: str, sql: str) -> None:
-        """Keep the answer as a table."""
-
-    def drop(self, table: str) -> None:
-        """Forget a table, if there is one of this name."""
-
-    def give(self, table: str, fields: Mapping[str, Any]) -> None:
-        """Arrays as a table, which `drop` forgets."""
-
-    def parts(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
-        """The columns of a table that was kept, some rows at a time and in their order."""
+    def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """The names and the rows of an answer."""
 
     def sentence(self, error: Exception) -> HybridpError | None:
         """What to say in place of an error of this engine; None for an error that is not the engine's."""
@@ -81,20 +58,33 @@ class Engine(Protocol):
         """Give everything back."""
 
 
+class Elsewhere(Engine, Protocol):
+    """An engine that is not DuckDB."""
+
+    @property
+    def copies(self) -> dict[str, Rows]:
+        """What was sent, by the query for it; to be closed with the engine."""
+
+    def send(self, sql: str, duck: Duck) -> str:
+        """Let DuckDB see an answer, its columns called c0, c1, ...; gives what stands for it in a query."""
+
+
 def fresh(purpose: str) -> str:
     """A new name for a table."""
     return f"{purpose}_{next(_serial)}"
 
 
-def _sql(rows: Rows, query: str) -> str:
-    """The query in the engine's own words, about the rows that are meant. Only here one is run on them."""
+def sql_for(rows: Rows, query: str) -> str:
+    """The query in the engine's own words, about the rows that are meant. Only what was made here is run on them."""
     rows.ran.add(rows.name)
-    source, dialect = rows.engine.source if rows.part is None else rows.part, rows.engine.dialect
-    if dialect == "duckdb" and source is None:
+    dialect = rows.engine.dialect
+    if rows.part is not None:
+        query = f"WITH {VIEW} AS {'NOT MATERIALIZED ' if dialect == 'duckdb' else ''}({rows.part}) {query}"
+    if dialect == "duckdb":
         return query
     from hybridp.tables.dialects import translated
 
-    return translated(query, dialect, source)
+    return translated(query, dialect)
 
 
 def attempt(engine: Engine, call: Callable[[], T], sentence: HybridpError | None = None) -> T:
@@ -123,29 +113,94 @@ def unreadable(name: str) -> UnusableRows:
 
 def answers(rows: Rows, query: str) -> list[dict[str, Any]]:
     """The rows that answer a query, each as a dictionary by column name."""
-    return attempt(rows.engine, lambda: rows.engine.ask(_sql(rows, query)))
+    names, result = attempt(rows.engine, lambda: rows.engine.ask(sql_for(rows, query)))
+    return [dict(zip(names, row, strict=True)) for row in result]
 
 
 def arrays(rows: Rows, query: str) -> dict[str, Any]:
     """The columns that answer a query, as NumPy arrays (masked where a value is missing)."""
-    return attempt(rows.engine, lambda: rows.engine.columns(_sql(rows, query)))
+    engine = rows.engine
+    if isinstance(engine, Duck):
+        result: dict[str, Any] = engine.execute(sql_for(rows, query)).fetchnumpy()
+        return result
+    names, listed = attempt(engine, lambda: engine.ask(sql_for(rows, query)))
+    return {name: _array_of([row[place] for row in listed]) for place, name in enumerate(names)}
+
+
+def _array_of(values: list[Any]) -> Any:
+    """One column; masked where something is missing, whole numbers exact (objects, if they need more than 64 bits)."""
+    mask = [value is None for value in values]
+    some = next((value for value in values if value is not None), 0)
+    if isinstance(some, Decimal):
+        values = [None if value is None else int(value) for value in values]
+        some = 0
+    if isinstance(some, str):
+        plain: Any = np.array(values, dtype=object)
+    else:
+        filled = [type(some)() if value is None else value for value in values]
+        try:
+            plain = np.array(filled, dtype=np.int64 if type(some) is int else None)
+        except OverflowError:
+            plain = np.array(filled, dtype=object)
+    return np.ma.masked_array(plain, mask=mask) if any(mask) else plain
+
+
+# --- what is kept: always in a private DuckDB -------------------------------------------------------------------------
+
+_KNOWN = re.compile(r"(TINY|SMALL|BIG|HUGE)INT|INTEGER|FLOAT|DOUBLE|BOOLEAN|DATE|UUID|DECIMAL\(([12]?\d|3[0-8]),.+\)")
+
+
+def local_copy(rows: Rows, columns: Iterable[str | None]) -> Rows:
+    """The rows, or of another engine's rows these columns, sent once: kept within a limit of memory, then on disk.
+
+    No row can make it fail: what a declared type cannot hold, such as NaN in a decimal number, is missing.
+    """
+    if isinstance(rows.engine, Duck):
+        return rows
+    wanted = {*columns}
+    kinds = {name: kind for name, kind in rows.columns.items() if name in wanted}
+    engine, sql = cast(Elsewhere, rows.engine), sql_for(rows, select(chosen(kinds), VIEW))
+    if sql not in engine.copies:
+        duck, table = new_duck(rows.name), fresh("copied")
+        part = select(chosen(kinds), table)
+        engine.copies[sql] = replace(rows, columns=MappingProxyType(kinds), engine=duck, part=part)
+        arriving = attempt(engine, lambda: engine.send(sql, duck))
+        typed = {}
+        for place, (name, kind) in enumerate(kinds.items()):
+            known = kind if _KNOWN.fullmatch(kind) else "DOUBLE" if kind.startswith("DECIMAL") else "VARCHAR"
+            typed[name] = f"TRY_CAST(c{place} AS {known})"
+        duck.execute(f"CREATE TEMP TABLE {table} AS {select(typed, arriving)}")
+    return engine.copies[sql]
+
+
+def on_duck(rows: Rows) -> Duck:
+    """DuckDB, which alone keeps tables, and the order of a file's rows."""
+    if not isinstance(rows.engine, Duck):
+        raise InvalidInput("`path` must be a file to be copied with reports. Got a table of another engine.")
+    return rows.engine
 
 
 def keep(rows: Rows, table: str, query: str) -> None:
-    """Let the engine keep an answer, within its memory and then on disk, until `drop`."""
-    attempt(rows.engine, lambda: rows.engine.keep(table, _sql(rows, query)))
+    """Keep an answer, within the limit of memory and then on disk, until `drop`."""
+    on_duck(rows).execute(f"CREATE TEMP TABLE {column(table)} AS {sql_for(rows, query)}")
 
 
 def drop(rows: Rows, *tables: str) -> None:
-    """Forget tables that were kept; those that were not are ignored."""
+    """Forget tables that were kept or given; those that were not are ignored."""
+    import duckdb
+
     for table in tables:
-        attempt(rows.engine, lambda table=table: rows.engine.drop(table))  # type: ignore[misc]
+        try:
+            on_duck(rows).connection.unregister(table)
+        except duckdb.ConnectionException:
+            return  # closed, and the table gone with it
+        on_duck(rows).execute(f"DROP TABLE IF EXISTS {column(table)}")
 
 
 def give(rows: Rows, fields: Mapping[str, Any]) -> str:
-    """Arrays as a table of the engine, until `drop`; gives its name."""
+    """Arrays as a table, until `drop`; gives its name."""
     name = fresh("given")
-    attempt(rows.engine, lambda: rows.engine.give(name, fields))
+    attempt(rows.engine, lambda: on_duck(rows).connection.register(name, dict(fields)))
     return name
 
 
@@ -169,22 +224,19 @@ def _once(rows: Rows, table: str, chunk: int) -> Iterator[dict[str, Any]]:
 
 def read_kept(rows: Rows, table: str, chunk: int) -> Iterator[dict[str, Any]]:
     """The columns of a table that was kept, at most `chunk` rows at a time, in the order of its query."""
-    parts = attempt(rows.engine, lambda: rows.engine.parts(table, chunk))
-    try:
-        while (part := attempt(rows.engine, lambda: next(parts, None))) is not None:
-            yield part
-    finally:
-        parts.close()
+    start = 0  # a connection holds one result at a time: rows are found by their numbers
+    while True:
+        here = f"rowid >= {start:d} AND rowid < {start + chunk:d}"
+        sql = f"SELECT * FROM {column(table)} WHERE {here} ORDER BY rowid"
+        part = on_duck(rows).execute(sql).fetchnumpy()
+        if not len(next(iter(part.values()))):
+            return
+        yield part
+        start += chunk
 
 
 def memory_short() -> InvalidInput:
     return InvalidInput("`memory_limit` must be larger for this table, or the disk emptier.")
-
-
-def derived(there: Iterable[str], columns: Mapping[str, str], before: str, where: str | None) -> str:
-    """The query of `Engine.derive`, over a view with these columns."""
-    made = select(chosen(there) | {**columns}, before)
-    return made if where is None else f"SELECT * FROM ({made}) AS derived WHERE {where}"
 
 
 _TYPES = {"int": "INTEGER", "real": "FLOAT", "double precision": "DOUBLE", "text": "VARCHAR", "name": "VARCHAR"}
@@ -199,24 +251,6 @@ def type_name(told: str) -> str:
     """
     words = told.startswith(("varchar", "char", "string"))
     return _TYPES.get(told, "VARCHAR" if words else told.replace("numeric", "decimal", 1).upper())
-
-
-def array_of(values: list[Any]) -> Any:
-    """One column; masked where something is missing, whole numbers exact (objects, if they need more than 64 bits)."""
-    mask = [value is None for value in values]
-    some = next((value for value in values if value is not None), 0)
-    if isinstance(some, Decimal):
-        values = [None if value is None else int(value) for value in values]
-        some = 0
-    if isinstance(some, str):
-        plain: Any = np.array(values, dtype=object)
-    else:
-        filled = [type(some)() if value is None else value for value in values]
-        try:
-            plain = np.array(filled, dtype=np.int64 if type(some) is int else None)
-        except OverflowError:
-            plain = np.array(filled, dtype=object)
-    return np.ma.masked_array(plain, mask=mask) if any(mask) else plain
 
 
 def files_of(path: str, *, pattern: bool) -> list[str]:
@@ -241,58 +275,18 @@ class Duck:
     connection: Any = field(repr=False)
     spill: tempfile.TemporaryDirectory[str] = field(repr=False)
     dialect: str = field(default="duckdb", init=False)
-    source: None = field(default=None, init=False)
 
     def execute(self, sql: str) -> Any:
         """Run one statement; the connection holds its result."""
         return attempt(self, lambda: self.connection.execute(sql))
 
-    def ask(self, sql: str) -> list[dict[str, Any]]:
+    def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         result = self.connection.execute(sql)
-        names = [column[0] for column in result.description]
-        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
-
-    def columns(self, sql: str) -> dict[str, Any]:
-        result: dict[str, Any] = self.connection.execute(sql).fetchnumpy()
-        return result
-
-    def derive(self, columns: Mapping[str, str], where: str | None = None) -> Duck:
-        self.replace_view(derived(self.types(), columns, (before := fresh("before")), where), before)
-        return self
+        return [column[0] for column in result.description], result.fetchall()
 
     def types(self) -> dict[str, str]:
         """The columns of the rows, and DuckDB's names of their types."""
         return {row[0]: str(row[1]) for row in self.connection.execute(f"DESCRIBE {VIEW}").fetchall()}
-
-    def replace_view(self, sql: str, before: str) -> None:
-        """Let the rows be what a query makes of them, which calls them `before`. Nothing is read here."""
-        self.connection.execute(f"ALTER VIEW {VIEW} RENAME TO {before}")
-        self.connection.execute(f"CREATE TEMP VIEW {VIEW} AS {sql}")
-
-    def keep(self, table: str, sql: str) -> None:
-        self.connection.execute(f"CREATE TEMP TABLE {column(table)} AS {sql}")
-
-    def drop(self, table: str) -> None:
-        import duckdb
-
-        try:
-            self.connection.unregister(table)
-        except duckdb.ConnectionException:
-            return  # closed, and the table gone with it
-        self.connection.execute(f"DROP TABLE IF EXISTS {column(table)}")
-
-    def give(self, table: str, fields: Mapping[str, Any]) -> None:
-        self.connection.register(table, dict(fields))
-
-    def parts(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
-        start = 0  # a connection holds one result at a time: rows are found by their numbers
-        while True:
-            here = f"rowid >= {start:d} AND rowid < {start + chunk:d}"
-            part = self.columns(f"SELECT * FROM {column(table)} WHERE {here} ORDER BY rowid")
-            if not len(next(iter(part.values()))):
-                return
-            yield part
-            start += chunk
 
     def sentence(self, error: Exception) -> HybridpError | None:
         import duckdb
@@ -334,12 +328,9 @@ def open_duck(
     files = [] if source.held is not None else files_of(where, pattern=kind == "Parquet")
     refused = InvalidInput(f"`path` must be a readable {kind} file. Got {source.shown}.")
 
-    spill = tempfile.TemporaryDirectory(prefix="hybridp-")
-    engine: Duck | None = None
+    engine = new_duck(source.held or Path(where).name, threads, memory_limit)
+    run = engine.connection.execute
     try:
-        name = source.held or Path(where).name
-        engine = Duck(name, _connected(spill.name, threads, memory_limit), spill)
-        run = engine.connection.execute
 
         def look() -> None:
             if source.held is not None:
@@ -358,23 +349,24 @@ def open_duck(
         if asked is not None:
             before, unknown = fresh("before"), InvalidInput("`query` must combine columns as their types allow.")
             sql = row_by_row(asked, "duckdb", before, engine.types(), source.public)
-            attempt(engine, lambda: engine.replace_view(sql, before), unknown)
+            both = f"ALTER VIEW {VIEW} RENAME TO {before}; CREATE TEMP VIEW {VIEW} AS {sql}"
+            attempt(engine, lambda: run(both), unknown)
         result = attempt(engine, engine.types, refused)
     except BaseException:
-        if engine is not None:
-            engine.connection.close()
-        spill.cleanup()
+        engine.close()
         raise
     # The words of an enumeration are of the rows: they belong in no message.
     return engine, {name: re.sub(r"ENUM\(.*\)", "ENUM", kind) for name, kind in result.items()}
 
 
-def _connected(spill: str, threads: int | None, memory_limit: str) -> Any:
+def new_duck(name: str, threads: int | None = None, memory_limit: str = "1GB") -> Duck:
+    """A database of its own, without network."""
     import duckdb
 
+    spill = tempfile.TemporaryDirectory(prefix="hybridp-")
     config: dict[str, Any] = {
         "memory_limit": memory_limit,
-        "temp_directory": spill,
+        "temp_directory": spill.name,
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
         # A thread that took a task whole would end it before it heard of Ctrl-C, be it hours later.
@@ -386,13 +378,13 @@ def _connected(spill: str, threads: int | None, memory_limit: str) -> Any:
     try:
         connection = duckdb.connect(":memory:", config=config)
     except duckdb.Error:
-        connection = None
+        spill.cleanup()
     must(connection is not None, "memory_limit", "must be a size such as 1GB", memory_limit)
     without_bar(connection)
     # A Parquet file's statistics leave NaN out, and the optimiser takes them at their word: a NaN would count as a
     # value inside the least and the greatest, and so be neither refused nor replaced.
     connection.execute("SET disabled_optimizers = 'statistics_propagation'")
-    return connection
+    return Duck(name, connection, spill)
 
 
 def parquet_or_csv(path: str) -> str | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.heavy import HeadList
-from hybridp.tables.engine import answers, arrays, drop, fresh, give, keep, stream
+from hybridp.tables.engine import answers, arrays, drop, fresh, give, keep, local_copy, stream
 from hybridp.tables.query import Query
 from hybridp.tables.source import Rows
 from hybridp.tables.sql import VIEW, Columns, chosen, column, count_if, joined, labelled, number, select, text, whole
@@ -82,6 +82,7 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
     must(isinstance(salt, int) and salt >= 0, "salt", "must be a whole number of 0 or more", salt)
     must(0 <= discovery_share <= 1, "discovery_share", "must lie between 0 and 1", discovery_share)
     _check_columns(rows, query)
+    rows = local_copy(rows, [query.person, query.label, query.order, *query.names])
     (result,) = answers(rows, _labels(query))
     # Who takes part, and with which label, is public: a rule on it may refuse, and no other rule does.
     if result["named"] != result["rows"]:

@@ -1,120 +1,55 @@
 """PostgreSQL: one snapshot of one table, read with the rights of the user that connects.
 
-Everything runs in one transaction (REPEATABLE READ), so that all queries of a release see the same rows. Tables that
-are kept are temporary ones of the session; a simple total needs none, and then no right but SELECT. Every query has a
-savepoint of its own, so that one that fails does not take the transaction with it.
+Everything runs in one transaction (REPEATABLE READ), so that all queries of a release see the same rows. Nothing is
+kept there: no right but SELECT is needed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from sqlglot import exp
-
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
-from hybridp.tables.dialects import parsed
-from hybridp.tables.engine import array_of, attempt, fresh, type_name, unreadable
+from hybridp.tables.engine import Duck, attempt, fresh, type_name, unreadable
 from hybridp.tables.sql import column as _quoted
+from hybridp.tables.sql import literal, select, text
 
 if TYPE_CHECKING:
-    from hybridp.tables.source import Source
+    from hybridp.tables.source import Rows, Source
 
 __all__ = ["Postgres", "open_postgres"]
-
-_GIVEN = {"i": "BIGINT", "u": "BIGINT", "f": "DOUBLE PRECISION", "b": "BOOLEAN", "O": "TEXT", "U": "TEXT"}
 
 
 @dataclass(frozen=True, eq=False)
 class Postgres:
-    """A connection of psycopg, in one transaction, and the relation that stands for the rows."""
+    """A connection of psycopg, in one transaction."""
 
     name: str
-    source: Any = field(repr=False)
     connection: Any = field(repr=False)
-    kept: set[str] = field(default_factory=set, repr=False)
+    copies: dict[str, Rows] = field(default_factory=dict, repr=False)
     dialect: str = field(default="postgres", init=False)
 
-    def ask(self, sql: str) -> list[dict[str, Any]]:
-        from psycopg.rows import dict_row
+    def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        with self.connection.cursor(binary=True) as cursor:
+            result = cursor.execute(sql).fetchall()
+            return [column.name for column in cursor.description], result
 
-        with self._tried(), self.connection.cursor(row_factory=dict_row, binary=True) as cursor:
-            result: list[dict[str, Any]] = cursor.execute(sql).fetchall()
-        return result
-
-    def columns(self, sql: str) -> dict[str, Any]:
-        with self._tried(), self.connection.cursor(binary=True) as cursor:
-            cursor.execute(sql)
-            return _arrays([column.name for column in cursor.description], cursor.fetchall())
-
-    def derive(self, columns: Mapping[str, str], where: str | None = None) -> Postgres:
-        known = {output.alias: output.this for output in self.source.this.expressions}
-
-        def read(node: Any) -> Any:
-            return known[node.name].copy() if isinstance(node, exp.Column) else node
-
-        outputs = known | {name: parsed(this).transform(read) for name, this in columns.items()}
-        listed = [exp.alias_(this, name, quoted=True) for name, this in outputs.items()]
-        relation = self.source.copy()
-        relation.this.set("expressions", listed)
-        if where is not None:
-            known = outputs
-            relation.set("this", relation.this.where(parsed(where).transform(read)))
-        return replace(self, source=relation)
-
-    def keep(self, table: str, sql: str) -> None:
-        # ON COMMIT DROP: nothing outlives the transaction. Statistics help the joins that follow.
-        with self._tried(), self.connection.cursor() as cursor:
-            cursor.execute(f"CREATE TEMP TABLE {_quoted(table)} ON COMMIT DROP AS {sql}")
-            cursor.execute(f"ANALYZE {_quoted(table)}")
-        self.kept.add(table)
-
-    def drop(self, table: str) -> None:
-        import psycopg
-
-        if table not in self.kept:
-            return
-        self.kept.discard(table)
-        if self.connection.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS:
-            return  # the transaction is over, and took the table with it
-        # Named in full: another table of this name must not be meant.
-        with self._tried(), self.connection.cursor() as cursor:
-            cursor.execute(f"DROP TABLE pg_temp.{_quoted(table)}")
-
-    def give(self, table: str, fields: Mapping[str, Any]) -> None:
-        typed = ", ".join(f"{_quoted(name)} {_GIVEN[np.asarray(a).dtype.kind]}" for name, a in fields.items())
-        with self._tried(), self.connection.cursor() as cursor:
-            cursor.execute(f"CREATE TEMP TABLE {_quoted(table)} ({typed}) ON COMMIT DROP")
-            with cursor.copy(f"COPY {_quoted(table)} FROM STDIN") as copy:
-                for row in zip(*(np.asarray(a).tolist() for a in fields.values()), strict=True):
-                    # A text with a NUL is none of this database's, and NULL is equal to none.
-                    copy.write_row([None if isinstance(this, str) and "\0" in this else this for this in row])
-            cursor.execute(f"ANALYZE {_quoted(table)}")
-        self.kept.add(table)
-
-    def parts(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
-        with self.connection.cursor(name=fresh("cursor"), binary=True) as cursor:
-            cursor.execute(f"SELECT * FROM {_quoted(table)} ORDER BY ctid")  # where a row lies: as they were written
-            while rows := cursor.fetchmany(chunk):
-                yield _arrays([column.name for column in cursor.description], rows)
-
-    @contextmanager
-    def _tried(self) -> Iterator[None]:
-        """A failed statement ends the transaction, unless it goes back to where it was before."""
-        import psycopg
-
-        self.connection.execute("SAVEPOINT hybridp")
-        try:
-            yield
-        except BaseException:
-            if self.connection.info.transaction_status == psycopg.pq.TransactionStatus.INERROR:
-                self.connection.execute("ROLLBACK TO SAVEPOINT hybridp")
-            raise
-        self.connection.execute("RELEASE SAVEPOINT hybridp")
+    def send(self, sql: str, duck: Duck) -> str:
+        # Every text is quoted, so that an empty one differs from none.
+        file, kept = os.path.join(duck.spill.name, "sent.csv"), f"COPY ({sql}) TO STDOUT"
+        wide = 0
+        with open(file, "wb") as out, self.connection.cursor() as cursor:
+            wide = len(cursor.execute(f"SELECT * FROM ({sql}) AS sent LIMIT 0").description)
+            with cursor.copy(f"{kept} (FORMAT csv, FORCE_QUOTE *, NULL '-')") as parts:
+                for part in parts:
+                    out.write(part)
+        columns = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(wide))
+        return (
+            f"read_csv({literal(file)}, auto_detect = false, header = false, delim = ',', quote = '\"', escape = '\"', "
+            f"nullstr = '-', allow_quoted_nulls = false, parallel = false, columns = {{{columns}}})"
+        )
 
     def sentence(self, error: Exception) -> HybridpError | None:
         import psycopg
@@ -123,10 +58,8 @@ class Postgres:
             return None
         code = error.sqlstate or ""
         known = {
-            "25006": f"The database of {self.name} must allow temporary tables: this connection may only read.",
-            "42501": f"The table {self.name} must be readable by this user, who must also be allowed temporary tables.",
+            "42501": f"The table {self.name} must be readable by this user.",
             "57014": f"The query on {self.name} must be allowed to finish: the server cancelled it.",
-            "53100": f"The disk of the server of {self.name} must have room for temporary tables.",
             "53200": f"The server of {self.name} must have enough memory for the query.",
         }
         if code in ("22021", "22P05"):
@@ -142,12 +75,14 @@ class Postgres:
         )
 
     def close(self) -> None:
-        """End the transaction, and with it every temporary table."""
+        """End the transaction, and forget what was copied."""
+        for rows in self.copies.values():
+            rows.close()
         self.connection.close()
 
 
 def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str, str], str]:
-    """The engine, the types of the columns of the table or of the query's answer, and a name for messages."""
+    """The engine, the types of the columns of the table or of the query's answer, and the query for its rows."""
     url, shown = source.location, source.shown
     try:
         import psycopg
@@ -179,12 +114,12 @@ def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str
         return schema, name, _columns(connection, number)
 
     try:
-        schema, name, types = attempt(Postgres(table or shown, None, connection), look)
+        schema, name, types = attempt(Postgres(table or shown, connection), look)
     except BaseException:
         connection.close()
         raise
-    engine = Postgres(name, _relation(schema, name, types), connection)
-    return engine, {column: type_name(kind) for column, kind in types.items()}, name
+    known = {column: type_name(kind) for column, kind in types.items()}
+    return Postgres(name, connection), known, _relation(schema, name, known)
 
 
 def _answer(connection: Any, source: Source) -> tuple[str, str, dict[str, str]]:
@@ -195,7 +130,7 @@ def _answer(connection: Any, source: Source) -> tuple[str, str, dict[str, str]]:
     schema, name, number = _find(connection, table_of(asked, "postgres", tables=True), source.shown)
     types = {column: type_name(kind) for column, kind in _columns(connection, number).items()}
     sql = row_by_row(asked, "postgres", f"{_quoted(schema)}.{_quoted(name)}", types, source.public)
-    engine = Postgres("the query's answer", None, connection)
+    engine = Postgres("the query's answer", connection)
     unknown = InvalidInput("`query` must combine columns as their types allow, in a database with temporary views.")
     attempt(engine, lambda: connection.execute(f"CREATE TEMP VIEW {_quoted(view)} AS {sql}"), unknown)
     (number,) = connection.execute("SELECT %s::regclass::oid", (f'pg_temp."{view}"',)).fetchone()
@@ -248,18 +183,13 @@ def _columns(connection: Any, number: int) -> dict[str, str]:
     return {str(column): str(kind) for column, kind in connection.execute(_COLUMNS, (number,)).fetchall()}
 
 
-def _relation(schema: str, name: str, types: Mapping[str, str]) -> Any:
-    """The columns as the queries expect them: text compared byte by byte, as elsewhere."""
-    outputs: list[Any] = []
-    for column, kind in types.items():
-        this: Any = exp.column(column, quoted=True)
-        if type_name(kind) == "VARCHAR":
-            # Another collation could sort texts differently from other engines, or even take different ones for equal.
-            this = exp.Collate(this=exp.cast(this, "text"), expression=exp.to_identifier("C", quoted=True))
-        outputs.append(exp.alias_(this, column, quoted=True))
-    table = exp.Table(this=exp.to_identifier(name, quoted=True), db=exp.to_identifier(schema, quoted=True))
-    return exp.select(*outputs).from_(table).subquery()
+def _relation(schema: str, name: str, types: Mapping[str, str]) -> str:
+    """The columns as the queries expect them: text compared byte by byte, as elsewhere.
 
-
-def _arrays(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    return {name: array_of([row[place] for row in rows]) for place, name in enumerate(names)}
+    Another collation could sort texts differently from other engines, or even take different ones for equal.
+    """
+    outputs = {
+        column: f'{text(_quoted(column))} COLLATE "C"' if kind == "VARCHAR" else _quoted(column)
+        for column, kind in types.items()
+    }
+    return select(outputs, f"{_quoted(schema)}.{_quoted(name)}")

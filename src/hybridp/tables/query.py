@@ -276,6 +276,13 @@ class Query:
         return self.record_key or self.record_id
 
     @property
+    def columns(self) -> list[str | None]:
+        """All that are read."""
+        own = [self.trust, self.person, self.order, self.epsilon, *(report.column for report in self.sent)]
+        by = (value.by.name for value in self.values if isinstance(value, ByCategory))
+        return [*own, *(value.column for value in self.values), *by]
+
+    @property
     def excludes(self) -> bool:
         return any(value.missing == "exclude" for value in self.values)
 

@@ -20,7 +20,7 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude, mus
 from hybridp.public.queries import Schema
 from hybridp.public.shuffling import MOST_LEVELS
 from hybridp.tables.columns import check_schema
-from hybridp.tables.engine import DECIMAL, Duck, answers, attempt, drop, fresh, give, keep, kind_of, stream
+from hybridp.tables.engine import DECIMAL, answers, attempt, drop, fresh, give, keep, kind_of, on_duck, sql_for, stream
 from hybridp.tables.query import Query, labels, records
 from hybridp.tables.source import Rows
 from hybridp.tables.sql import (
@@ -140,7 +140,7 @@ def write_reports(
     for told in copy.told:
         told.check(rows)
     count_groups(rows, Query(values=(), trust=copy.trust, person=copy.person))  # all have a label, the local one name
-    on_files(rows)
+    on_duck(rows)
     people: list[int] = []
     drawn: dict[str, tuple[Reporting, str]] = {}
     held = fresh("held")
@@ -225,13 +225,6 @@ def check_one_answer(
     return {name: int(result[f"answered{i}"] or 0) for i, name in enumerate(reports)}
 
 
-def on_files(rows: Rows) -> Duck:
-    """DuckDB, which alone keeps the order of a file's rows and writes a copy of it."""
-    if not isinstance(rows.engine, Duck):
-        raise InvalidInput("`path` must be a file to be copied with reports. Got a table of another engine.")
-    return rows.engine
-
-
 # --- queries ----------------------------------------------------------------------------------------------------------
 
 
@@ -297,7 +290,7 @@ def _copied(rows: Rows, copy: Copy, drawn: Mapping[str, tuple[Reporting, str]]) 
 
 def _draw(rows: Rows, copy: Copy, told: Reporting, held: str, drawn: str, chunk: int) -> None:
     """Fill `drawn` with one report for each row of `held`, NULL where the row is not to report or says nothing."""
-    duck, wide = on_files(rows), len(told.reports)
+    duck, wide = on_duck(rows), len(told.reports)
     kind, there = ("VARCHAR", "local") if told.texts else ("DOUBLE", "NOT isnan(y{j})")
     duck.execute(f"CREATE TEMP TABLE {drawn} ({', '.join(f'y{j} {kind}' for j in range(wide))})")
     listed = ", ".join(f"CASE WHEN {there.format(j=j)} THEN y{j} END" for j in range(wide))
@@ -325,7 +318,7 @@ def write_copy(rows: Rows, query: str, target: Path) -> None:
 
     Text stays text in a Parquet file; where it holds numbers in the rows, the file says with which decimal sign.
     """
-    duck, plain = on_files(rows), target.name.lower()
+    duck, plain = on_duck(rows), target.name.lower()
     decimal = rows.decimal or "." * rows.worded
     form = f"FORMAT parquet, KV_METADATA {{{DECIMAL}: {literal(decimal)}}}" if decimal else "FORMAT parquet"
     if kind_of(plain) == "CSV":
@@ -336,7 +329,7 @@ def write_copy(rows: Rows, query: str, target: Path) -> None:
         # A directory of its own beside the target: usual permissions for the file, and one rename as the last step.
         with tempfile.TemporaryDirectory(prefix=".hybridp-", dir=target.parent) as folder:
             part = Path(folder, target.name)
-            sql = f"COPY ({query}) TO {literal(str(part))} ({form}, USE_TMP_FILE false)"
+            sql = f"COPY ({sql_for(rows, query)}) TO {literal(str(part))} ({form}, USE_TMP_FILE false)"
             attempt(duck, lambda: duck.connection.execute(sql), refused)
             with part.open("rb") as complete:
                 os.fsync(complete.fileno())

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows, did_you_mean, must
 from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, Trusts, rule_of, suggestion
 from hybridp.randomness import Randomness
-from hybridp.tables.engine import Engine, arrays, attempt
-from hybridp.tables.sql import VIEW, answers_here, column, drawn_label, of_local, text, worded_label
+from hybridp.tables.engine import Engine, arrays
+from hybridp.tables.sql import VIEW, answers_here, chosen, column, drawn_label, of_local, select, text, worded_label
 
 __all__ = ["ENGINES", "EngineName", "Rows", "Source", "TableLike", "is_number_type", "open_rows"]
 __all__ += ["CHOICES", "NUMBERS", "TABLES", "filled_columns", "held", "shown", "unstated"]
@@ -172,8 +172,8 @@ class Rows:
     """An open table: its columns with their types, and the engine that answers queries about it.
 
     `columns` maps each name to DuckDB's name of its type; every CSV column is text (`VARCHAR`) and is converted by the
-    query that reads it, because types guessed from the first rows would depend on the people in them. `part` stands
-    for the rows in every query, where they are some of the table's (`hybridp.tables.columns`). `computed` are columns
+    query that reads it, because types guessed from the first rows would depend on the people in them. `part` is a query
+    that makes the rows of what the engine holds, where they are not all of it as it is. `computed` are columns
     that a query makes of others which are not public, and `ran` says whether any row has been read.
     """
 
@@ -182,7 +182,7 @@ class Rows:
     engine: Engine = field(repr=False)
     trust: TrustRule | None = None
     notes: tuple[str, ...] = ()
-    part: Any = field(default=None, repr=False)
+    part: str | None = field(default=None, repr=False)
     decimal: str = ""
     worded: bool = False
     """Every column is text, as a CSV file's are: no type was declared."""
@@ -348,7 +348,7 @@ def open_rows(
     must(threads is None or threads >= 1, "threads", "must be at least 1", threads)
     must(table is None or source.query is None, "table", "must not join a query, which names its tables", table)
     try:
-        engine, columns, name = _opened(source, table, threads=threads, memory_limit=memory_limit)
+        engine, columns, part = _opened(source, table, threads=threads, memory_limit=memory_limit)
     except InvalidInput as failure:
         if failure.of_rows is None and not isinstance(failure, UnusableRows):
             failure.of_rows = False  # a file that is not there, a query that names what is not: no row was read
@@ -368,8 +368,8 @@ def open_rows(
     if form == "Parquet" and source.engine == "duckdb" and source.query is None:
         decimal = decimal or stated_decimal(cast(Duck, engine), str(source.location))
     filled = frozenset() if source.query is not None else filled_columns(source.location)
-    rows = Rows(name, MappingProxyType(columns), engine, notes=notes, decimal=decimal, worded=form == "CSV",
-                filled=filled, computed=computed)  # fmt: skip
+    rows = Rows(engine.name, MappingProxyType(columns), engine, notes=notes, part=part, decimal=decimal,
+                worded=form == "CSV", filled=filled, computed=computed)  # fmt: skip
     rule = rule_of(trust)
     if rule is None:
         return rows
@@ -383,20 +383,19 @@ def open_rows(
 
 def _opened(
     source: Source, table: str | None, *, threads: int | None, memory_limit: str
-) -> tuple[Engine, dict[str, str], str]:
-    """The engine, the columns with their types, and the name for messages."""
+) -> tuple[Engine, dict[str, str], str | None]:
+    """The engine, the columns with their types, and the query for the rows where the engine has no view of them."""
     if source.engine == "duckdb":
         from hybridp.tables.engine import open_duck
 
-        engine, columns = open_duck(source, table=table, threads=threads, memory_limit=memory_limit)
-        return engine, columns, source.held or os.path.basename(source.location)
+        return *open_duck(source, table=table, threads=threads, memory_limit=memory_limit), None
     if source.engine == "postgresql":
         from hybridp.tables.postgres import open_postgres
 
         return open_postgres(source, table)
     from hybridp.tables.spark import open_spark
 
-    return open_spark(source, table, threads=threads, memory_limit=memory_limit)
+    return *open_spark(source, table, threads=threads, memory_limit=memory_limit), None
 
 
 def _answering(rows: Rows, trust: TrustRule, person: str | None) -> Rows:
@@ -404,8 +403,15 @@ def _answering(rows: Rows, trust: TrustRule, person: str | None) -> Rows:
     assert trust.answering is not None
     if trust.answering.column is not None and trust.answering.column not in rows.columns:
         return rows  # nobody is local, or somebody is and is refused
-    derived, where = answers_here(trust, person, rows.engine.dialect)
-    return replace(rows, engine=attempt(rows.engine, lambda: rows.engine.derive(derived, where)))
+    made, where = answers_here(trust, person, rows.engine.dialect)
+    return replace(rows, part=f"SELECT * FROM ({_derived(rows, made)}) AS derived WHERE {where}")
+
+
+def _derived(rows: Rows, made: Mapping[str, str]) -> str:
+    """The rows with these columns, computed from theirs, in place of those of the same names."""
+    before = VIEW if rows.part is None else f"({rows.part}) AS before"
+    written = [AS_WRITTEN] if rows.trust is not None and rows.trust.trusted else []
+    return select(chosen([*rows.columns, *written]) | {**made}, before)
 
 
 def _labelled(rows: Rows, trust: TrustRule, person: str | None, rng: Randomness | None) -> Rows:
@@ -428,9 +434,8 @@ def _labelled(rows: Rows, trust: TrustRule, person: str | None, rng: Randomness 
     own = {name.lower() for name in rows.columns if name != trust.label}
     for name in derived:
         must(name not in own or name == trust.column, "path", f"must not have a column called `{name}`", "one")
-    engine = attempt(rows.engine, lambda: rows.engine.derive(derived))
     columns = {**rows.columns, trust.label: "VARCHAR"}
-    return replace(rows, columns=MappingProxyType(columns), engine=engine, trust=trust, notes=notes)
+    return replace(rows, columns=MappingProxyType(columns), part=_derived(rows, derived), trust=trust, notes=notes)
 
 
 # --- tables that Python holds, known by what they say of themselves: no package is imported for it --------------------

@@ -16,21 +16,16 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
-from hybridp.tables.dialects import translated
 from hybridp.tables.engine import (
-    array_of,
+    Duck,
     attempt,
-    derived,
     files_of,
-    fresh,
     memory_short,
     parquet_or_csv,
     read_header,
@@ -40,7 +35,7 @@ from hybridp.tables.engine import (
 from hybridp.tables.sql import VIEW
 
 if TYPE_CHECKING:
-    from hybridp.tables.source import Source
+    from hybridp.tables.source import Rows, Source
 
 __all__ = ["Spark", "open_spark"]
 
@@ -48,60 +43,31 @@ __all__ = ["Spark", "open_spark"]
 _TALKATIVE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging")
 # Spark's own words for "not here, but at a server", which a session of this process must not read.
 _ELSEWHERE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "SPARK_LOCAL_REMOTE")
+_BEFORE = "rows_before_the_query"
 _local: list[Any] = []
 _folder: list[str] = []
 
 
 @dataclass(frozen=True, eq=False)
 class Spark:
-    """A session with the rows as a temporary view, and the names of what it keeps."""
+    """A session with the rows as a temporary view."""
 
     name: str
     session: Any = field(repr=False)
     remote: bool = False
     links: str | None = field(default=None, repr=False)
-    kept: set[str] = field(default_factory=set, repr=False)
+    copies: dict[str, Rows] = field(default_factory=dict, repr=False)
     dialect: str = field(default="spark", init=False)
-    source: None = field(default=None, init=False)
 
-    def ask(self, sql: str) -> list[dict[str, Any]]:
-        return [row.asDict() for row in self.session.sql(sql).collect()]
+    def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        frame = self.session.sql(sql)
+        return frame.columns, [tuple(row) for row in frame.collect()]
 
-    def columns(self, sql: str) -> dict[str, Any]:
-        return _arrays(self.session.sql(sql).toArrow())
-
-    def derive(self, columns: Mapping[str, str], where: str | None = None) -> Spark:
-        frame = self.session.table(VIEW)
-        before = fresh("before")
-        frame.createOrReplaceTempView(before)
-        self.kept.add(before)
-        made = derived(frame.columns, columns, before, where)
-        self.session.sql(translated(made, "spark")).createOrReplaceTempView(VIEW)
-        return self
-
-    def keep(self, table: str, sql: str) -> None:
-        self.session.sql(sql).createOrReplaceTempView(table)
-        self.session.catalog.cacheTable(table)
-        self.kept.add(table)
-
-    def drop(self, table: str) -> None:
-        if table in self.kept:
-            self.kept.discard(table)
-            if self.session.catalog.isCached(table):
-                self.session.catalog.uncacheTable(table)
-            self.session.catalog.dropTempView(table)
-
-    def give(self, table: str, fields: Mapping[str, Any]) -> None:
-        import pyarrow as pa
-
-        given = pa.table({name: pa.array(np.asarray(a).tolist(), _arrow_type(a)) for name, a in fields.items()})
-        self.session.createDataFrame(given).createOrReplaceTempView(table)
-        self.kept.add(table)
-
-    def parts(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
+    def send(self, sql: str, duck: Duck) -> str:
         # In one piece: a partition at a time would run the query once for each on some clusters.
-        whole = self.session.table(table).toArrow()
-        return (_arrays(whole.slice(start, chunk)) for start in range(0, whole.num_rows, chunk))
+        whole = self.session.sql(sql).toArrow()
+        duck.connection.register("sent", whole.rename_columns([f"c{place}" for place in range(whole.num_columns)]))
+        return "sent"
 
     def sentence(self, error: Exception) -> HybridpError | None:
         kind = type(error).__module__.split(".")[0]
@@ -122,9 +88,10 @@ class Spark:
         with ExitStack() as last:
             if self.remote:
                 last.callback(_forgiven, self.session.stop)
-            last.callback(_forgiven, self.session.catalog.dropTempView, VIEW)
-            for table in [*self.kept]:
-                last.callback(_forgiven, self.drop, table)
+            for view in (VIEW, _BEFORE):
+                last.callback(_forgiven, self.session.catalog.dropTempView, view)
+            for rows in self.copies.values():
+                last.callback(rows.close)
             if self.links is not None:
                 shutil.rmtree(self.links, ignore_errors=True)
 
@@ -150,8 +117,8 @@ def _condition(error: Exception) -> str:
 
 def open_spark(
     source: Source, table: str | None, *, threads: int | None, memory_limit: str
-) -> tuple[Spark, dict[str, str], str]:
-    """The engine with a view of the file or table, the types of its columns, and its name for messages."""
+) -> tuple[Spark, dict[str, str]]:
+    """The engine with a view of the file or table, and the types of its columns."""
     from hybridp.tables.dialects import parse_query, row_by_row, table_of
 
     at_cluster = source.location.lower().startswith("sc://")
@@ -184,11 +151,9 @@ def open_spark(
     def look() -> dict[str, str]:
         frame = _frame(session, links or source.location, kind, table, files)
         if asked is not None:
-            before = fresh("before")
-            frame.createOrReplaceTempView(before)
-            engine.kept.add(before)
+            frame.createOrReplaceTempView(_BEFORE)
             types = {column: type_name(told) for column, told in frame.dtypes}
-            sql = row_by_row(asked, "spark", before, types, source.public)
+            sql = row_by_row(asked, "spark", _BEFORE, types, source.public)
             unknown = InvalidInput("`query` must combine columns as their types allow.")
             frame = attempt(engine, lambda: session.sql(sql), unknown)
         frame.createOrReplaceTempView(VIEW)
@@ -199,7 +164,7 @@ def open_spark(
     except BaseException:
         engine.close()
         raise
-    return engine, types, name
+    return engine, types
 
 
 def _linked(files: list[str]) -> str:
@@ -368,27 +333,3 @@ def _silent() -> Iterator[None]:
         os.dup2(before, 2)
         os.close(before)
         os.close(nowhere)
-
-
-def _arrow_type(array: Any) -> Any:
-    import pyarrow as pa
-
-    known = {"i": pa.int64(), "u": pa.int64(), "f": pa.float64(), "b": pa.bool_()}
-    return known.get(np.asarray(array).dtype.kind, pa.string())
-
-
-def _arrays(found: Any) -> dict[str, Any]:
-    return {name: _array(found.column(name)) for name in found.column_names}
-
-
-def _array(column: Any) -> Any:
-    """One column; masked where something is missing, whole numbers exact."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if any(each(column.type) for each in (pa.types.is_decimal, pa.types.is_string, pa.types.is_large_string)):
-        return array_of(column.to_pylist())
-    mask = np.asarray(pc.is_null(column).to_numpy(zero_copy_only=False), dtype=np.bool_)
-    zero = pa.scalar(False if pa.types.is_boolean(column.type) else 0, column.type)
-    plain = pc.fill_null(column, zero).to_numpy(zero_copy_only=False)
-    return np.ma.masked_array(plain, mask=mask) if bool(mask.any()) else plain

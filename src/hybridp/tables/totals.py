@@ -23,7 +23,7 @@ from hybridp.public.messages import ReportsByEpsilon
 from hybridp.public.personal import local_terms
 from hybridp.public.shares import tick_counts
 from hybridp.public.trust import LABEL
-from hybridp.tables.engine import answers, arrays, fresh, keep, read_kept, stream
+from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, read_kept, stream
 from hybridp.tables.query import TIMES, ByCategory, Category, Number, Query, flags, one_each, people, totals
 from hybridp.tables.source import Rows
 from hybridp.tables.sql import chosen, code_of, column, count_if, double, local_rows, select, text, whole
@@ -145,6 +145,7 @@ def levels_of(rows: Rows, query: Query, group: str, chunk: int = CHUNK) -> Itera
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
     must(query.reads in (group, "all"), "local_raw", f"must be true to read values of {group} people", query.reads)
     add_up(rows, query)
+    rows = local_copy(rows, query.columns)
     return _whole(rows, query, stream(rows, _levels(rows, query, group), chunk))
 
 
@@ -156,7 +157,7 @@ def kept_levels(
     Check the rows first (`count_groups`).
     """
     must(query.reads in (group, "all"), "local_raw", f"must be true to read values of {group} people", query.reads)
-    table = fresh("levels")
+    table, rows = fresh("levels"), local_copy(rows, query.columns)
     keep(rows, table, _levels(rows, query, group, ordered=ordered))
     return lambda: _whole(rows, query, read_kept(rows, table, chunk), dtype)
 
@@ -240,6 +241,7 @@ def _listed(counts: Counter[int], size: int) -> Ints:
 def report_texts(rows: Rows, query: Query, chunk: int) -> Iterator[list[str | None]]:
     """Local people's reports as they were sent, some at a time, after the rules of `count_options`."""
     must(bool(query.sent), "report", "must be read", None)
+    rows = local_copy(rows, query.columns)
     asked = select({"sent": text("sent0")}, f"({people(rows, query)}) AS people", f"WHERE {one_each(query, 'local')}")
     for part in stream(rows, asked, chunk):
         yield np.ma.asarray(part["sent"], dtype=object).tolist()
