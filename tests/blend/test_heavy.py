@@ -268,8 +268,8 @@ def test_no_reports_whatever_move_a_record_beyond_what_is_said(named: list[float
     """Neither the leash nor the stated error come from them; the plain blend, the control, is pulled farther."""
     trusted, told, oracle = both(400, 4000, seed)
     lies = SlotReports(4000, np.rint(np.array(named) * 4000).astype(np.int64))
-    (honest,), leash, _ = blending.held(HEAD, trusted, oracle, told, "anchored")
-    (found,), anchor, _ = blending.held(HEAD, trusted, oracle, lies, "anchored")
+    (honest,), leash, _ = blending.held(HEAD, trusted, [(oracle, told)], "anchored")
+    (found,), anchor, _ = blending.held(HEAD, trusted, [(oracle, lies)], "anchored")
     assert anchor is not None
     assert leash is not None
     assert (np.abs(found.slots - trusted[0].slots) <= anchor.most * (1 + 1e-12)).all()
@@ -277,13 +277,13 @@ def test_no_reports_whatever_move_a_record_beyond_what_is_said(named: list[float
     assert found.variances.tolist() == honest.variances.tolist()
     blended = blending.blend_heavy(HEAD, [found], anchor)
     assert (np.abs(blended.centres - trusted[0].slots) <= anchor.most * (1 + 1e-12)).all()
-    pulled = blending.held(HEAD, trusted, oracle, SlotReports(4000, np.full(len(TRUTH), 4000)), "hybrid")[0]
+    pulled = blending.held(HEAD, trusted, [(oracle, SlotReports(4000, np.full(len(TRUTH), 4000)))], "hybrid")[0]
     assert (np.abs(combine(pulled).slots - trusted[0].slots) > anchor.most).any()
 
 
 def test_the_leash_of_a_record_is_so_many_standard_errors_of_the_groups_difference() -> None:
     trusted, told, oracle = both(400, 4000, 1)
-    anchor = blending.held(HEAD, trusted, oracle, told, "anchored")[1]
+    anchor = blending.held(HEAD, trusted, [(oracle, told)], "anchored")[1]
     assert anchor is not None
     p = np.clip(trusted[0].slots, 0, 1)
     noise = counting_noise(ApproxDP(2.0, 1e-6)).variance
@@ -297,13 +297,13 @@ def test_by_default_records_are_held_where_that_costs_little_and_honest_people_p
     for seed in range(400):
         trusted, told, oracle = both(1000, 4000, seed)
         for name in squared:
-            estimates, anchor, default = blending.held(HEAD, trusted, oracle, told, name)  # type: ignore[arg-type]
+            estimates, anchor, default = blending.held(HEAD, trusted, [(oracle, told)], name)  # type: ignore[arg-type]
             assert (anchor is not None) == (name == "alike")
             assert default is None or default.cost <= 0.03
             squared[name] += float(np.sum((combine(estimates).slots - TRUTH) ** 2))
     assert np.sqrt(squared["alike"] / squared["hybrid"]) < 1.04
     few, told, oracle = both(4, 40_000, 1)
-    _, anchor, default = blending.held(HEAD, few, oracle, told, "alike")
+    _, anchor, default = blending.held(HEAD, few, [(oracle, told)], "alike")
     assert anchor is None
     assert default is not None
     assert default.reach is None
@@ -314,12 +314,12 @@ def test_what_trusted_people_say_nothing_of_is_not_held() -> None:
     unknown = trusted[0].variances.copy()
     unknown[-1] = np.inf
     own = Estimate(trusted[0].slots, unknown, trusted[0].queries, trusted[0].query_variances)
-    (found,), anchor, _ = blending.held(HEAD, [own], oracle, told, "anchored")
+    (found,), anchor, _ = blending.held(HEAD, [own], [(oracle, told)], "anchored")
     assert anchor is not None
     assert np.isinf(anchor.most[-1])
     assert found.slots[-1] == pytest.approx((told.counts[-1] / 4000 - oracle.other) / (oracle.truth - oracle.other))
-    assert blending.held(HEAD, [], oracle, told, "anchored")[1] is None
-    assert blending.held(HEAD, trusted, OneSlot(), told, "anchored")[1] is None
+    assert blending.held(HEAD, [], [(oracle, told)], "anchored")[1] is None
+    assert blending.held(HEAD, trusted, [(OneSlot(), told)], "anchored")[1] is None
 
 
 # --- three groups ---
@@ -346,9 +346,9 @@ def test_the_groups_count_by_their_variance_and_lies_through_a_mixer_are_held() 
         own = from_noisy_counts(FIVE, noisy.astype(np.float64), PEOPLE_OF["trusted"], np.full(6, noise.variance))
         batch = SlotReports(len(held[1]), simulate_counts(mixed, held[1], rng=rng))  # type: ignore[arg-type]
         sent = SlotReports(len(held[2]), simulate_counts(local, held[2], rng=rng))  # type: ignore[arg-type]
-        three = combine(blending.held(FIVE, [own], local, sent, "hybrid", [(mixed, batch)])[0])
+        three = combine(blending.held(FIVE, [own], [(local, sent), (mixed, batch)], "hybrid")[0])
         errors.append(three.slots - SIX)
-        alone.append(combine(blending.held(FIVE, [own], local, sent, "hybrid")[0]).slots - SIX)
+        alone.append(combine(blending.held(FIVE, [own], [(local, sent)], "hybrid")[0]).slots - SIX)
     information = PEOPLE_OF["trusted"] ** 2 / (PEOPLE_OF["trusted"] * SIX * (1 - SIX) + noise.variance)
     for oracle, group in ((local, "local"), (mixed, "shuffled")):
         information += np.array([PEOPLE_OF[group] / oracle.variance(p) for p in SIX])  # type: ignore[union-attr]
@@ -358,8 +358,8 @@ def test_the_groups_count_by_their_variance_and_lies_through_a_mixer_are_held() 
     np.testing.assert_allclose(np.sqrt(three.variances), information**-0.5, rtol=0.15)
     # Everybody who came through the mixer names the rarest record: no farther than was said, whatever they say.
     lies = SlotReports(batch.people, np.where(np.arange(6) == 4, batch.people, 0))
-    (honest,), leash, _ = blending.held(FIVE, [own], local, sent, "anchored", [(mixed, batch)])
-    (found,), anchor, _ = blending.held(FIVE, [own], local, sent, "anchored", [(mixed, lies)])
+    (honest,), leash, _ = blending.held(FIVE, [own], [(local, sent), (mixed, batch)], "anchored")
+    (found,), anchor, _ = blending.held(FIVE, [own], [(local, sent), (mixed, lies)], "anchored")
     assert leash is not None
     assert anchor is not None
     np.testing.assert_array_equal(anchor.most, leash.most)  # nothing that decides how far comes from reports

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.heavy import Estimate, blend_heavy, held, local_estimate
+from hybridp.blend.heavy import Estimate, blend_heavy, held, local_estimate, trim
 from hybridp.blend.shares import to_simplex
 from hybridp.curator.models import threshold_counts
 from hybridp.curator.sources import noisy_sums
@@ -62,9 +62,9 @@ class _Collection:
         placed = np.array([full.slot_of((str(code),)) for code in range(len(truth))], dtype=np.int64)
         among = np.bincount(placed[records[n_s:trusted]], minlength=len(full)).astype(np.int64)
         counted = np.array(noisy_sums(among, counting_noise(study.trusted_whole), rng=rng))
-        result = protocol.opt_in_counts(names, noisy, n_s, counted, full, trusted - n_s, study)
+        result = protocol.opt_in_counts(names, noisy, n_s, counted, full, trusted - n_s, study.trusted_whole)
         self.study, self.rng = study, rng
-        self.head, self.trusted = protocol.trim(result, study)
+        self.head, self.trusted = trim(result, study.most, reuse=study.reuse)
         self.mechanism: Any = study.invite_to(self.head).mechanism
         if isinstance(study, TwoStageStudy):
             self.mechanism = two_stage(self.head, study.guarantee)
@@ -123,7 +123,7 @@ def record_errors(
 def _ours(design: _Collection, attack: str, sent: SlotReports) -> tuple[dict[str, Floats], float | None]:
     mechanism = design.mechanism
     told = local_estimate(design.head, mechanism, sent)
-    estimates, anchor, _ = held(design.head, design.trusted, mechanism, sent, "alike")
+    estimates, anchor, _ = held(design.head, design.trusted, [(mechanism, sent)], "alike")
     shown = {
         "alike": design.blended(estimates),
         "hybrid": design.blended([*design.trusted, told]),

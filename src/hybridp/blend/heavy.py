@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -25,10 +26,9 @@ from hybridp.public.lattice import Floats, Ints
 from hybridp.public.messages import OptInCounts, SlotReports
 from hybridp.public.oracles import Oracle
 
-__all__ = ["Estimate", "HeavyBlend", "HeavyEstimator", "anchor_heavy"]
-__all__ += ["better_queries", "blend_heavy", "combine", "fold", "from_noisy_counts", "from_oracle"]
-__all__ += ["half_width", "heavy_anchoring", "held", "keep_best", "local_estimate"]
-__all__ += ["project", "rank_ranges", "restrict", "trim"]
+__all__ = ["Estimate", "HeavyBlend", "HeavyEstimator", "anchor_heavy", "better_queries", "blend_heavy", "combine"]
+__all__ += ["from_noisy_counts", "from_oracle", "heavy_anchoring", "held", "keep_best", "local_estimate", "project"]
+__all__ += ["rank_ranges", "restrict", "trim"]
 
 HeavyEstimator = Literal["alike", "hybrid", "anchored"]
 
@@ -53,13 +53,13 @@ class Estimate:
 Heard = tuple[Estimate, Oracle, int]  # what a group of so many people reported, and how
 
 
-def fold(values: Floats, slots: Ints, size: int) -> Floats:
+def _fold(values: Floats, slots: Ints, size: int) -> Floats:
     """Add up values into the slots of a trimmed list."""
     return np.asarray(np.bincount(slots, weights=values, minlength=size), dtype=np.float64)
 
 
 def _by_query(head: HeadList, values: Floats) -> Floats:
-    return fold(values, head.query_of, len(head.queries))
+    return _fold(values, head.query_of, len(head.queries))
 
 
 def from_noisy_counts(head: HeadList, noisy: Floats, people: int, noise_variance: Floats) -> Estimate:
@@ -169,8 +169,6 @@ def rank_ranges(values: Floats, errors: Floats, level: float = 0.95) -> tuple[In
     >>> rank_ranges(np.array([0.5, 0.3, 0.29]), np.array([0.01, 0.01, 0.01]))
     (array([1, 2, 2]), array([1, 3, 3]))
     """
-    from statistics import NormalDist
-
     z = NormalDist().inv_cdf((1 + level) / 2)
     best, worst = np.ones(len(values), dtype=np.int64), np.full(len(values), len(values), dtype=np.int64)
     share = np.clip(values, 1e-12, 1 - 1e-9)
@@ -183,13 +181,6 @@ def rank_ranges(values: Floats, errors: Floats, level: float = 0.95) -> tuple[In
         best[part] += (gap < -reach).sum(axis=1)
         worst[part] -= (gap > reach).sum(axis=1)
     return best, worst
-
-
-def half_width(errors: Floats, level: float) -> Floats:
-    """Half the width of normal intervals."""
-    from statistics import NormalDist
-
-    return np.asarray(NormalDist().inv_cdf((1 + level) / 2) * errors)
 
 
 # --- the head list, and what everyone counted -------------------------------------------------------------------------
@@ -207,7 +198,7 @@ def trim(found: OptInCounts, most: int, *, reuse: bool) -> tuple[HeadList, list[
     # noise of the few others, and its records alone rank it.
     head = full.trimmed(_first(full, _by_query(full, np.where(full.is_record, before, 0.0) if reuse else before), most))
     slots = full.fold(head)
-    counted, merged = (fold(values, slots, len(head)) for values in (found.counted, noise))
+    counted, merged = (_fold(values, slots, len(head)) for values in (found.counted, noise))
     kept = np.full(len(head), np.nan)
     kept[slots] = found.discovered
     kept[-1] = np.nan
@@ -316,21 +307,18 @@ def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | Non
 def held(
     head: HeadList,
     trusted: list[Estimate],
-    mechanism: OneSlot | Oracle,
-    reports: SlotReports,
+    groups: Sequence[tuple[OneSlot | Oracle, SlotReports]],
     estimator: HeavyEstimator,
-    mixed: Sequence[tuple[OneSlot | Oracle, SlotReports]] = (),
 ) -> tuple[list[Estimate], Anchor | None, Anchoring | None]:
     """What is to be blended: reports held to the trusted counts, or beside them; and what decided, where left open.
 
-    Nothing is held where nobody trusts, or where the list is empty. `mixed` reports, by another mechanism, are held as
-    one group with the others.
+    `groups` are the reports of each mechanism; together they are held as one group. Nothing is held where nobody trusts
+    or reports, or where the list is empty.
     """
-    groups = [(mechanism, reports), *mixed]
     told = [local_estimate(head, law, some) for law, some in groups]
-    heard = [(e, m, some.people) for e, (m, some) in zip(told, groups, strict=True)
-             if not isinstance(m, OneSlot) and some.people]  # fmt: skip
-    if estimator == "hybrid" or not trusted or len(heard) < len(groups):
+    both = zip(told, groups, strict=True)
+    heard = [(e, m, some.people) for e, (m, some) in both if not isinstance(m, OneSlot) and some.people]
+    if estimator == "hybrid" or not trusted or not heard:
         return [*trusted, *told], None, None
     default = None if estimator == "anchored" else heavy_anchoring(head, trusted, heard)
     if default is not None and default.reach is None:
@@ -373,21 +361,13 @@ def restrict(blended: HeavyBlend, keep: set[str]) -> HeavyBlend:
     number = {q: i for i, q in enumerate(head.queries)}
     queries = np.array([number.get(q, len(number) - 1) for q in blended.head.queries], dtype=np.int64)
 
+    def parts(at: Ints, size: int, values: Floats, errors: Floats, centres: Floats) -> tuple[Floats, Floats, Floats]:
+        return _fold(values, at, size), np.sqrt(_fold(errors**2, at, size)), _fold(centres, at, size)
 
-    def slot(values: Floats) -> Floats:
-        return fold(values, slots, len(head))
-
-    def query(values: Floats) -> Floats:
-        return fold(values, queries, len(head.queries))
-
-    old = blended.anchor
+    old, many = blended.anchor, len(head)
     return HeavyBlend(
         head,
-        slot(blended.slots),
-        np.sqrt(slot(blended.errors**2)),
-        slot(blended.centres),
-        query(blended.queries),
-        np.sqrt(query(blended.query_errors**2)),
-        query(blended.query_centres),
-        None if old is None else Anchor(slot(old.plain), slot(old.most), old.reach),
+        *parts(slots, many, blended.slots, blended.errors, blended.centres),
+        *parts(queries, len(head.queries), blended.queries, blended.query_errors, blended.query_centres),
+        None if old is None else Anchor(_fold(old.plain, slots, many), _fold(old.most, slots, many), old.reach),
     )

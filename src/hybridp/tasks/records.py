@@ -12,30 +12,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Unpack, cast, get_args
+from statistics import NormalDist
+from typing import Any, Unpack, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.blend import heavy as blending
-from hybridp.blend.heavy import HeavyEstimator, blend_heavy, keep_best, restrict
+from hybridp.blend.heavy import HeavyEstimator
 from hybridp.errors import must
-from hybridp.public.anchoring import Anchoring
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
-from hybridp.public.heavy import HeadList, counting_noise, discovery, slot_response
-from hybridp.public.messages import Invite, OnList, OptInCounts, SlotReports
-from hybridp.public.rounds import Conversation, Crowd, Discover, Later, Slots
+from hybridp.public.heavy import HeadList, Record, counting_noise, discovery, slot_response
+from hybridp.public.lattice import Floats
+from hybridp.public.messages import Invite, OnList, OptInCounts
+from hybridp.public.rounds import Answer, Conversation, Crowd, Discover, Later, Slots
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Records
 from hybridp.release.answers import Shuffled
 from hybridp.release.receipt import Made, Protection, build_receipt, choice_unprotected, plain, public_choice
 from hybridp.release.release import GroupEstimate, Release, statistic
-from hybridp.tasks.task import MixedReports, Task, declared, mixed_assumptions, mixed_batches, mixed_promises
+from hybridp.tasks.task import Task, declared, mixed_assumptions, mixed_batches, mixed_promises
 
-__all__ = ["RecordsTask", "list_mixing", "opt_in_counts", "records_task", "trim"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+__all__ = ["RecordsTask", "list_mixing", "opt_in_counts", "records_task"]
 
 
 @dataclass(frozen=True)
@@ -63,19 +60,11 @@ class RecordsTask(Task):
     trusted_guarantee: ApproxDP | None = None
 
     def __post_init__(self) -> None:
-        must(self.guarantee.delta > 0, "delta", "must be positive to discover records", self.guarantee.delta)
         for promise in (self.guarantee, self.trusted_whole):
+            must(promise.delta > 0, "delta", "must be positive to discover records", promise.delta)
             ok = 0.01 <= promise.epsilon <= 30
             must(ok, "epsilon", "must be at least 0.01 and at most 30", promise.epsilon)
-        delta = self.trusted_whole.delta
-        must(delta > 0, "delta", "must be positive to discover records", delta)
-        must(self.head >= 1, "head", "must be at least 1", self.head)
-        must(self.depth in (1, 2), "record", "must have one or two columns", self.depth)
         must(0 < self.discovery_share < 1, "discovery-share", "must be strictly between 0 and 1", self.discovery_share)
-        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
-        must(1 <= self.spare <= 100, "spare", "must be at least 1 and at most 100", self.spare)
-        known = get_args(HeavyEstimator)
-        must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
 
     @property
     def local_guarantee(self) -> PureDP:
@@ -95,13 +84,17 @@ class RecordsTask(Task):
         records, noisy, people, others = yield Discover(self.discovery_share, discovery(self.trusted_whole))
         head = HeadList.of([tuple(one) for one in records], self.depth)
         counted = yield Slots(head, counting_noise(self.trusted_whole))
-        result = opt_in_counts(records, noisy, people, counted, head, others, self)
-        head, estimates = trim(result, self)
+        result = opt_in_counts(records, noisy, people, counted, head, others, self.trusted_whole)
+        head, estimates = blending.trim(result, self.most, reuse=self.reuse)
         invite = self.invite_to(head, crowd.names)
-        told = {"slots": len(head), "queries": len(head.queries) - 1, "report": invite.mechanism.name}
-        got = yield Later(invite, about=told)
-        local, mixed = (None, None) if got is None else (got.local, got.mixed)
-        return _publish(self, result, invite, estimates, local, mixed, **crowd.made())
+        about = {"slots": len(head), "queries": len(head.queries) - 1, "report": invite.mechanism.name}
+        got = yield Later(invite, about=about)
+        return _publish(self, result, invite, estimates, got or Answer(), **crowd.made())
+
+    @property
+    def most(self) -> int:
+        """The most queries that everyone counts."""
+        return math.ceil(self.head * self.spare)
 
     def invite_to(self, head: HeadList, names: tuple[str, ...] = ()) -> OnList:
         """What goes to the devices: the final head list."""
@@ -115,64 +108,21 @@ class RecordsTask(Task):
         return replace(invite, mechanism=own, mixed=True)
 
 
-# --- the trusted group ------------------------------------------------------------------------------------------------
-
-
 def opt_in_counts(
-    records: Any,
-    noisy: Any,
-    discovery_people: int,
-    counted: Any,
-    head: HeadList,
-    estimation_people: int,
-    study: RecordsTask,
+    records: Any, noisy: Any, discoverers: int, counted: Any, head: HeadList, others: int, promise: ApproxDP
 ) -> OptInCounts:
     """Step 3: the noisy counts of the head list's slots among the estimation part, beside the discovery counts."""
-    shown = np.full(len(head), np.nan)
+    discovered = np.full(len(head), np.nan)
     for record, value in zip(records, noisy, strict=True):
-        shown[head.slot_of(tuple(record))] = value
-    return OptInCounts(
-        head,
-        discovery_people,
-        estimation_people,
-        shown,
-        np.array(counted, dtype=np.float64),
-        discovery(study.trusted_whole),
-        counting_noise(study.trusted_whole),
-    )
-
-
-def trim(found: OptInCounts, study: RecordsTask) -> tuple[HeadList, list[blending.Estimate]]:
-    """Keep the most probable queries, M or some to spare; what is dropped joins the wildcard, with its noise."""
-    return blending.trim(found, math.ceil(study.head * study.spare), reuse=study.reuse)
+        discovered[head.slot_of(tuple(record))] = value
+    noises = discovery(promise), counting_noise(promise)
+    return OptInCounts(head, discoverers, others, discovered, np.array(counted, dtype=np.float64), *noises)
 
 
 def list_mixing(invite: OnList, mixing: Mixing) -> Mixing:
     """What a batch of such reports keeps: responses to a list of k slots have a tighter bound than any report."""
     k = len(invite.encoding)
     return replace(mixing, k=k) if k >= 2 else mixing
-
-
-# --- what is told of everyone's counts -------------------------------------------------------------------------------
-
-
-def _listed(
-    names: Sequence[Sequence[str | None]], numbers: tuple[Floats, Floats, Floats], order: list[int], level: float
-) -> dict[str, Any]:
-    """Parallel lists in this order, one entry a name: in a wildcard the last entries are None, for everything else.
-
-    Intervals are around the unbiased values, within [0, 1], and wide enough for the published ones."""
-    values, centres, errors = (each[order] for each in numbers)
-    half = blending.half_width(errors, level)
-    low = np.maximum(np.minimum(centres - half, values), 0.0)
-    high = np.minimum(np.maximum(centres + half, values), 1.0)
-    told = [list(names[i]) for i in order]
-    return {"records": told, "estimate": values.tolist(), "interval": [low.tolist(), high.tolist()]}
-
-
-def _ranked(names: Sequence[tuple[str | None, ...]], values: Floats) -> list[int]:
-    """The places, most frequent first."""
-    return sorted(range(len(names)), key=lambda i: (-values[i], str(names[i])))
 
 
 # --- publishing -------------------------------------------------------------------------------------------------------
@@ -183,71 +133,67 @@ def _publish(
     found: OptInCounts,
     invite: OnList,
     estimates: list[blending.Estimate],
-    told: SlotReports | None,
-    mixed: MixedReports[SlotReports] | None,
+    got: Answer,
     **made: Unpack[Made],
 ) -> Release:
-    """Blend what the trusted said with the local reports (None: nobody was asked): post-processing, nothing is drawn.
-
-    `mixed` reports are a third group.
-    """
-    everything, anchor, default = estimates, None, None
+    """Blend what the trusted said with the local reports (None: nobody was asked) and those that came through a mixer:
+    post-processing, nothing is drawn."""
+    local, mixed, level = got.local, got.mixed, study.level
     second, shuffled = study.mixed_of(invite), None
-    heard = [(invite.mechanism, told)] if told is not None and told.people else []
+    heard = [(invite.mechanism, local)] if local is not None and local.people else []
+    own = Protection(study.local_guarantee, f"{invite.mechanism.name} report on their own device")
+    device = own if heard else None
     if mixed is not None and mixed.summary.people and second is not None and study.mixing is not None:
         heard.append((second.mechanism, mixed.summary))
         batches = mixed_batches(list_mixing(second, study.mixing), mixed.batches)
         shuffled = Shuffled(GroupEstimate(mixed.summary.people), None, second.mechanism.name,
                             study.mixing.epsilon, study.mixing.batch, batches)  # fmt: skip
-    if heard:
-        (first, *more) = heard
-        everything, anchor, default = blending.held(invite.encoding, estimates, *first, study.estimator, more)
-    counted = blend_heavy(invite.encoding, everything, anchor)
-    blended = restrict(counted, keep_best(counted, study.head))
-    level = study.level
-    head, is_record = blended.head, blended.head.is_record
+    everything, anchor, default = blending.held(invite.encoding, estimates, heard, study.estimator)
+    counted = blending.blend_heavy(invite.encoding, everything, anchor)
+    blended = blending.restrict(counted, blending.keep_best(counted, study.head))
+    head, is_record, held = blended.head, blended.head.is_record, blended.anchor
     every = blended.slots, blended.centres, blended.errors
-    asked: list[tuple[str | None, ...]] = [(query,) for query in head.queries[:-1]]
     queries = blended.queries[:-1], blended.query_centres[:-1], blended.query_errors[:-1]
+    asked: list[Record] = [(query,) for query in head.queries[:-1]]
     best, worst = blending.rank_ranges(blended.centres[is_record], blended.errors[is_record], level)
     kept, rest = np.flatnonzero(is_record), np.flatnonzero(~is_record)
     order = _ranked([head.slots[i] for i in kept.tolist()], blended.slots[kept])
     places, first = np.arange(1, len(order) + 1), kept[order].tolist()
     ranks = {"best": np.minimum(best[order], places).tolist(), "worst": np.maximum(worst[order], places).tolist()}
-    shares, others = (_listed(head.slots, every, of, level) for of in (first, rest.tolist()))
-    told_queries = _listed(asked, queries, _ranked(asked, queries[0]), level)
-    held = blended.anchor
+    shares = _listed(head.slots, every, first, level)
     groups: dict[str, Any] = {
         "trusted": {
             "people": found.discovery_people + found.estimation_people,
             "discovery": found.discovery_people,
             "estimation": found.estimation_people,
         },
-        "local": {"people": 0 if told is None else told.people},
+        "local": {"people": 0 if local is None else local.people},
     }
     mixing: dict[str, Any] = {}
     if shuffled is not None:
         groups["shuffled"], mixing = {"people": shuffled.group.people}, {"mixing": shuffled.to_dict()}
+    if held is not None:
+        leash = {"plain": held.plain[first].tolist(), "most": plain(held.most[first].tolist()), "reach": held.reach}
     facts = statistic(
         "heavy-hitters",
         shares["estimate"],
         shares["interval"],
         records=shares["records"],
         ranks=ranks,
-        queries=told_queries,
-        wildcards=others,
-        anchor=None if held is None else {"plain": held.plain[first].tolist(), "most": plain(held.most[first].tolist()),
-                                          "reach": held.reach},
+        queries=_listed(asked, queries, _ranked(asked, queries[0]), level),
+        wildcards=_listed(head.slots, every, rest.tolist(), level),
+        anchor=None if held is None else leash,
         head_list_size=len(asked),
         discovered_records=int(np.isfinite(found.discovered).sum()),
         groups=groups,
         mechanisms={
             "discovery": f"noise of scale {found.discovery.scale:.4g}, threshold {found.discovery.threshold}",
             "estimation": f"laplace noise of scale {found.noise.scale:.4g}",
-            "local": invite.mechanism.name if told is not None else "none",
+            "local": invite.mechanism.name if local is not None else "none",
         },
         **mixing,
     )
+    chosen = [] if default is None else [default.words("hybrid", "a trusted share", "at equal shares", default.reach)]
     return Release(
         {"records": {"shares": facts}},
         level,
@@ -257,19 +203,32 @@ def _publish(
                 "thresholded noisy counts (discovery part) or noisy counts of known slots (estimation part)",
                 "no amplification: the head list is shown to local people before the end",
             ),
-            Protection(study.local_guarantee, f"{invite.mechanism.name} report on their own device")
-            if told is not None and told.people
-            else None,
+            device,
             mixed=mixed_promises(shuffled),
-            assumes=(*_ASSUMES, *mixed_assumptions(shuffled), *_default(default)),
+            assumes=(*_ASSUMES, *mixed_assumptions(shuffled), *chosen),
             reads="record",
             **made,
         ),
     )
 
 
-def _default(default: Anchoring | None) -> list[str]:
-    return [] if default is None else [default.words("hybrid", "a trusted share", "at equal shares", default.reach)]
+def _listed(
+    names: Sequence[Record], numbers: tuple[Floats, Floats, Floats], order: list[int], level: float
+) -> dict[str, Any]:
+    """Parallel lists in this order, one entry a name: in a wildcard the last entries are None, for everything else.
+
+    Intervals are around the unbiased values, within [0, 1], and wide enough for the published ones."""
+    values, centres, errors = (each[order] for each in numbers)
+    half = NormalDist().inv_cdf((1 + level) / 2) * errors
+    low = np.maximum(np.minimum(centres - half, values), 0.0)
+    high = np.minimum(np.maximum(centres + half, values), 1.0)
+    told = [list(names[i]) for i in order]
+    return {"records": told, "estimate": values.tolist(), "interval": [low.tolist(), high.tolist()]}
+
+
+def _ranked(names: Sequence[Record], values: Floats) -> list[int]:
+    """The places, most frequent first."""
+    return sorted(range(len(names)), key=lambda i: (-values[i], str(names[i])))
 
 
 _ASSUMES = (

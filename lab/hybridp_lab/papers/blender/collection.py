@@ -72,8 +72,8 @@ def simulate_heavy(
     placed = _slots(codes[n_s:], full, stride)
     among_t = np.bincount(placed[: trusted - n_s], minlength=len(full)).astype(np.int64)
     counted = np.array(noisy_sums(among_t, counting_noise(study.trusted_whole), rng=rng))
-    result = protocol.opt_in_counts(records, noisy, n_s, counted, full, trusted - n_s, study)
-    head, opt_in = protocol.trim(result, study)
+    result = protocol.opt_in_counts(records, noisy, n_s, counted, full, trusted - n_s, study.trusted_whole)
+    head, opt_in = blending.trim(result, study.most, reuse=study.reuse)
     local = full.fold(head)[placed[trusted - n_s :]]
     client = _client(local, head, study, oracle, rng) if len(local) else None
     everything = [*opt_in, *([client] if client is not None else [])]
