@@ -45,7 +45,7 @@ from benchmarks.utility import write_between
 from hybridp import noise
 from hybridp.blend.groups import JointBlend, blend_joint, mean_gaps, published_gap, share_gaps
 from hybridp.blend.mean import Blend, blend
-from hybridp.blend.plausible import plausible
+from hybridp.blend.plausible import plausible, windows_around
 from hybridp.blend.shares import ShareBlend, blend_shares
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import PHASES
@@ -57,8 +57,7 @@ from hybridp.public.queries import Feature
 from hybridp.public.randomisers import randomised_response
 from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, tick_noise
 from hybridp.randomness import Randomness, seeded
-from hybridp.tasks.distribution import DistributionTask
-from hybridp.tasks.evidence import hear
+from hybridp.tasks.distribution import DistributionTask, hear
 from hybridp.tasks.mean import MeanTask
 
 __all__ = ["main"]
@@ -249,7 +248,7 @@ def number_trial(cell: Cell, draw: Draw, rng: Randomness) -> Held:
     whole = DistributionTask(UNIT, cell.promise, at=AT, above=(LINE,), edges=EDGES, spread=True, estimator="hybrid")
     crowd = _crowd(cell, whole, draw)
     heard = hear(whole, cell.trusted, crowd.reports() if cell.local else None, crowd.counting())
-    beside = plausible(heard.known(whole), (LINE, *EDGES[1:-1]))
+    beside = plausible(heard, (LINE, *EDGES[1:-1]))
     truth = _truth(cell.law)
     told = {f"quantile {q:g}": _held(beside.quantile_interval(q, REACH), x) for q, x in truth["quantiles"].items()}
     shares: dict[str, tuple[float | None, float | None]] = {
@@ -270,12 +269,13 @@ def steered_trial(cell: Cell, draw: Draw, rng: Randomness) -> Held:
     study = DistributionTask(UNIT, cell.promise, at=AT[:2])
     crowd = _crowd(cell, study, draw)
     heard = hear(replace(study, estimator="tcm-only"), cell.trusted, None, crowd.counting())
+    heard = replace(heard, alike=False)
     for part in PHASES:
-        windows = heard.windows(study)
+        windows = windows_around(study.at, heard)
         many = draw.multinomial(round(part * cell.local), np.full(len(windows), 1 / len(windows))).tolist()
         told = tuple(crowd.answers(window, people) for window, people in zip(windows, many, strict=True))
         heard = replace(heard, answered=(*heard.answered, *told))
-    beside = plausible(heard.known(study))
+    beside = plausible(heard)
     return {f"quantile {q:g}": _held(beside.quantile_interval(q, REACH), _truth(cell.law)["quantiles"][q])
             for q in study.at}  # fmt: skip
 
@@ -306,7 +306,7 @@ def _median(cell: Cell, draw: Draw, estimator: Any, trusting: Floats | None = No
     crowd = _crowd(cell, study, draw)
     crowd.everybody = crowd.everybody if trusting is None else trusting
     heard = hear(study, cell.trusted, crowd.reports() if cell.local else None, crowd.counting())
-    return plausible(heard.known(study)).quantile_interval(0.5, REACH)
+    return plausible(heard).quantile_interval(0.5, REACH)
 
 
 def wave_trial(cell: Cell, draw: Draw, rng: Randomness) -> Held:

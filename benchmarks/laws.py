@@ -24,8 +24,7 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import seeded
-from hybridp.tasks.distribution import DistributionTask, publish
-from hybridp.tasks.evidence import hear
+from hybridp.tasks.distribution import DistributionTask, hear, publish
 
 __all__ = ["main"]
 

@@ -40,17 +40,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise
-from hybridp.blend.distribution import Shape, blended
-from hybridp.blend.plausible import plausible
+from hybridp.blend.distribution import Evidence, Shape, blended
+from hybridp.blend.plausible import plausible, windows_around
 from hybridp.public.budgets import PureDP
-from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, cell_chances, report_bins
+from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, cell_chances, report_bins
 from hybridp.public.lattice import Bounds
 from hybridp.public.oracles import estimate
 from hybridp.public.randomisers import WORD, Randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import Randomness, seeded
-from hybridp.tasks.distribution import DistributionTask
-from hybridp.tasks.evidence import DistributionEvidence, hear
+from hybridp.tasks.distribution import DistributionTask, hear
 from hybridp_lab.baselines.oracles import optimised_unary
 
 __all__ = ["main"]
@@ -179,40 +178,37 @@ class Crowd:
         law = _report_law(report) @ _fine(self.cell.law)
         return BinnedReports(self.lots.multinomial(self.local, law / law.sum()), report)
 
-    def answers(self, window: tuple[float, float], people: int) -> WindowReports:
+    def answers(self, window: tuple[float, float], people: int) -> BinnedReports:
         """Answers within a window: each is above its threshold by chance."""
         many = self.lots.multinomial(people, np.full(BINS, 1 / BINS))
         edges = np.linspace(*window, 16 * BINS + 1)
         below = _below(self.everybody, (edges[:-1] + edges[1:]) / 2).reshape(BINS, 16).mean(axis=1)
         q = self.study.bit.flips / WORD
         above = self.lots.binomial(many, q + (1 - 2 * q) * (1 - below))
-        return WindowReports(window, many - above, above, self.study.bit)
+        return BinnedReports(np.concatenate([many - above, above]), self.study.bit, window)
 
-    def plain(self) -> DistributionEvidence:
+    def plain(self) -> Evidence:
         return hear(replace(self.study, estimator="hybrid"), self.trusted, self.reports(), self.counting())
 
-    def alone(self) -> DistributionEvidence:
+    def alone(self) -> Evidence:
         return hear(replace(self.study, estimator="tcm-only"), self.trusted, None, self.counting())
 
-    def steered(self, pilot: DistributionEvidence) -> DistributionEvidence:
+    def steered(self, pilot: Evidence) -> Evidence:
         heard = pilot
         for part in PHASES:
-            (window,) = heard.windows(replace(self.study, estimator="hybrid"))
+            (window,) = windows_around(self.study.at, heard)
             told = self.answers(window, round(part * self.local))
             heard = replace(heard, answered=(*heard.answered, told))
         return heard
 
 
-_ALIKE = DistributionTask(Bounds(0, 1), PureDP(1.0), estimator="hybrid")  # of which only this matters
+def shape_of(heard: Evidence) -> Shape:
+    return blended(heard, alone=False).both
 
 
-def shape_of(heard: DistributionEvidence) -> Shape:
-    return blended(heard.known(_ALIKE), alone=False).both
-
-
-def span_of(heard: DistributionEvidence, q: float) -> tuple[float, float]:
+def span_of(heard: Evidence, q: float) -> tuple[float, float]:
     """The 95 % interval of a quantile."""
-    return plausible(heard.known(_ALIKE)).quantile_interval(q, 1.96)
+    return plausible(heard).quantile_interval(q, 1.96)
 
 
 def hierarchical(cell: Cell, lots: R) -> Floats:
@@ -280,14 +276,14 @@ def one_trial(cell: Cell, seed: int) -> dict[str, tuple[float, float, float]]:
         "trusted": alone,
         "hierarchical": Shape.known(hierarchical(cell, crowd.lots)),
         "square wave": Shape.known(square_wave(cell, crowd.lots)),
-        "free": DistributionEvidence(reports=plain.reports),
+        "free": Evidence(reports=plain.reports),
         "both": plain,
         "steered": crowd.steered(alone),
     }
     found = {}
     for way, told in ways.items():
-        shape = shape_of(told) if isinstance(told, DistributionEvidence) else told
-        span = span_of(told, q) if isinstance(told, DistributionEvidence) else (math.nan, math.nan)
+        shape = shape_of(told) if isinstance(told, Evidence) else told
+        span = span_of(told, q) if isinstance(told, Evidence) else (math.nan, math.nan)
         found[way] = (shape.quantile(q), *span)
     return found
 

@@ -11,7 +11,7 @@ import pytest
 from scipy import optimize, stats
 
 from hybridp import noise
-from hybridp.blend.distribution import Known, Seen, SharesBelow, blended, gini, variance
+from hybridp.blend.distribution import Evidence, Seen, SharesBelow, blended, gini, variance
 from hybridp.blend.plausible import Ladder, Plausible, normal_reach, plausible
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import CELLS, BinnedReports, cell_chances, report_bins
@@ -20,8 +20,7 @@ from hybridp.public.randomisers import LEVELS, WORD, Piecewise, randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import seeded
 from hybridp.release.release import Release
-from hybridp.tasks.distribution import DistributionTask, publish
-from hybridp.tasks.evidence import hear
+from hybridp.tasks.distribution import DistributionTask, hear, publish
 
 UNIT = Bounds(0, 1)
 
@@ -100,7 +99,7 @@ def test_a_solver_that_goes_round_in_circles_ends_no_release(seed: int, monkeypa
 def test_one_count_has_the_interval_of_a_share_and_says_what_rising_leaves_beside_it() -> None:
     """4,000 people counted once, at .5: there 1.96 standard errors; below it 0 to that, above it that to 1."""
     k, share, spread = 4_000, 0.7, 900.0
-    known = Known(counted=(SharesBelow(np.array([share]), (0.5,), k, spread),))
+    known = Evidence(counted=(SharesBelow(np.array([share]), (0.5,), k, spread),))
     found = plausible(known)
     error = math.sqrt(share * (1 - share) / k + spread / k**2)
     low, high = found.between(None, 0.5, 1.96)
@@ -146,7 +145,7 @@ def test_intervals_hold_where_little_is_known_and_people_are_not_spread_evenly()
     held, control, trials = 0, 0, 60
     for seed in range(trials):
         crowd = Crowd(law, 100 + seed)
-        known = hear(study, 100, crowd.reports(9_900, study), crowd.count(100)).known(study)
+        known = hear(study, 100, crowd.reports(9_900, study), crowd.count(100))
         shape = blended(known, alone=False).both
         low, high = plausible(known).quantile_interval(0.5, 1.96)
         held += low <= law.ppf(0.5) <= high
@@ -168,7 +167,7 @@ def test_a_tail_without_people_that_was_counted_at_many_places_keeps_its_coverag
     for _ in range(trials):
         noisy = np.diff([0.0, *true]) + rng.normal(0, sd, 16)
         shares = np.cumsum(noisy / k - (noisy.sum() / k - 1) / 16)[:-1]
-        found = plausible(Known(counted=(SharesBelow(shares, places, k, sd**2),)))
+        found = plausible(Evidence(counted=(SharesBelow(shares, places, k, sd**2),)))
         low, _ = found.between(0.5, None, 1.96)
         held += low <= 0.0
         control += found._fit(found.limit(0.5, 1)[0], 1.0)[0] - found._least <= 1.96**2
@@ -244,7 +243,7 @@ def test_reports_of_a_large_epsilon_hold_people_who_all_stand_on_the_edges_of_a_
     within = np.array([[max(min(b, x + wide) - max(a, x), 0.0) for x in places] for a, b in pairwise(cuts)])
     likely = (inside * within / wide + (1 - inside) * (np.diff(cuts)[:, None] - within)) @ shares
     assert likely.sum() == pytest.approx(1.0)
-    known = Known(reports=BinnedReports(np.random.default_rng(5).multinomial(40_000, likely), drawn))
+    known = Evidence(reports=BinnedReports(np.random.default_rng(5).multinomial(40_000, likely), drawn))
     ends = [place - 1 / LEVELS for place in places]
     found = plausible(known, ends)
     for (a, b), share in zip(pairwise((None, *ends, None)), (0.0, *shares.tolist()), strict=True):

@@ -39,19 +39,19 @@ from numpy.typing import NDArray
 
 from hybridp.bench.crowd import SAID_OF_EVERYONE, Cells, Crowd, anchored
 from hybridp.bench.mean import mechanisms_of
-from hybridp.blend.distribution import Shape, blended
+from hybridp.blend.distribution import Evidence, Shape, blended
 from hybridp.blend.groups import JointBlend, blend_joint
+from hybridp.blend.plausible import windows_around
 from hybridp.blend.shares import share_anchoring
 from hybridp.errors import must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, clipping_loss
-from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, cell_chances
+from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, cell_chances
 from hybridp.public.groups import Grouping
 from hybridp.public.randomisers import WORD
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports, mixed_oracle, tick_variance
 from hybridp.public.shuffling import Mixing
 from hybridp.release.plan import Plan, predicted
-from hybridp.tasks.distribution import DistributionTask, stretches
-from hybridp.tasks.evidence import DistributionEvidence, hear
+from hybridp.tasks.distribution import DistributionTask, hear, stretches
 from hybridp.tasks.groups import PrivateGroupsTask
 from hybridp.tasks.mean import MeanTask
 from hybridp.tasks.shares import SharesTask
@@ -292,9 +292,7 @@ def plan_distribution(study: DistributionTask, crowd: Crowd) -> Plan:
     for name, heard in average.heard().items():
         errors = [math.inf] * len(study.at)
         if heard.counted or heard.local:
-            alike = name in ("hybrid", "tcm-only", "lm-only")
-            known = heard.known(replace(study, estimator="hybrid" if alike else "everyone"))
-            shape = blended(known, alone=False).both
+            shape = blended(heard, alone=False).both
             errors = [shape.below((x - bounds.lower) / bounds.width)[1] for x in quantiles]
             for statistic, told_errors in _other_errors(study, shape).items():
                 others.setdefault(statistic, {})[name] = told_errors
@@ -345,7 +343,7 @@ def _other_errors(study: DistributionTask, shape: Shape) -> dict[str, tuple[floa
     result = {name: tuple(shape.between(*ends)[1] for ends in at) for name, (_, at) in stretches(study).items()}
     if study.spread:
         low, width = study.bounds.lower, study.bounds.width
-        spread, error = shape.moments()["variance"]
+        spread, error = shape.variance()
         result["variance"] = (error * width**2,)
         result["sd"] = (error * width / 2 / math.sqrt(spread),)
         if low >= 0:
@@ -362,7 +360,7 @@ class _Average:
     trusted: int
     local: int
 
-    def heard(self) -> dict[str, DistributionEvidence]:
+    def heard(self) -> dict[str, Evidence]:
         """What would be heard, by who is heard and how."""
         study, reports = self.study, self._reports() if self.local else None
         result = {
@@ -373,9 +371,9 @@ class _Average:
         }
         if not (study.at and self.local):
             return result
-        steered = result["tcm-only"]
+        steered = replace(result["tcm-only"], alike=False)
         for part in PHASES:
-            windows = steered.windows(replace(study, estimator="everyone"))
+            windows = windows_around(study.at, steered)
             told = (self._answers(window, part * self.local / len(windows)) for window in windows)
             steered = replace(steered, answered=(*steered.answered, *told))
         return {"steered": steered, **result}
@@ -392,9 +390,9 @@ class _Average:
         counts = np.rint(self.trusted * noise.steps * shares).astype(np.int64)
         return NoisyCounts(self.trusted, tuple(counts[: noise.draws].tolist()), noise)
 
-    def _answers(self, window: tuple[float, float], people: float) -> WindowReports:
+    def _answers(self, window: tuple[float, float], people: float) -> BinnedReports:
         edges = np.linspace(*window, BINS + 1)
         below = np.interp((edges[1:] + edges[:-1]) / 2, self.true.ends, self.true.mean)
         q, many = self.study.bit.flips / WORD, max(people / BINS, 1.0)
         above = np.rint(many * (q + (1 - 2 * q) * (1 - below))).astype(np.int64)
-        return WindowReports(window, round(many) - above, above, self.study.bit)
+        return BinnedReports(np.concatenate([round(many) - above, above]), self.study.bit, window)

@@ -18,7 +18,7 @@ from hybridp.public.study import Declaration
 from hybridp.release.plan import Plan, planned, predicted
 from hybridp.tasks.declared import task_of
 from hybridp.tasks.mean import mean_task
-from hybridp.tasks.number import number_task
+from hybridp.tasks.number import NumberTask, number_task
 from hybridp.tasks.personal import personal_task
 from hybridp.tasks.shares import shares_task
 from hybridp.tasks.table import table_task
@@ -141,8 +141,8 @@ def _told(one: _Asked, plan: Plan) -> dict[str, Any]:
 def _stated(one: _Asked) -> str | None:
     """The estimator that a question states, or that several statistics of a number take whatever the groups' sizes."""
     several = getattr(one.question, "statistics", ("mean",)) != ("mean",) and not one.study.promise.personal
-    mean = number_task(one.study, one.i).mean if several else None
-    return getattr(one.question, "estimator", None) if mean is None else mean.rule.name
+    task = number_task(one.study, one.i) if several else None
+    return task.estimator if isinstance(task, NumberTask) else getattr(one.question, "estimator", None)
 
 
 def _steered(one: _Asked) -> dict[str, Any] | None:
@@ -220,7 +220,8 @@ def _number(one: _Asked) -> Plan:
         return plan_mean(mean_task(one.study, one.i), one.crowd)
     own, crowd, n = number_task(one.study, one.i), one.crowd.answering, one.n
     known: dict[str, Any] = {}
-    if own.mean is not None:
+    counted = own.distribution if isinstance(own, NumberTask) else own
+    if isinstance(own, NumberTask):
         mean = plan_mean(own.mean, one.crowd)
         known["mean"] = mean.facts
         scaled = {
@@ -228,8 +229,8 @@ def _number(one: _Asked) -> Plan:
             for who, e in mean.estimators.items()
         }
         known["sum"] = predicted("sum", scaled, range=mean.facts["range"] * n)
-    if own.distribution is not None:
-        known |= plan_distribution(own.distribution, crowd).questions[crowd.question]
+    if counted is not None:
+        known |= plan_distribution(counted, crowd).questions[crowd.question]
     facts = {name: known[name] for name in one.question.statistics if name in known}
     part = one.study.parts[one.i]
     trusted = None if part.trusted is None else part.trusted.epsilon

@@ -11,23 +11,21 @@ where the walk is not what F is like they are too small, and intervals come from
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
-from hybridp.errors import must
-from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, report_bins, report_ends, report_rows
+from hybridp.public.distribution import CELLS, BinnedReports, chances_at
 from hybridp.public.lattice import Floats
 from hybridp.public.randomisers import WORD, DitheredBit
 from hybridp.public.shares import NoisyCounts
 
-__all__ = ["Blended", "Known", "Seen", "Shape", "SharesBelow", "answers_seen", "blended", "counts_seen", "finer", "fit"]
-__all__ += ["gini", "means_over", "reports_seen", "seen_below", "shares_seen", "variance"]
+__all__ = ["Blended", "Evidence", "Grid", "Seen", "Shape", "SharesBelow", "blended", "counts_seen", "finer", "fit"]
+__all__ += ["gini", "joined_windows", "reports_seen", "variance"]
 
 
 WITHIN = 32
@@ -36,13 +34,71 @@ _EXTRA = 288  # cells of all windows together, about: fitting takes time that gr
 _FINEST = 20  # cells are powers of 1/2 of the range, down to this one
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Seen:
-    """Numbers whose mean is ``matrix @ F``, and the inverse of their covariance."""
+# --- what was told ----------------------------------------------------------------------------------------------------
 
-    matrix: Floats
-    values: Floats
-    precision: Floats
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SharesBelow:
+    """Shares of trusted people at or below places of the range, from counts between them with this noise each."""
+
+    shares: Floats
+    places: tuple[float, ...]
+    people: int
+    noise: float
+    counts: NoisyCounts | None = None
+
+    @classmethod
+    def of(cls, counts: NoisyCounts, places: tuple[float, ...]) -> SharesBelow:
+        noise = counts.noise.mechanism.variance / counts.noise.steps**2
+        return cls(np.cumsum(counts.shares)[:-1], places, counts.people, noise, counts)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Evidence:
+    """Everything that was told so far, all of it public: trusted counts, reports of a mean, answers within windows.
+
+    Unless the groups are taken for `alike`, each counts by its number of people. Where all numbers are whole steps from
+    the lower bound on, `atoms` are their places. In a release in one go trusted people may be heard `alone`, and the
+    reports are only told beside.
+    """
+
+    counted: tuple[SharesBelow, ...] = ()
+    reports: BinnedReports | None = None
+    answered: tuple[BinnedReports, ...] = ()
+    trusted: int = 0
+    alike: bool = True
+    atoms: tuple[float, ...] = ()
+    alone: bool = False
+
+    @property
+    def local(self) -> int:
+        return sum(one.people for one in (self.reports, *self.answered) if one is not None)
+
+    @property
+    def released(self) -> list[tuple[tuple[float, ...], NoisyCounts]]:
+        """The counts as they left the curator, and the places between which they are."""
+        return [(one.places, one.counts) for one in self.counted if one.counts is not None]
+
+    @property
+    def share(self) -> float:
+        """Of the people who trust."""
+        return self.trusted / max(self.trusted + self.local, 1)
+
+    @property
+    def apart(self) -> bool:
+        """Whether there are two groups that may differ."""
+        return not self.alike and bool(self.counted) and self.local > 0
+
+
+def joined_windows(windows: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Windows in rising order, as one where they meet."""
+    result: list[tuple[float, float]] = []
+    for low, high in sorted(windows):
+        if result and low <= result[-1][1]:
+            result[-1] = (result[-1][0], max(high, result[-1][1]))
+        else:
+            result.append((low, high))
+    return result
 
 
 def finer(windows: Sequence[tuple[float, float]], cells: int = CELLS) -> Floats:
@@ -54,78 +110,53 @@ def finer(windows: Sequence[tuple[float, float]], cells: int = CELLS) -> Floats:
     within = min(WITHIN, max(_EXTRA // max(len(windows), 1), 4))
     for low, high in windows:
         width = 0.5 ** min(max(math.ceil(math.log2(within / (high - low))), 0), _FINEST)
-        if width >= 1 / cells:
-            continue
-        first, last = math.floor(low / width), math.ceil(high / width)
-        places = np.arange(max(first, 0), min(last, round(1 / width)) + 1)
-        ends.append(np.asarray(places * width, dtype=np.float64))
+        if width < 1 / cells:
+            first, last = max(math.floor(low / width), 0), min(math.ceil(high / width), round(1 / width))
+            ends.append(np.asarray(np.arange(first, last + 1) * width, dtype=np.float64))
     return np.unique(np.concatenate(ends))
 
 
-def answers_seen(
-    told: WindowReports, ends: Floats, *, jumps: bool = False, means: Floats | None = None, pilot: Floats | None = None
-) -> Seen:
-    """Answers to random thresholds within a window: each bin of them tells the mean of F over its stretch.
+# --- what that says of F, which is linear in it -----------------------------------------------------------------------
 
-    The share of answers "above" is ``q + (1 - 2q)(1 - F)``, q being the probability of a flip. `means` are the bins'
-    means of F where F is not told at the `ends`; a `pilot` of F tells how much answers vary.
+
+class Grid(Protocol):
+    """Numbers by which F is told."""
+
+    def at(self, place: float) -> Floats:
+        """F at a place, as a row of weights of the numbers."""
+
+    def means(self, edges: Floats) -> Floats:
+        """The means of F between edges, as rows."""
+
+    @property
+    def even(self) -> Floats:
+        """The numbers of people who are spread evenly."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Seen:
+    """Numbers whose mean is ``matrix @ F``, and the inverse of their covariance."""
+
+    matrix: Floats
+    values: Floats
+    precision: Floats
+
+
+def reports_seen(told: BinnedReports, grid: Grid, pilot: Floats | None = None) -> Seen:
+    """What reports tell of the means of F; a `pilot` of F tells how much they vary.
+
+    Of the dithered bit each bin of thresholds tells its own: the share of answers "above" is ``q + (1 - 2q)(1 - F)``, q
+    being the probability of a flip. Others are seen as shares by bin, which are close to independent: there are many.
     """
-    edges = np.linspace(*told.window, len(told.above) + 1)
-    rows = means_over(edges, ends, jumps=jumps) if means is None else means
-    return _bits_seen(told.above, told.people_by_bin, told.flip, rows, pilot)
-
-
-def _bits_seen(above: NDArray[np.int64], people: NDArray[np.int64], q: float, means: Floats, pilot: Any) -> Seen:
-    kept = people > 0
-    n, said = people[kept].astype(np.float64), above[kept]
-    rows = means[kept]
-    often = said.sum() / n.sum() if pilot is None else q + (1 - 2 * q) * (1 - rows @ pilot)
-    variance = np.maximum(often * (1 - often), q * (1 - q)) / (1 - 2 * q) ** 2 / n
-    return Seen(rows, 1 - (said / n - q) / (1 - 2 * q), np.diag(1 / variance))
-
-
-def means_over(edges: Floats, ends: Floats, *, jumps: bool = False) -> Floats:
-    """The means of F between edges, as rows of weights of F at the ends, between which it is linear, or stays."""
-    return np.asarray(np.diff(_areas(edges, ends, jumps), axis=0) / np.diff(edges)[:, None])
-
-
-def _areas(places: Floats, ends: Floats, jumps: bool) -> Floats:
-    """The area below F from 0 to each place, as a row of weights of F at the ends."""
-    width = np.diff(ends)
-    cell = np.clip(np.searchsorted(ends, places, side="right") - 1, 0, len(width) - 1)
-    t = (places - ends[cell]) / width[cell]
-    later = np.zeros_like(t) if jumps else t**2 / 2
-    before = np.where(np.arange(len(width)) < cell[:, None], width, 0.0)
-    rows = np.zeros((len(places), len(ends)))
-    rows[:, :-1] += before if jumps else before / 2
-    rows[:, 1:] += 0.0 if jumps else before / 2
-    at = np.arange(len(places))
-    rows[at, cell] += width[cell] * (t - later)
-    rows[at, cell + 1] += width[cell] * later
-    return rows
-
-
-def reports_seen(
-    told: BinnedReports,
-    cells: int,
-    ends: Floats | None = None,
-    *,
-    jumps: bool = False,
-    means: Floats | None = None,
-    pilot: Floats | None = None,
-) -> Seen:
-    """What reports of a mean tell of the means of F over even cells: of the dithered bit answers within the range.
-
-    Others are seen as shares of reports by bin, which are close to independent: there are many bins.
-    """
-    size = report_bins(told.randomiser, cells).size
-    must(len(told.counts) == size, "reports", f"must be counted in {size} bins", len(told.counts))
-    even, between = np.linspace(0.0, 1.0, cells + 1), report_ends(told.randomiser, cells)
-    rows = means_over(between, even if ends is None else ends, jumps=jumps) if means is None else means
+    rows = grid.means(told.edges)
     if isinstance(told.randomiser, DitheredBit):
-        below, above = told.counts[:cells], told.counts[cells:]
-        return _bits_seen(above, below + above, told.randomiser.flips / WORD, rows, pilot)
-    at, seen = report_rows(told.randomiser, cells), told.counts / told.people
+        below, above = told.counts.reshape(2, -1)
+        kept, q = below + above > 0, told.randomiser.flips / WORD
+        n, said, rows = (below + above)[kept].astype(np.float64), above[kept], rows[kept]
+        often = said.sum() / n.sum() if pilot is None else q + (1 - 2 * q) * (1 - rows @ pilot)
+        variance = np.maximum(often * (1 - often), q * (1 - q)) / (1 - 2 * q) ** 2 / n
+        return Seen(rows, 1 - (said / n - q) / (1 - 2 * q), np.diag(1 / variance))
+    at, seen = chances_at(told.randomiser, told.edges), told.counts / told.people
     matrix = (at[:, :-1] - at[:, 1:]) @ rows
     near = np.convolve(np.pad(seen, 4, mode="edge"), np.full(9, 1 / 9), "valid")  # chance must not choose the weights
     likely = near if pilot is None else matrix @ pilot + at[:, -1]
@@ -133,26 +164,14 @@ def reports_seen(
     return Seen(matrix, seen - at[:, -1], np.diag(told.people / spread))
 
 
-def counts_seen(told: NoisyCounts, places: Sequence[float], pilot: Shape) -> Seen:
-    """The shares of trusted people at or below places of the range, from noisy counts between them."""
-    one = told.noise.mechanism.variance / told.noise.steps**2
-    return shares_seen([SharesBelow(np.cumsum(told.shares)[:-1], tuple(places), told.people, one)], pilot)
-
-
-def shares_seen(parts: Sequence[SharesBelow], pilot: Shape) -> Seen:
-    """What trusted people say, where F is told at the ends of a pilot."""
-    rows = np.array([pilot.row(place) for one in parts for place in one.places])
-    return seen_below(parts, rows, pilot.monotone)
-
-
-def seen_below(parts: Sequence[SharesBelow], matrix: Floats, pilot: Floats) -> Seen:
+def counts_seen(parts: Sequence[SharesBelow], grid: Grid, pilot: Floats | None = None) -> Seen:
     """What trusted people say, of whom everybody was counted in every part: one sample, and noise of each part's own.
 
     Sampling: ``F(a)(1 - F(b))/k`` for a <= b, at a pilot of F, whatever parts a and b belong to. Noise: that of the
     counts between places, added up.
     """
-    k = parts[0].people
-    at = np.clip(matrix @ pilot, 0.5 / k, 1 - 0.5 / k)
+    k, matrix = parts[0].people, np.array([grid.at(place) for one in parts for place in one.places])
+    at = np.clip(matrix @ (grid.even if pilot is None else pilot), 0.5 / k, 1 - 0.5 / k)
     spread = np.minimum.outer(at, at) * (1 - np.maximum.outer(at, at)) / k
     start = 0
     for one in parts:
@@ -164,35 +183,7 @@ def seen_below(parts: Sequence[SharesBelow], matrix: Floats, pilot: Floats) -> S
     return Seen(matrix, np.concatenate([one.shares for one in parts]), np.linalg.inv(spread))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class SharesBelow:
-    """Shares of trusted people at or below places of the range, from counts between them with this noise each."""
-
-    shares: Floats
-    places: tuple[float, ...]
-    people: int
-    noise: float
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Known:
-    """Everything that was told so far, all of it public: trusted counts, reports of a mean, answers within windows.
-
-    `trusted` is the share of people who trust, where groups may differ and each counts by its number of people; None
-    takes them for alike. Where all numbers are whole steps from the lower bound on, `atoms` are their places.
-    """
-
-    counted: tuple[SharesBelow, ...] = ()
-    reports: BinnedReports | None = None
-    answered: tuple[WindowReports, ...] = ()
-    trusted: float | None = None
-    atoms: tuple[float, ...] = ()
-
-    @property
-    def apart(self) -> bool:
-        """Whether there are two groups that may differ."""
-        local = self.reports is not None or any(one.people for one in self.answered)
-        return self.trusted is not None and bool(self.counted) and local
+# --- one function from all of it --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -205,29 +196,31 @@ class Blended:
     counted: Seen | None
 
 
-def blended(known: Known, *, alone: bool = True) -> Blended:
+def blended(known: Evidence, *, alone: bool = True) -> Blended:
     """One distribution function from everything that is known, told finely where people were asked.
 
     What each group says `alone` may be left out.
     """
-    jumps = bool(known.atoms)
-    ends = finer([*(one.window for one in known.answered), *_looked(known.counted)])
-    close = [place for one in known.counted for place in one.places if min(place, 1 - place) < 1 / CELLS]
-    ends = np.array(known.atoms) if jumps else np.union1d(ends, close)
-    how: dict[str, Any] = {"jumps": jumps, "clock": _clock(known.counted, ends)}
-    told = [] if known.reports is None else [reports_seen(known.reports, CELLS, ends, jumps=jumps)]
-    told += [answers_seen(one, ends, jumps=jumps) for one in known.answered if one.people]
-    local = fit(told, ends, **how) if told and (alone or known.apart) else None
-
-    counted = None
+    grid = Shape.known(ends=np.array(known.atoms), jumps=True)
+    if not known.atoms:
+        pairs = (pair for one in known.counted for pair in pairwise(one.places))
+        looked = joined_windows(pair for pair in pairs if pair[1] - pair[0] < 0.75 / CELLS)  # as around a quantile
+        close = [place for one in known.counted for place in one.places if min(place, 1 - place) < 1 / CELLS]
+        grid = Shape.known(ends=np.union1d(finer([*(one.window for one in known.answered), *looked]), close))
+    clock = _clock(known.counted, grid.ends)
+    told = [reports_seen(one, grid) for one in (known.reports, *known.answered) if one is not None and one.people]
+    local = fit(told, grid, clock) if told and (alone or known.apart) else None
+    heard: list[Seen] = []
     if known.counted:  # how much a count varies by sampling is told by a pilot of F
-        first = shares_seen(known.counted, Shape.known(ends=ends, jumps=jumps))
-        counted = shares_seen(known.counted, fit([first, *([] if known.apart else told)], ends, **how))
-    heard = [] if counted is None else [counted]
-    own = fit(heard, ends, **how) if heard and (alone or known.apart) else None
-    if known.apart and known.trusted is not None and own is not None and local is not None:
-        return Blended(own.mixed(local, known.trusted), own, local, counted)
-    return Blended(fit([*heard, *told], ends, **how), own, local, counted)
+        first = counts_seen(known.counted, grid)
+        pilot = fit([first, *([] if known.apart else told)], grid, clock)
+        heard = [counts_seen(known.counted, grid, pilot.monotone)]
+    own = fit(heard, grid, clock) if heard and (alone or known.apart) else None
+    if known.apart and own is not None and local is not None:
+        both = own.mixed(local, known.share)
+    else:
+        both = fit([*heard, *told], grid, clock)
+    return Blended(both, own, local, heard[0] if heard else None)
 
 
 def _clock(counted: Sequence[SharesBelow], ends: Floats) -> Floats | None:
@@ -243,18 +236,6 @@ def _clock(counted: Sequence[SharesBelow], ends: Floats) -> Floats | None:
 
     crowded = np.diff(below(np.linspace(0.0, 1.0, CELLS // 2 + 1))).max() > 0.2
     return np.asarray((ends + below(ends)) / 2) if crowded else None
-
-
-def _looked(counted: Sequence[SharesBelow]) -> list[tuple[float, float]]:
-    """Where trusted people were counted between places that are close to each other, as around a quantile."""
-    result: list[tuple[float, float]] = []
-    pairs = sorted(pair for one in counted for pair in pairwise(one.places))
-    for low, high in (pair for pair in pairs if pair[1] - pair[0] < 0.75 / CELLS):
-        if result and low <= result[-1][1]:
-            result[-1] = (result[-1][0], max(high, result[-1][1]))
-        else:
-            result.append((low, high))
-    return result
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -280,14 +261,6 @@ class Shape:
         return Shape(mean, covariance, self.ends, self.jumps)
 
     @property
-    def cells(self) -> int:
-        return len(self.mean) - 1
-
-    @property
-    def sd(self) -> Floats:
-        return np.asarray(np.sqrt(np.maximum(np.diag(self.covariance), 0.0)))
-
-    @property
     def monotone(self) -> Floats:
         """F as a distribution function: never falling, between 0 and 1, and 1 at the upper bound."""
         result = _isotonic(np.clip(self.mean, 0.0, 1.0))
@@ -296,45 +269,57 @@ class Shape:
 
     def below(self, place: float) -> tuple[float, float]:
         """The share of people at or below a place between 0 and 1 of the range, and its standard error."""
-        row = self.row(place)
-        value = float(row @ self.monotone)
-        return value, math.sqrt(max(float(row @ self.covariance @ row), 0.0))
+        return self.between(None, place)
 
     def between(self, low: float | None, high: float | None) -> tuple[float, float]:
         """The share of people above one place and at or below another, and its standard error; None is no limit."""
-        first, last = (None if place is None else self.row(place) for place in (low, high))
-        row = (0.0 if last is None else last) - (np.zeros(self.cells + 1) if first is None else first)
-        f = self.monotone
-        value = (1.0 if last is None else float(last @ f)) - (0.0 if first is None else float(first @ f))
-        return max(value, 0.0), self._error(np.asarray(row))
+        nothing = np.zeros_like(self.mean)
+        first, last = (nothing if place is None else self.at(place) for place in (low, high))
+        value = (1.0 if high is None else float(last @ self.monotone)) - float(first @ self.monotone)
+        return max(value, 0.0), self._error(last - first)
 
-    def row(self, place: float) -> Floats:
+    def at(self, place: float) -> Floats:
         """F at a place, linear within cells, as a row of a matrix."""
-        at = min(max(place, 0.0), 1.0)
-        low = min(int(np.searchsorted(self.ends, at, side="right")) - 1, self.cells - 1)
-        part = (at - self.ends[low]) / (self.ends[low + 1] - self.ends[low])
+        where = min(max(place, 0.0), 1.0)
+        low = min(int(np.searchsorted(self.ends, where, side="right")) - 1, len(self.ends) - 2)
+        part = (where - self.ends[low]) / (self.ends[low + 1] - self.ends[low])
         part = math.floor(part) if self.jumps else part
-        row = np.zeros(self.cells + 1)
+        row = np.zeros_like(self.mean)
         row[low], row[low + 1] = 1 - part, part
         return row
 
+    def means(self, edges: Floats) -> Floats:
+        """The means of F between edges, as rows."""
+        width = np.diff(self.ends)
+        cell = np.clip(np.searchsorted(self.ends, edges, side="right") - 1, 0, len(width) - 1)
+        t = (edges - self.ends[cell]) / width[cell]
+        later = np.zeros_like(t) if self.jumps else t**2 / 2
+        before = np.where(np.arange(len(width)) < cell[:, None], width, 0.0)
+        areas = np.zeros((len(edges), len(self.ends)))  # below F, from 0 to each edge
+        areas[:, :-1] += before if self.jumps else before / 2
+        areas[:, 1:] += 0.0 if self.jumps else before / 2
+        at = np.arange(len(edges))
+        areas[at, cell] += width[cell] * (t - later)
+        areas[at, cell + 1] += width[cell] * later
+        return np.asarray(np.diff(areas, axis=0) / np.diff(edges)[:, None])
+
+    @property
+    def even(self) -> Floats:
+        return self.ends
+
     def quantile(self, share: float) -> float:
-        """The place, between 0 and 1 of the range, below which this share of people lies."""
+        """The place, between 0 and 1 of the range, at which F reaches this share of people first."""
         f = self.monotone
-        return float(self.ends[np.searchsorted(f, share)]) if self.jumps else _inverse(f, share, self.ends)
+        after = int(np.searchsorted(f, share))
+        if self.jumps or after == 0:
+            return float(self.ends[after])
+        part = (share - f[after - 1]) / (f[after] - f[after - 1])
+        return float(self.ends[after - 1] + part * (self.ends[after] - self.ends[after - 1]))
 
-    def moments(self) -> dict[str, tuple[float, float]]:
-        """Mean and variance of where people lie (0 to 1 of the range), each with its standard error.
-
-        That of the variance is that of its differential.
-        """
-        weights, squares = self._weights
-        f = self.monotone
-        spread, slope = variance(weights, squares, f)
-        return {
-            "mean": (1 - float(weights @ f), self._error(weights)),
-            "variance": (max(spread, 0.0), self._error(slope)),
-        }
+    def variance(self) -> tuple[float, float]:
+        """Of where people lie (0 to 1 of the range), and its standard error: that of its differential."""
+        spread, slope = variance(*self._weights, self.monotone)
+        return max(spread, 0.0), self._error(slope)
 
     def gini(self, origin: float) -> tuple[float, float]:
         """Gini's coefficient of numbers counted from `origin` (in ranges below the lower bound), and its error."""
@@ -346,7 +331,9 @@ class Shape:
         """Of F at the ends in ``int F`` and in ``int 2 p F``."""
         if self.jumps:
             return np.append(np.diff(self.ends), 0.0), np.append(np.diff(self.ends**2), 0.0)
-        return _trapezoid(self.ends), 2 * _trapezoid(self.ends) * self.ends
+        half = np.diff(self.ends) / 2
+        weights = np.pad(half, (0, 1)) + np.pad(half, (1, 0))
+        return weights, 2 * weights * self.ends
 
     def _error(self, weights: Floats) -> float:
         return math.sqrt(max(float(weights @ self.covariance @ weights), 0.0))
@@ -368,54 +355,33 @@ def gini(weights: Floats, f: Floats, origin: float) -> tuple[float, Floats]:
     return result, weights * ((1 - 2 * f) + result) / mean
 
 
-def _trapezoid(ends: Floats) -> Floats:
-    half = np.diff(ends) / 2
-    return np.asarray(np.pad(half, (0, 1)) + np.pad(half, (1, 0)))
-
-
-def _inverse(f: Floats, share: float, ends: Floats) -> float:
-    """Where a function that does not fall, linear within cells, reaches a value first."""
-    after = int(np.searchsorted(f, share, side="left"))
-    if after == 0:
-        return 0.0
-    part = (share - f[after - 1]) / (f[after] - f[after - 1])
-    return float(ends[after - 1] + part * (ends[after] - ends[after - 1]))
-
-
 def _isotonic(y: Floats) -> Floats:
-    """The nearest values that never fall (pool adjacent violators)."""
-    means: list[float] = []
-    sizes: list[int] = []
-    for value in y.tolist():
-        means.append(value)
-        sizes.append(1)
-        while len(means) > 1 and means[-2] > means[-1]:
-            size = sizes[-2] + sizes[-1]
-            means[-2:] = [(means[-2] * sizes[-2] + means[-1] * sizes[-1]) / size]
-            sizes[-2:] = [size]
-    return np.repeat(np.array(means), sizes)
+    from scipy.optimize import isotonic_regression
+
+    return np.array(isotonic_regression(y).x)
 
 
 _WALKS = ((1, np.geomspace(1e-4, 0.5, 12)), (2, np.geomspace(1e-6, 0.3, 14)))
 
 
-def fit(seen: Sequence[Seen], cells: int | Floats, *, jumps: bool = False, clock: Floats | None = None) -> Shape:
+def fit(seen: Sequence[Seen], grid: Shape | None = None, clock: Floats | None = None) -> Shape:
     """The distribution function that everything seen speaks for, with the covariance of its error.
 
-    It is told at the ends of so many even cells, or at these ends. A walk takes its steps by a `clock`, that of the
-    range unless another one, which rises from 0 to 1 at the ends, says where people are.
+    It is told at the ends of a grid, of even cells unless given. A walk takes its steps by a `clock`, that of the range
+    unless another one, which rises from 0 to 1 at the ends, says where people are.
 
     The estimate is averaged over both walks. Its error is that of the first, which minds lumps, beside the distance of
     the two: where F is smooth, as it often is, that is more than the error.
     """
-    ends = np.linspace(0.0, 1.0, cells + 1) if isinstance(cells, int) else cells
+    grid = Shape.known() if grid is None else grid
+    ends = grid.ends
     info = np.zeros((len(ends), len(ends)))
     score = np.zeros(len(ends))
     for one in seen:
         half = one.matrix.T @ one.precision
         info += half @ one.matrix
         score += half @ one.values
-    if not jumps:  # people at the lower bound itself: hardly any, give or take a tenth, unless people say so
+    if not grid.jumps:  # people at the lower bound itself: hardly any, give or take a tenth, unless people say so
         info[0, 0] += 100.0
     time = ends if clock is None else clock
     # Around the straight line that suits what was seen, weakly held to the one from 0 to 1: walks have no drift.
@@ -427,9 +393,13 @@ def fit(seen: Sequence[Seen], cells: int | Floats, *, jumps: bool = False, clock
     smooth = _walked(*_WALKS[1], info, score, time) if len(ends) > 3 else []
     # For the error, steps vary by as much as they are large, at least: where little is known, a straight line is not.
     allowed = [one for one in lumpy if one.size >= 1 / CELLS]
-    rough, both = _mean(allowed), _mean([*lumpy, *smooth])
-    apart = both - rough
-    return Shape(start + both, _covariance(allowed, rough) + np.outer(apart, apart), ends, jumps)
+    weighted = _weighted(allowed)
+    rough, both = _mean(weighted), _mean(_weighted([*lumpy, *smooth]))
+    covariance = np.outer(both - rough, both - rough)
+    for weight, walk in weighted:  # of each size of steps, and among them
+        root = solve_triangular(walk.root, walk.steps, lower=True, check_finite=False)
+        covariance += weight * (root.T @ root + np.outer(walk.mean - rough, walk.mean - rough))
+    return replace(grid, mean=start + both, covariance=covariance)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -475,23 +445,13 @@ def _walked(order: int, sizes: Floats, info: Floats, score: Floats, ends: Floats
     return result
 
 
-def _weighted(found: Sequence[_Walk]) -> list[tuple[float, _Walk]]:
+def _weighted(walks: Sequence[_Walk]) -> list[tuple[float, _Walk]]:
     """Walks weighted by their evidence, without those that hardly count."""
-    best = max(one.evidence for one in found)
-    told = [one for one in found if one.evidence > best - 12]
-    weights = np.array([math.exp(one.evidence - best) for one in told])
-    return list(zip((weights / weights.sum()).tolist(), told, strict=True))
+    best = max(one.evidence for one in walks)
+    likely = [(math.exp(one.evidence - best), one) for one in walks if one.evidence > best - 12]
+    total = sum(weight for weight, _ in likely)
+    return [(weight / total, one) for weight, one in likely]
 
 
-def _mean(found: Sequence[_Walk]) -> Floats:
-    """Over all sizes of steps."""
-    return np.asarray(np.sum([weight * one.mean for weight, one in _weighted(found)], axis=0))
-
-
-def _covariance(found: Sequence[_Walk], mean: Floats) -> Floats:
-    """Over all sizes of steps: of each, and among them."""
-    covariance = np.zeros((len(mean), len(mean)))
-    for weight, one in _weighted(found):
-        half = solve_triangular(one.root, one.steps, lower=True, check_finite=False)
-        covariance += weight * (half.T @ half + np.outer(one.mean - mean, one.mean - mean))
-    return covariance
+def _mean(weighted: Sequence[tuple[float, _Walk]]) -> Floats:
+    return np.asarray(np.sum([weight * one.mean for weight, one in weighted], axis=0))

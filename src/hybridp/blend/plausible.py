@@ -20,7 +20,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,22 +27,21 @@ from numpy.typing import NDArray
 from hybridp.blend.distribution import (
     WITHIN,
     Blended,
-    Known,
+    Evidence,
     Seen,
     Shape,
-    answers_seen,
+    counts_seen,
     gini,
+    joined_windows,
     reports_seen,
-    seen_below,
     variance,
 )
-from hybridp.public.distribution import CELLS, WindowReports, report_ends
+from hybridp.public.distribution import BinnedReports
 from hybridp.public.lattice import Floats
 from hybridp.public.mean import NormalLaplace, holm
 
 __all__ = ["Ladder", "Plausible", "groups_apart", "normal_reach", "plausible", "windows_around"]
 
-Statistic = Callable[[Floats], tuple[float, Floats]]
 Row = tuple[Floats, float]
 """Weights of the numbers of a ladder, or of several, and what is added."""
 
@@ -70,6 +68,10 @@ class Ladder:
         self._mean = np.arange(len(shown)) + np.cumsum(shown)
         self._at = np.where(shown, self._mean - 1, -1)
         self.size = len(shown) + int(shown.sum())
+
+    def at(self, place: float) -> Floats:
+        """F at one of the places."""
+        return self.limit(place, 1)[0]
 
     def means(self, edges: Floats) -> Floats:
         """The mean of F between edges, as rows of weights of the numbers."""
@@ -111,87 +113,65 @@ class Ladder:
         return np.diff(self.ends), np.zeros(len(self._mean)) if self.atoms else result[2:] - result[:-2]
 
 
-def plausible(known: Known, asked: Sequence[float] = ()) -> Plausible:
+def plausible(known: Evidence, asked: Sequence[float] = ()) -> Plausible:
     """All distribution functions beside what is known, told at the places where people were counted or that are asked
     for.
 
     How much counts and reports vary by sampling depends on F: it is told by the best one, in a few rounds.
     """
-    answered = [_grouped(one, len(known.answered)) for one in known.answered if one.people]
-    edges = [np.linspace(*one.window, len(one.above) + 1) for one in answered]
-    sent = np.linspace(0.0, 1.0, CELLS + 1) if known.reports is None else report_ends(known.reports.randomiser, CELLS)
-    even = [] if known.reports is None and answered else [sent]
+    several = len(known.answered)
+    sent = [one for one in (known.reports, *(_grouped(one, several) for one in known.answered)) if one and one.people]
     counted = [place for one in known.counted for place in one.places]
-    local = known.reports is not None or bool(answered)
 
-    def ladder(*parts: Any, shown: Sequence[float] = ()) -> Ladder:
+    def group(share: float, counts: bool, reports: list[BinnedReports]) -> _Group:
         if known.atoms:
-            return Ladder(np.array(known.atoms), atoms=True)
-        ends = np.unique(np.concatenate([[0.0, 1.0], *parts, asked]))
-        return Ladder(ends, (*shown, *asked))
+            return share, Ladder(np.array(known.atoms), atoms=True), counts, reports
+        places = [*counted, *asked] if counts else asked
+        ends = np.unique(np.concatenate([[0.0, 1.0], places, *(one.edges for one in reports)]))
+        return share, Ladder(ends, places), counts, reports
 
-    def reports(one: Ladder, pilot: Floats | None) -> list[Seen]:
-        told = []
-        if known.reports is not None:
-            told.append(reports_seen(known.reports, CELLS, means=one.means(sent), pilot=pilot))
-        return told + [
-            answers_seen(got, one.ends, means=one.means(at), pilot=pilot)
-            for got, at in zip(answered, edges, strict=True)
-        ]
-
-    def counts(one: Ladder, pilot: Floats | None) -> list[Seen]:
-        if not known.counted:
-            return []
-        rows = np.array([one.limit(place, 1)[0] for place in counted])
-        return [seen_below(known.counted, rows, one.even if pilot is None else pilot)]
-
-    groups: list[tuple[float, Ladder, Callable[[Ladder, Floats | None], list[Seen]]]]
-    if known.apart and known.trusted is not None:
-        groups = [
-            (known.trusted, ladder(counted, shown=counted), counts),
-            (1 - known.trusted, ladder(*even, *edges), reports),
-        ]
-    elif local:
-        both = ladder(*even, *edges, counted, shown=counted)
-        groups = [(1.0, both, lambda one, pilot: [*counts(one, pilot), *reports(one, pilot)])]
-    else:
-        groups = [(1.0, ladder(counted, shown=counted), counts)]
-    weights, ladders = [one[0] for one in groups], [one[1] for one in groups]
+    groups = [group(1.0, bool(counted), sent)]
+    if known.apart:
+        groups = [group(known.share, True, []), group(1 - known.share, False, sent)]
     pilots: list[Floats | None] = [None] * len(groups)
     for _ in range(_ROUNDS):
-        seen = [make(one, pilot) for (_, one, make), pilot in zip(groups, pilots, strict=True)]
-        result = Plausible(seen, ladders, weights)
+        seen = []
+        for (_, one, counts, reports), pilot in zip(groups, pilots, strict=True):
+            own = [counts_seen(known.counted, one, pilot)] if counts else []
+            seen.append([*own, *(reports_seen(got, one, pilot) for got in reports)])
+        result = Plausible(seen, [one[1] for one in groups], [one[0] for one in groups])
         pilots = list(result.parts(result.best))
     return result
 
 
-def _grouped(one: WindowReports, windows: int) -> WindowReports:
+_Group = tuple[float, Ladder, bool, list[BinnedReports]]
+"""The share of people that it counts by, its ladder, and whose counts and reports are about it."""
+
+
+def _grouped(one: BinnedReports, windows: int) -> BinnedReports:
     """Answers by fewer bins, so that there are about as many in all windows together as a fit has time for."""
-    many = len(one.above)
+    many = len(one.counts) // 2
     while many > max(4, min(WITHIN, 9 * WITHIN // windows)) and many % 2 == 0:
         many //= 2
-    below, above = (part.reshape(many, -1).sum(axis=1) for part in (one.below, one.above))
-    return replace(one, below=below, above=above)
+    return replace(one, counts=one.counts.reshape(2 * many, -1).sum(axis=1))
 
 
-def windows_around(at: Sequence[float], known: Known) -> tuple[tuple[float, float], ...]:
+def windows_around(at: Sequence[float], known: Evidence) -> tuple[tuple[float, float], ...]:
     """Where to ask about these quantiles next: where each may lie, in eleven of twelve cases; joined where they meet.
 
-    In shares of the range. A quantile that lies beyond is still found, because F is known, less well, outside of the
-    windows too.
+    In shares of the range; everywhere while nothing is known. A quantile that lies beyond is still found, because F is
+    known, less well, outside of the windows too.
     """
+    if not known.counted and not known.local:
+        return ((0.0, 1.0),)
     beside = plausible(known)
-    result: list[tuple[float, float]] = []
+    result = []
     beyond = known.atoms[1] / 2 if known.atoms else 0.0
-    wide = 2.0 if known.trusted is not None and not known.answered else 1.0  # others may be elsewhere
-    for low, high in sorted(beside.quantile_interval(q, 1.75) for q in at):
+    wide = 1.0 if known.alike or known.answered else 2.0  # others may be elsewhere
+    for low, high in (beside.quantile_interval(q, 1.75) for q in at):
         middle, half = (low + high) / 2, wide * max(high - low, _NARROWEST) / 2 + beyond
-        low, high = max(middle - half, 0.0), min(middle + half, 1.0)
-        if result and low <= result[-1][1]:
-            result[-1] = (result[-1][0], max(high, result[-1][1]))
-        else:
-            result.append((low, high))
-    return tuple(result)
+        result.append((max(middle - half, 0.0), min(middle + half, 1.0)))
+    return tuple(joined_windows(result))
 
 
 def normal_reach(level: float, many: int = 1) -> float:
@@ -201,7 +181,7 @@ def normal_reach(level: float, many: int = 1) -> float:
     return float(-ndtri((1 - level) / many / 2))
 
 
-def groups_apart(known: Known, told: Blended, level: float) -> tuple[float, ...] | None:
+def groups_apart(known: Evidence, told: Blended, level: float) -> tuple[float, ...] | None:
     """Do the groups differ at any of the places where trusted people were counted? Adjusted (Holm), and where they do
     most clearly by how much, with an interval that counts for all places: the place, each group's share at or below
     it, their difference, its interval, p.
@@ -225,7 +205,7 @@ def groups_apart(known: Known, told: Blended, level: float) -> tuple[float, ...]
         law = NormalLaplace(math.sqrt(1 - laplace), math.sqrt(laplace / 2))
         result.append(float(law.two_sided_p(local.apart(place, share, math.sqrt(spread)))))
     place = seen[int(np.argmin(result))][0]
-    apart = plausible(replace(known, trusted=0.5), (place,))
+    apart = plausible(replace(known, alike=False), (place,))
     low, high = apart.gap(place, normal_reach(level, len(seen)))
     own, others = told.trusted.below(place)[0], told.local.below(place)[0]
     return place, own, others, min(max(own - others, low), high), low, high, min(holm(result))
@@ -313,10 +293,6 @@ class Plausible:
         free = int(np.count_nonzero(steps > _NOUGHT)) - (len(rules) if error is None else groups)
         return float(miss @ miss), free, np.concatenate([part.cumsum() for part in self.parts(steps[:count])])
 
-    def away(self, row: Floats, target: float, side: int = 0) -> float:
-        """By how many standard errors ``row @ F`` is seen away from the target, or beyond it on one side."""
-        return self._errors(*self._fit(row, target, side)[:2])
-
     def apart(self, place: float, share: float, error: float) -> float:
         """By how many standard errors F at one of the ends is seen away from what others, with an error, say of it."""
         row = self.limit(place, 1)[0]
@@ -348,7 +324,7 @@ class Plausible:
 
         def may(end: int, side: int) -> bool:
             row, more = self.limit(float(self.ends[end]), side)
-            return self.away(row, share - more, side) <= reach
+            return self._errors(*self._fit(row, share - more, side)[:2]) <= reach
 
         # If F is at most `share` at one end, it is so at all ends before; and at least, at all after.
         inner = int(np.searchsorted([at(end, -1) for end in range(last)], share, side="right")) - 1
@@ -388,38 +364,50 @@ class Plausible:
         return np.minimum(low, f), np.maximum(high, f)
 
     def variance_interval(self, reach: float) -> tuple[float, float]:
-        """Of people within one cell as far apart as their mean allows at most, and all at one place at least."""
-        means, weights = self._means(), np.diff(self.ends)
+        weights, squares = np.diff(self.ends), np.diff(self.ends**2)
 
-        def spread(numbers: Floats) -> tuple[float, Floats]:
-            value, slope = variance(weights, np.diff(self.ends**2), means @ numbers)
-            return value, slope @ means
+        def within(f: Floats, widths: Floats, rises: Floats) -> float:
+            return float(widths**2 @ rises) / 4
 
-        (low, numbers), (high, _) = (self.extreme(spread, side, reach) for side in (-1, 1))
-        for weight, one, own in zip(self.weights, self.ladders, self.parts(numbers), strict=True):
-            widths, rises = one.unseen(own)
-            low -= weight * float(widths**2 @ rises) / 4
-        return low, high
+        return self._bent(lambda f: variance(weights, squares, f), reach, within)
 
     def gini_interval(self, origin: float, reach: float) -> tuple[float, float]:
-        """Likewise."""
-        means, weights = self._means(), np.diff(self.ends)
+        weights = np.diff(self.ends)
 
-        def index(numbers: Floats) -> tuple[float, Floats]:
-            value, slope = gini(weights, means @ numbers, origin)
-            return value, slope @ means
+        def within(f: Floats, widths: Floats, rises: Floats) -> float:
+            return float(widths @ rises**2) / 4 / max(origin + 1 - float(weights @ f), 1e-9)
 
-        (low, numbers), (high, _) = (self.extreme(index, side, reach) for side in (-1, 1))
-        mean = max(origin + 1 - float(weights @ means @ numbers), 1e-9)
-        for weight, one, own in zip(self.weights, self.ladders, self.parts(numbers), strict=True):
-            widths, rises = one.unseen(own)
-            low -= weight * float(widths @ rises**2) / 4 / mean
-        return low, high
+        return self._bent(lambda f: gini(weights, f, origin), reach, within)
 
-    def _means(self) -> Floats:
-        """Everybody's mean of F between all ends, as rows."""
-        parts = zip(self.weights, self.ladders, strict=True)
-        return np.concatenate([weight * one.means(self.ends) for weight, one in parts], axis=1)
+    def _bent(
+        self,
+        statistic: Callable[[Floats], tuple[float, Floats]],
+        reach: float,
+        within: Callable[[Floats, Floats, Floats], float],
+    ) -> tuple[float, float]:
+        """The least and the largest plausible value of a statistic of F's means with a slope, in straight steps.
+
+        People within one cell are as far apart as their mean allows at most, and all at one place at least: what that
+        takes off, cell `within` cell, follows from the widths of cells and how far F may rise in them.
+        """
+        parts = list(zip(self.weights, self.ladders, strict=True))
+        means = np.concatenate([weight * one.means(self.ends) for weight, one in parts], axis=1)
+        ends = []
+        for side in (-1, 1):
+            numbers = self.best
+            value, slope = statistic(means @ numbers)
+            for _ in range(_STEPS):
+                goal = self._edge(slope @ means, side, reach)[1]
+                tried = [numbers + part * (goal - numbers) for part in np.linspace(0, 1, 17)]
+                numbers = max(tried, key=lambda one: side * statistic(means @ one)[0])
+                before, (value, slope) = value, statistic(means @ numbers)
+                if abs(value - before) <= _NEAR * abs(value):
+                    break
+            if side < 0:
+                for (weight, one), own in zip(parts, self.parts(numbers), strict=True):
+                    value -= weight * within(means @ numbers, *one.unseen(own))
+            ends.append(value)
+        return ends[0], ends[1]
 
     def _edge(self, row: Floats, side: int, reach: float) -> tuple[float, Floats]:
         """The least (-1) or largest (1) plausible value of ``row @ F``, and an F that has it."""
@@ -442,20 +430,6 @@ class Plausible:
                 if abs(outer - inner) <= least:
                     break
         return outer, f
-
-    def extreme(self, statistic: Statistic, side: int, reach: float) -> tuple[float, Floats]:
-        """The least (-1) or largest (1) plausible value of a statistic with a slope, in straight steps towards it; and
-        where it has it."""
-        f = self.best
-        value, slope = statistic(f)
-        for _ in range(_STEPS):
-            goal = self._edge(slope, side, reach)[1]
-            tried = [f + part * (goal - f) for part in np.linspace(0, 1, 17)]
-            f = max(tried, key=lambda one: side * statistic(one)[0])
-            before, (value, slope) = value, statistic(f)
-            if abs(value - before) <= _NEAR * abs(value):
-                break
-        return value, f
 
 
 def _not_below_zero(matrix: Floats, values: Floats, likely: NDArray[np.bool_]) -> Floats:

@@ -22,8 +22,7 @@ from hybridp import noise, tables
 from hybridp.curator.sources import Columns, Raw, Rows, TrustedAnswers, batch_digest, noisy_sums
 from hybridp.errors import UnusablePublicRows
 from hybridp.noise.reports import voted_cells
-from hybridp.public.distribution import BinnedReports, ReportBins, WindowReports, report_bins, window_bins
-from hybridp.public.distribution import answers as window_answers
+from hybridp.public.distribution import BinnedReports, by_window, invite_bins
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import Box
 from hybridp.public.lattice import LEVELS, NOTHING, Bounds, Ints, Lattice, exact_sums
@@ -40,7 +39,6 @@ from hybridp.public.messages import (
     reports_digest,
 )
 from hybridp.public.oracles import SubsetSelection
-from hybridp.public.randomisers import DitheredBit
 from hybridp.public.rounds import Options
 from hybridp.public.shares import (
     CountNoise,
@@ -384,7 +382,7 @@ def randomised(
     behalf.
     """
     # Levels come sorted, and the last digits of a sum of doubles would tell of the order, which no noise covers.
-    sums, places = NOTHING, _bins(invite) if bins else None
+    sums, places = NOTHING, invite_bins(invite) if bins else None
     counts = np.zeros(0 if places is None else places.size, dtype=np.int64)
     for chunk in levels:
         sent = noise.reports(invite.mechanism, invite.placed(chunk), rng=rng)
@@ -424,25 +422,15 @@ class Lots:
 # --- counts between public places of a number's range -----------------------------------------------------------------
 
 
-def _bins(invite: OnNumber) -> ReportBins:
-    return window_bins(_bit(invite), len(invite.windows)) if invite.windows else report_bins(invite.mechanism)
-
-
-def _bit(invite: OnNumber) -> DitheredBit:
-    assert isinstance(invite.mechanism, DitheredBit)
-    return invite.mechanism
-
-
-def _by_bin(counts: Ints, invite: OnNumber) -> BinnedReports | tuple[WindowReports, ...]:
-    if invite.windows:
-        return window_answers(counts, invite.windows, _bit(invite))
-    return BinnedReports(counts, invite.mechanism)
+def _by_bin(counts: Ints, invite: OnNumber) -> BinnedReports | tuple[BinnedReports, ...]:
+    return by_window(counts, invite) if invite.windows else BinnedReports(counts, invite.mechanism)
 
 
 def binned(rows: Rows, columns: Columns, invite: OnNumber, people: int) -> Any:
     """The local reports by public bins, or the answers within an invitation's windows, after `read` has checked them.
     """
-    return _by_bin(report_counts(rows, _query(rows, columns, invite, local_raw=False), _bins(invite), people), invite)
+    query = _query(rows, columns, invite, local_raw=False)
+    return _by_bin(report_counts(rows, query, invite_bins(invite), people), invite)
 
 
 def count_between(

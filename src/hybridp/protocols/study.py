@@ -35,6 +35,7 @@ from hybridp.public.trust import LABEL, Answering, drawn_trust, keyed, label_col
 from hybridp.randomness import Randomness, secure
 from hybridp.release.release import Release
 from hybridp.tasks.declared import answered_once, people_in, published, task_of
+from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.fits import save_model
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.mean import mean_task
@@ -337,8 +338,7 @@ def first_phase(
         return release(data, SteeredTask(mean_task(study, 0)), columns, local_people=many, **how)
     must(local_people is None, "local-people", "must go with a mean: quantiles are asked around, however many", "it")
     counted = number_task(study, 0)
-    must(counted.mean is None, "invite-out", rule, "both")
+    must(isinstance(counted, DistributionTask), "invite-out", rule, "both")
     how |= {"assume_mechanism": assume_mechanism, "collection": collection}
     how |= {"tally": None if tally is None else tally_for(study, tally), "phases": phases}
-    assert counted.distribution is not None
-    return release(data, counted.distribution, columns, **how)
+    return release(data, counted, columns, **how)

@@ -30,25 +30,11 @@ import numpy as np
 
 from hybridp.errors import must
 from hybridp.public.lattice import Bounds, Floats, Ints
+from hybridp.public.messages import OnNumber
 from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, LocalAdditive, Piecewise, Randomiser
 
-__all__ = [
-    "BINS",
-    "CELLS",
-    "PHASES",
-    "BinnedReports",
-    "ReportBins",
-    "WindowReports",
-    "adds_little",
-    "bin_ends",
-    "answers",
-    "cell_chances",
-    "rank_variances",
-    "report_bins",
-    "report_ends",
-    "report_rows",
-    "window_bins",
-]
+__all__ = ["BINS", "CELLS", "PHASES", "BinnedReports", "ReportBins", "adds_little", "bin_ends", "by_window"]
+__all__ += ["cell_chances", "chances_at", "invite_bins", "rank_variances", "report_bins"]
 
 
 CELLS = 128
@@ -87,40 +73,34 @@ class ReportBins:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BinnedReports:
-    """How many local reports fell into each bin. Mergeable by adding up."""
+    """How many local reports fell into each bin. Mergeable by adding up.
+
+    Those of a dithered bit may be about a window, in shares of the range: answers "below" by even bins of their
+    thresholds, then answers "above", flips and all.
+    """
 
     counts: Ints
     randomiser: Randomiser
+    window: tuple[float, float] = (0.0, 1.0)
 
     @property
     def people(self) -> int:
         return int(self.counts.sum())
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class WindowReports:
-    """Answers to one dithered question within a window, by even bins of their thresholds. Mergeable by adding up.
-
-    The window is in shares of the range; `below` and `above` count what was answered, flips and all.
-    """
-
-    window: tuple[float, float]
-    below: Ints
-    above: Ints
-    randomiser: DitheredBit
-
     @property
-    def people(self) -> int:
-        return int(self.below.sum() + self.above.sum())
+    def edges(self) -> Floats:
+        """Places between which the probability of each bin is straight in a value, or nearly.
 
-    @property
-    def people_by_bin(self) -> Ints:
-        return np.asarray(self.below + self.above)
-
-    @property
-    def flip(self) -> float:
-        """The probability that an answer is turned round."""
-        return self.randomiser.flips / WORD
+        They are the ends of cells. A piecewise report's window has its other end too: where it is a few cells long, or
+        less than one, a value also passes from bin to bin where that end does.
+        """
+        if isinstance(self.randomiser, DitheredBit):
+            return np.linspace(*self.window, len(self.counts) // 2 + 1)
+        ends = np.linspace(0.0, 1.0, CELLS + 1)
+        if not isinstance(self.randomiser, Piecewise) or (wide := self.randomiser.width / LEVELS) * CELLS > _LONG:
+            return ends
+        other = _piecewise_cuts(self.randomiser, CELLS) - wide
+        return np.unique(np.concatenate([ends, other[(other > 0) & (other < 1)]]))
 
 
 PHASES = (0.1, 0.3, 0.6)
@@ -164,16 +144,16 @@ def adds_little(at: Sequence[float], noise: float, trusted: int, local: int, bit
     return own < _LITTLE * told
 
 
-def window_bins(randomiser: DitheredBit, windows: int) -> ReportBins:
-    """The bins of answers within so many windows, which are laid end to end: only the thresholds' places matter."""
-    return report_bins(randomiser, BINS * windows)
+def invite_bins(invite: OnNumber) -> ReportBins:
+    """The bins of reports on an invitation, of which windows are laid end to end: only thresholds' places matter."""
+    within = isinstance(invite.mechanism, DitheredBit)
+    return report_bins(invite.mechanism, BINS * len(invite.windows) if invite.windows and within else CELLS)
 
 
-def answers(counts: Ints, windows: Sequence[tuple[float, float]], randomiser: DitheredBit) -> tuple[WindowReports, ...]:
-    """Reports by `window_bins` as answers within each window."""
-    must(len(counts) == 2 * BINS * len(windows), "reports", "must be counted in the windows' bins", len(counts))
-    below, above = counts.reshape(2, len(windows), BINS)
-    return tuple(WindowReports(window, below[i], above[i], randomiser) for i, window in enumerate(windows))
+def by_window(counts: Ints, invite: OnNumber) -> tuple[BinnedReports, ...]:
+    """Answers by `invite_bins`, window by window."""
+    parts = counts.reshape(2, len(invite.windows), BINS)
+    return tuple(BinnedReports(parts[:, i].ravel(), invite.mechanism, one) for i, one in enumerate(invite.windows))
 
 
 def report_bins(randomiser: Randomiser, cells: int = CELLS) -> ReportBins:
@@ -191,37 +171,20 @@ def report_bins(randomiser: Randomiser, cells: int = CELLS) -> ReportBins:
             return ReportBins((-reach, -reach), 2 * reach / cells, cells, False)
 
 
-def report_ends(randomiser: Randomiser, cells: int = CELLS) -> Floats:
-    """Places between which the probability of each of `report_bins` is straight in a value, or nearly.
-
-    They are the ends of the cells. A piecewise report's window has its other end too: where it is a few cells long, or
-    less than one, a value also passes from bin to bin where that end does.
-    """
-    ends = np.linspace(0.0, 1.0, cells + 1)
-    if not isinstance(randomiser, Piecewise) or (wide := randomiser.width / LEVELS) * cells > _LONG:
-        return ends
-    other = _piecewise_cuts(randomiser, cells) - wide
-    return np.unique(np.concatenate([ends, other[(other > 0) & (other < 1)]]))
-
-
-def report_rows(randomiser: Randomiser, cells: int = CELLS) -> Floats:
-    """The probability of each of `report_bins` for somebody at each of `report_ends`.
-
-    For a value between two ends it is between those of both, in proportion to its place: exactly for the dithered bit,
-    and closely for the others. So reports see a law as if everybody stood at the ends, in numbers whose running sums
-    are the means of F between the ends: of a law with atoms they tell these means, and nothing of F between them.
-    """
-    return _chances(randomiser, report_ends(randomiser, cells), cells)
-
-
 def cell_chances(randomiser: Randomiser, cells: int = CELLS) -> Floats:
     """The probability of each of `report_bins` for somebody whose value lies, anywhere, in each cell."""
     within = (np.arange(_WITHIN * cells) + 0.5) / (_WITHIN * cells)
-    return np.asarray(_chances(randomiser, within, cells).reshape(-1, cells, _WITHIN).mean(axis=2))
+    return np.asarray(chances_at(randomiser, within, cells).reshape(-1, cells, _WITHIN).mean(axis=2))
 
 
-def _chances(randomiser: Randomiser, places: Floats, cells: int) -> Floats:
-    """The probability of each of `report_bins` for somebody at each of these places, in shares of the range."""
+def chances_at(randomiser: Randomiser, places: Floats, cells: int = CELLS) -> Floats:
+    """The probability of each of `report_bins` for somebody at each of these places, in shares of the range.
+
+    For a value between two of a report's `edges` it is between those of both, in proportion to its place: exactly for
+    the dithered bit, and closely for the others. So reports see a law as if everybody stood at the edges, in numbers
+    whose running sums are the means of F between them: of a law with atoms they tell these means, and nothing of F
+    between them.
+    """
     match randomiser:
         case DitheredBit():
             q = randomiser.flips / WORD

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.public.distribution import BinnedReports, WindowReports, report_bins
+from hybridp.public.distribution import BinnedReports, report_bins
 from hybridp.public.groups import Joint
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, OnMap, TotalsNoise
@@ -245,10 +245,8 @@ class Later(Round):
     about: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def plain(self, answer: Answer) -> Any:
-        return [
-            {"window": list(one.window), "below": one.below.tolist(), "above": one.above.tolist()}
-            for one in answer.local
-        ]
+        sides = [(one.window, *one.counts.reshape(2, -1).tolist()) for one in answer.local]
+        return [{"window": list(window), "below": below, "above": above} for window, below, above in sides]
 
     def restored(self, said: Any) -> Answer:
         told = []
@@ -256,7 +254,7 @@ class Later(Round):
             below, above = _counts(one["below"]), _counts(one["above"])
             if not np.allclose(one["window"], window, rtol=0, atol=1e-9) or not len(below) == len(above) > 0:
                 raise ValueError
-            told.append(WindowReports(window, below, above, self.invite.mechanism))
+            told.append(BinnedReports(np.concatenate([below, above]), self.invite.mechanism, window))
         return Answer(local=tuple(told))
 
 

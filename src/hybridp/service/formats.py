@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput
-from hybridp.public.distribution import report_bins, window_bins
+from hybridp.public.distribution import invite_bins
 from hybridp.public.heavy import OneSlot, normalised
 from hybridp.public.lattice import NOTHING, Sums, column_sums
 from hybridp.public.messages import Invite
@@ -339,10 +339,7 @@ def _number_reports(invite: Invite[Any, Any], binned: bool) -> Reports:
     row = struct.Struct(f"<{'H' * some}{'IB' if bit else 'd'}")  # the same, one by one
     kind: Any = Bit if bit else float
     longest: Any = {"threshold": LEVELS - 1, "above": False} if bit else DIGITS
-    mechanism, bins = described(made), None
-    if binned:
-        within = bool(invite.windows) and isinstance(made, DitheredBit)
-        bins = window_bins(made, len(invite.windows)) if within else report_bins(made)
+    mechanism, bins = described(made), invite_bins(invite) if binned else None
     if isinstance(made, UnitVector):
         kind, longest = list[float], [DIGITS] * d
     elif some:

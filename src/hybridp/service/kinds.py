@@ -36,6 +36,7 @@ from hybridp.service.formats import Heard, number_field, numbers_field, option_f
 from hybridp.service.problems import Refused
 from hybridp.service.questions import Part, pack_reports, unpacked_reports
 from hybridp.tasks.declared import task_of
+from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.kmeans import kmeans_task
 from hybridp.tasks.personal import personal_task
 from hybridp.tasks.regression import regression_task
@@ -99,8 +100,7 @@ def _number(declared: Declaration, place: int, asked: Any) -> Part:
     invite = task.invite
     if asked.form == "steered":
         about |= {"form": "steered", "windows": []}
-        counted = getattr(task, "distribution", None)
-        invite = invite if counted is None else counted.invite_within(())
+        invite = task.invite_within(()) if isinstance(task, DistributionTask) else invite
     return Part(asked, task, shown, (shown,), invite, about)
 
 

@@ -24,8 +24,7 @@ from hybridp.ledger import Charge
 from hybridp.protocols.models import LatticePeople, PointPeople, SummedPeople
 from hybridp.public import rounds
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.distribution import BinnedReports
-from hybridp.public.distribution import answers as window_answers
+from hybridp.public.distribution import BinnedReports, by_window
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import NOTHING
 from hybridp.public.messages import Invite, LocalSummary, ReportsByEpsilon, SlotReports
@@ -38,6 +37,7 @@ from hybridp.public.vector import OnVector, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.release.release import Release
 from hybridp.service.formats import Field, Heard, Reports, option_field, place_reports, reports_on
+from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.groups import ask_groups
 from hybridp.tasks.task import LevelBatches, MixedReports
 from hybridp.tasks.transcript import Transcript
@@ -131,7 +131,8 @@ class Part:
         """The form of local people's reports."""
         if self.invite is None:  # a group, as it is; or nothing is asked yet
             return place_reports(len(self.options), {}, self.options)
-        return reports_on(self.invite, binned=getattr(self.task, "distribution", None) is not None)
+        counted = getattr(self.task, "distribution", self.task)
+        return reports_on(self.invite, binned=isinstance(counted, DistributionTask))
 
     def at(self, epsilon: float | None) -> Part:
         """The question as people are asked it who chose this epsilon."""
@@ -316,7 +317,7 @@ def told_later(asked: rounds.Later, told: Heard) -> Any:
     """What people say who were asked in the second phase."""
     invite: Any = asked.invite
     if asked.bins:
-        return window_answers(told.counts, invite.windows, invite.mechanism)
+        return by_window(told.counts, invite)
     return _TOLD[invite.way](told, invite)
 
 

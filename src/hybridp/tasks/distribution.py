@@ -15,32 +15,38 @@ Steered: local people who are asked later answer within windows that all of this
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, Unpack
 
-from hybridp.blend.distribution import Known, Shape, blended
-from hybridp.blend.plausible import Plausible, groups_apart, normal_reach, plausible
+import numpy as np
+
+from hybridp.blend.distribution import Evidence, Shape, SharesBelow, blended, counts_seen, fit, reports_seen
+from hybridp.blend.plausible import Plausible, groups_apart, normal_reach, plausible, windows_around
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
-from hybridp.public.distribution import adds_little, bin_ends, rank_variances
+from hybridp.public.distribution import BinnedReports, adds_little, bin_ends, rank_variances
 from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import NoiseName
 from hybridp.public.messages import Invite, OnNumber
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
-from hybridp.public.rounds import Conversation, Crowd, Later, Numbers
-from hybridp.public.shares import LEAST_COUNTED, CountNoise, count_noise
+from hybridp.public.rounds import Between, Conversation, Crowd, Later, Numbers, People, drive
+from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoisyCounts, count_noise
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release, statistic
-from hybridp.tasks.evidence import DistributionEvidence, ask_counts, noise_in_shares
-from hybridp.tasks.task import Task, charge_all, task_receipt
+from hybridp.tasks.task import Task, charge_all, noise_level, task_receipt
 
-__all__ = ["DistributionTask", "publish", "statistics", "stretches"]
+__all__ = ["DistributionTask", "ask_counts", "hear", "places_around", "publish", "stretches", "trusted_words"]
 
 Guarantee = PureDP | ApproxDP
 _MOST = 50
 _ATOMS = 256
+_LOOK = (*(2.0**-i for i in (11, 9, 7, 5)), *(i / 16 for i in range(1, 16)), *(1 - 2.0**-i for i in (5, 7, 9, 11)))
+"""Where trusted people are counted who say first where to look: bounds may lie far outside of where people are."""
+_PLACES = (3, 5, 9, 17, 33)
+_MANY = 0.2  # of people between two places
+_FEWEST, _FINEST = 8, 64  # even stretches in which trusted people are counted for the spread
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,8 @@ class DistributionTask(Task):
     group, which counts by its number of people; `hybrid` takes the groups for alike, and `alike` does so or hears
     trusted people alone, where quantiles are all that is asked for and local people would add little to them. `level`
     is the coverage of every interval or, where so many are to hold `together`, of all of those at once. Where all
-    numbers are whole `step`s from the lower bound on, saying so makes what is said of them exact.
+    numbers are whole `step`s from the lower bound on, saying so makes what is said of them exact. Of what that tells,
+    the `statistics` that are named are published, or all.
     """
 
     bounds: Bounds
@@ -70,6 +77,7 @@ class DistributionTask(Task):
     edges: tuple[float, ...] = ()
     together: int = 0
     step: float | None = None
+    statistics: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
@@ -99,11 +107,6 @@ class DistributionTask(Task):
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
 
     @property
-    def reach(self) -> float:
-        """How many standard errors an interval reaches to each side; those that hold together share what may miss."""
-        return normal_reach(self.level, max(self.together, 1))
-
-    @property
     def cuts(self) -> tuple[float, ...]:
         """Where the bins of a histogram end: at the last number below each inner edge, which begins the next bin."""
         return bin_ends(self.bounds, self.edges, self.atoms)
@@ -123,9 +126,9 @@ class DistributionTask(Task):
         """What goes to every device: the invitation to a mean."""
         return Invite(self.bounds, randomiser(self.local, self.guarantee))
 
-    def invite_within(self, windows: tuple[tuple[float, float], ...], answers: str = "") -> OnNumber:
+    def invite_within(self, windows: tuple[tuple[float, float], ...]) -> OnNumber:
         """What goes to the devices of people who are asked within windows: one bit, at any epsilon."""
-        return Invite(self.bounds, self.bit, windows=windows, answers=answers)
+        return Invite(self.bounds, self.bit, windows=windows)
 
     @property
     def bit(self) -> DitheredBit:
@@ -152,7 +155,7 @@ class DistributionTask(Task):
 
     def _count_noise(self, trusted: int) -> float:
         """The variance of the noise in a count with half of epsilon, in shares of people."""
-        return noise_in_shares(self, trusted, split_off(self.promised, 0.5)[1]) if trusted else 0.0
+        return _noise_in_shares(self, trusted, split_off(self.promised, 0.5)[1]) if trusted else 0.0
 
     def rank_error(self, trusted: int, local: int, *, phased: bool) -> float:
         """The standard error of a quantile's rank that so many people can tell, about; 0 where none is asked for."""
@@ -188,7 +191,7 @@ class DistributionTask(Task):
         got = yield Numbers(self.named(crowd.names), bins=True, heard=self.estimator != "tcm-only")
         heard = yield from ask_counts(self, got.trusted_people, got.binned)
         while crowd.phased:
-            invite = replace(self.invite_within(heard.windows(self)), question=crowd.names)
+            invite = replace(self.invite_within(windows_around(self.at, heard)), question=crowd.names)
             low, width = self.bounds.lower, self.bounds.width
             natural = [[low + width * a, low + width * b] for a, b in invite.windows]
             told = yield Later(invite, bins=True, about={"windows": natural})
@@ -203,10 +206,131 @@ class DistributionTask(Task):
         return charge_all(self, [trusted], purpose, collection)
 
 
+# --- where trusted people are counted ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Counted(People):
+    """People who can only be counted between places."""
+
+    count: Callable[[tuple[float, ...], CountNoise], NoisyCounts]
+
+    def answer(self, asked: Any) -> NoisyCounts:
+        return self.count(asked.places, asked.noise)
+
+
+def hear(
+    study: DistributionTask,
+    people: int,
+    local: BinnedReports | None,
+    count: Callable[[tuple[float, ...], CountNoise], NoisyCounts],
+) -> Evidence:
+    """The reports, and the trusted people counted where these say that it matters, with noise by `count`."""
+    result: Evidence = drive(ask_counts(study, people, local), _Counted(count))
+    return result
+
+
+def ask_counts(
+    study: DistributionTask, people: int, local: BinnedReports | None
+) -> Generator[Between, NoisyCounts, Evidence]:
+    """The same as rounds of a conversation."""
+    local = None if local is None or not local.people else local
+    heard = Evidence(reports=local, trusted=people, alike=study.estimator != "everyone", atoms=study.atoms)
+    if not people or study.estimator == "lm-only":
+        return heard
+    if local is not None and study.trusted_alone(people, local.people):
+        heard, local = replace(heard, alone=True), None
+    grid = Shape.known(ends=np.array(study.atoms), jumps=True) if study.atoms else Shape.known()
+    shape, rest, looked = None, None, tuple[float, ...]()
+    # Local reports tell where to look: a rank to within 11 % in a tenth of the range.
+    if local is not None and local.people >= 400 * (local.randomiser.worst_variance + 1):
+        shape = fit([reports_seen(local, grid)], grid)
+    if shape is None or not _near(study, shape, people):  # they do not: trusted people do, first
+        rest, part = split_off(study.promised, 0.5)
+        looked = _apart(study, _LOOK)
+        noisy = yield Between(looked, study.count_noise(len(looked), part), study.invite)
+        heard = replace(heard, counted=(SharesBelow.of(noisy, looked),))
+        grid = grid if grid.jumps else Shape.known(ends=np.union1d(grid.ends, looked))
+        shape = fit([counts_seen(heard.counted, grid)], grid)
+    places = places_around(study, shape, people, rest, looked)
+    noisy = yield Between(places, study.count_noise(len(places), rest), study.invite)
+    return replace(heard, counted=(*heard.counted, SharesBelow.of(noisy, places)))
+
+
+def _near(study: DistributionTask, shape: Shape, people: int) -> bool:
+    """Whether what local reports say of each quantile is not much coarser than what trusted people would say by
+    themselves: counts between places that are far apart tell little of what lies between them."""
+    noise = 32 / (study.promised.epsilon * people) ** 2  # of a count with half of epsilon
+    errors = ((q, shape.below(shape.quantile(q))[1]) for q in study.at)
+    return all(error**2 <= 9 * (q * (1 - q) / people + noise) for q, error in errors)
+
+
+def _apart(study: DistributionTask, places: Iterable[float]) -> tuple[float, ...]:
+    """Places in rising order, none too close to another; between the atoms, halfway, where numbers have steps."""
+    atoms, apart = np.array(study.atoms), 1 / 2**20
+    out: list[float] = []
+    for place in sorted(places):
+        at = place
+        if study.atoms:
+            after = min(int(np.searchsorted(atoms, place + 1e-9, side="right")), len(atoms) - 1)
+            at = float(atoms[after - 1] + atoms[after]) / 2
+        if apart < at < 1 - apart and (not out or at > out[-1] + apart):
+            out.append(at)
+    return tuple(out) or (0.5,)
+
+
+def _noise_in_shares(study: DistributionTask, people: int, part: Guarantee | None) -> float:
+    """The variance of the noise in one count of four, which were made to add up, in shares of people."""
+    return study.count_noise(3, part).variance / people**2
+
+
+def places_around(
+    study: DistributionTask,
+    shape: Shape,
+    people: int,
+    part: Guarantee | None = None,
+    looked: tuple[float, ...] = (),
+) -> tuple[float, ...]:
+    """Around each quantile, at each value that is asked for, and, for the spread, broadly; in rising order.
+
+    However many places there are, a person lies between two of them, so that the noise on each count is the same. What
+    is said of a place adds up the noise of the counts before it; what is said of people between two places is a guess.
+    There are as many places as make the sum of both smallest: the more, the more people trust. Where many lie between
+    two of the places that were `looked` at, nobody knows where: there they are counted evenly too.
+    """
+    asked = (*study.below, *study.above, *study.cuts)
+    result = {(x - study.bounds.lower) / study.bounds.width for x in asked}
+    noise = _noise_in_shares(study, people, part)
+    reach = {q: 2 * (shape.below(shape.quantile(q))[1] + math.sqrt(q * (1 - q) / people + noise)) for q in study.at}
+    widest = max(reach.values(), default=0.0)
+
+    def variance(many: int) -> float:
+        return many * len(study.at) / 4 * noise + (2 * widest / (many - 1)) ** 2 / 100
+
+    many = min(_PLACES, key=variance)
+    around = np.linspace(-1, 1, many)
+    for q in study.at:
+        # Around a quantile at whole steps of 2^-20 of the range, which doubles hold exactly.
+        near = (shape.quantile(min(max(q + d, 0.002), 0.998)) for d in (around * reach[q]).tolist())
+        result |= {math.floor(place * 2**20) / 2**20 for place in near}
+        after = int(np.searchsorted(looked, shape.quantile(q)))
+        low, high = (0.0, *looked, 1.0)[after : after + 2]
+        if looked and shape.between(low, high)[0] > _MANY:
+            result |= {math.floor((low + (high - low) * i / 16) * 2**20) / 2**20 for i in range(17)}
+    if study.spread:  # what is not known of where people lie within a stretch, and the noise of all, are about as large
+        wanted = (0.1 * (part or study.promised).epsilon * people) ** (2 / 3)
+        even = 2 ** round(math.log2(min(max(wanted, _FEWEST), _FINEST)))
+        result |= {i / even for i in range(1, even)}
+    return _apart(study, result)
+
+
+# --- what is published ------------------------------------------------------------------------------------------------
+
+
 def publish(
     study: DistributionTask,
     question: str,
-    heard: DistributionEvidence,
+    heard: Evidence,
     *,
     rows: str,
     assumes: tuple[str, ...] = (),
@@ -215,56 +339,71 @@ def publish(
     """Blend and state. Post-processing: no rows, no noise."""
     if not heard.counted and not heard.local:
         raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
-    known = heard.known(study)
-    told, alone = blended(known), heard.alone and not heard.answered
+    known, told, alone = heard, blended(heard), heard.alone and not heard.answered
     gap = _disagreement(study, groups_apart(known, told, study.level))
     if alone:
         known = replace(known, reports=None)
         own = blended(known, alone=False).both
         told = replace(told, both=own, trusted=own)
-    shape, reach = told.both, study.reach
     asked = {place for _, between in stretches(study).values() for ends in between for place in ends}
     beside = plausible(known, sorted(place for place in asked if place is not None))
+    shapes: Sequence[Shape | None] = (told.both, told.trusted, told.local)
     if study.atoms:  # people heap on some of them: no walk of even steps
-        shape, *each = beside.shapes()
-        told = replace(told, trusted=each[0], local=each[1]) if known.apart else told
+        both, *each = beside.shapes()
+        shapes = (both, *(each if known.apart else shapes[1:]))
     error = study.rank_error(heard.trusted if heard.counted else 0, heard.local, phased=bool(heard.answered))
     one = "tcm-only" if alone or not heard.local else "lm-only" if not heard.counted else study.estimator
-    plain = "hybrid" if one == "alike" else one
-    windows = tuple(_window(study, beside, q) for q in study.at)
-    low, high = beside.band(shape, reach)
-    values = [study.bounds.lower + study.bounds.width * float(x) for x in shape.ends]
-    local = _local_protection(study, heard) if heard.local else None
+    steered, reach = bool(heard.answered), normal_reach(study.level, max(study.together, 1))
+    low, width = study.bounds.lower, study.bounds.width
+    kinds = ["none", *(noise_level(counts.noise.mechanism)[0] for _, counts in heard.released)]
+    device = "dithered" if steered else study.invite.name
     common: dict[str, Any] = {
-        "estimator": "steered" if heard.answered else plain,
+        "estimator": "steered" if steered else "hybrid" if one == "alike" else one,
         "groups": {"trusted": {"people": heard.trusted}, "local": {"people": heard.local}},
         "disagreement": gap,
-        "mechanisms": {"trusted": heard.noise, "local": "none" if local is None else local[1]},
+        "mechanisms": {"trusted": kinds[-1], "local": device if heard.local else "none"},
         "clipped_to": [study.bounds.lower, study.bounds.upper],
     }
     result = {
         name: statistic(name, **part, joint=study.together > 0, **common)
-        for name, part in statistics(study, shape, told.trusted, told.local, beside, reach).items()
+        for name, part in _statistics(study, shapes, beside, reach).items()
     }
-    if study.at:
-        result["quantiles"]["windows"] = [list(window) for window in windows]
-    band = (low.tolist(), high.tolist())
-    counted = [one.stated for one in heard.counted]
+    windows = [[low + width * end for end in beside.quantile_interval(q, 3.3)] for q in study.at]
+    if study.at:  # where each lies by all that is known, but for one time in a thousand or so
+        result["quantiles"]["windows"] = windows
+    result = {name: result[name] for name in study.statistics or result if name in result}
+    assert shapes[0] is not None
+    shape, band = shapes[0], beside.band(shapes[0], reach)
     result["distribution"] = statistic(
-        "distribution", shape.monotone.tolist(), band, at=values, joint=False, counted=counted, **common
+        "distribution",
+        shape.monotone.tolist(),
+        [end.tolist() for end in band],
+        at=[low + width * float(x) for x in shape.ends],
+        joint=study.together > 0 and "distribution" in study.statistics,
+        counted=[
+            {
+                "values": [low + width * place for place in places],
+                "noisy_counts": [n / counts.noise.steps for n in counts.noisy],
+                "people": counts.people,
+                "noise_variance": counts.noise.mechanism.variance / counts.noise.steps**2,
+            }
+            for places, counts in heard.released
+        ],
+        **common,
     )
+    asked_in = [(low + width * a, low + width * b) for a, b in (part.window for part in heard.answered)]
     return Release(
         {question: result},
         study.level,
         receipt=task_receipt(
-            Protection(study.promised, heard.protection) if heard.counted else None,
-            None if local is None else local[0],
+            Protection(study.promised, trusted_words(heard)) if heard.counted else None,
+            _local_protection(study, steered) if heard.local else None,
             "everyone",
-            "" if known.trusted is not None or not (heard.counted and heard.local) else _ALIKE,
-            "" if not study.atoms else _STEPS.format(study.step, study.bounds.lower),
-            "" if not heard.answered else _ONE_PHASE,
-            "" if not heard.answered else _windowed(study, known, windows),
-            "" if not alone else _ALONE,
+            _ALIKE if heard.alike and heard.counted and heard.local else "",
+            "" if not study.atoms else _STEPS.format(study.step, low),
+            _ONE_PHASE if steered else "",
+            _windowed(study, asked_in, windows) if steered else "",
+            _ALONE if alone else "",
             "" if error <= _COARSE else _HARDLY.format(error),
             moves="a local share",
             rows=(rows, *assumes),
@@ -303,10 +442,8 @@ _STEPS = "all numbers are whole steps of {:g} from {:g} on, as declared"
 _ONE_PHASE = "a local person answers in one phase alone, once; who answers when has nothing to do with their number"
 
 
-def _windowed(study: DistributionTask, known: Known, likely: Sequence[tuple[float, float]]) -> str:
+def _windowed(study: DistributionTask, asked: Sequence[tuple[float, float]], likely: Sequence[Sequence[float]]) -> str:
     """What windows that were named before cost if they missed."""
-    low, width = study.bounds.lower, study.bounds.width
-    asked = [(low + width * one.window[0], low + width * one.window[1]) for one in known.answered]
     out = [q for q, (a, b) in zip(study.at, likely, strict=True) if not any(x <= b and a <= y for x, y in asked)]
     if out:
         missed = ", ".join(f"{q:g}" for q in out)
@@ -315,12 +452,6 @@ def _windowed(study: DistributionTask, known: Known, likely: Sequence[tuple[floa
         "windows were named by those who spoke before; where the groups differ so much that a quantile lies outside of "
         "them, its interval is wide"
     )
-
-
-def _window(study: DistributionTask, beside: Plausible, q: float) -> tuple[float, float]:
-    """Where the quantile lies, by all that is known, but for one time in a thousand or so."""
-    low, high = beside.quantile_interval(q, 3.3)
-    return study.bounds.lower + study.bounds.width * low, study.bounds.lower + study.bounds.width * high
 
 
 Stretch = tuple[float | None, float | None]
@@ -338,49 +469,47 @@ def stretches(study: DistributionTask) -> dict[str, tuple[tuple[float, ...], lis
     return {name: asked for name, asked in result.items() if asked[0]}
 
 
-def statistics(
-    study: DistributionTask, shape: Shape, own: Shape | None, alone: Shape | None, beside: Plausible, reach: float
+def _statistics(
+    study: DistributionTask, shapes: Sequence[Shape | None], beside: Plausible, reach: float
 ) -> dict[str, dict[str, Any]]:
-    """What is asked for, read from the distribution function, within its intervals of so many standard errors.
+    """What is asked for, read from the distribution functions of all, of trusted and of local people, within intervals
+    of so many standard errors.
 
     Quantiles are at shares of people, shares at values, a histogram's by bins; the spread is one number. Intervals
     cover sampling and noise, and assume nothing of the distribution. Where many people share a number the function,
     which is taken to rise gently, is far off: intervals, which take it for nothing but rising, then bound it.
     """
     low, width = study.bounds.lower, study.bounds.width
+    result: dict[str, dict[str, Any]] = {}
 
-    def told(
-        at: tuple[float, ...], values: Sequence[Sequence[float] | None], spans: Sequence[tuple[float, float]]
-    ) -> dict[str, Any]:
-        both, first, second = values
+    def tell(
+        name: str, read: Callable[[Shape], list[float]], spans: list[tuple[float, float]], one: bool, **more: Any
+    ) -> None:
+        both, own, local = (None if shape is None else read(shape) for shape in shapes)
         assert both is not None
         within = [min(max(x, a), b) for x, (a, b) in zip(both, spans, strict=True)]
-        parts = [within, *zip(*spans, strict=True), first, second]
-        said = [None if part is None else list(part) if at else part[0] for part in parts]
-        stated = {"estimate": said[0], "interval": said[1:3], "trusted": said[3], "local": said[4]}
-        return {**stated, "at": list(at)} if at else stated
+        parts = [within, *map(list, zip(*spans, strict=True)), own, local]
+        said = [part[0] if one and part else part for part in parts]
+        more |= {"estimate": said[0], "interval": said[1:3], "trusted": said[3], "local": said[4]}
+        result[name] = more
 
-    groups = (shape, own, alone)
-    result: dict[str, dict[str, Any]] = {}
     if study.at:
-        spans = [beside.quantile_interval(q, reach) for q in study.at]
-        values = [None if one is None else [low + width * one.quantile(q) for q in study.at] for one in groups]
-        result["quantiles"] = told(study.at, values, [(low + width * a, low + width * b) for a, b in spans])
+        spans = [(low + width * a, low + width * b) for a, b in (beside.quantile_interval(q, reach) for q in study.at)]
+        tell("quantiles", lambda f: [low + width * f.quantile(q) for q in study.at], spans, False, at=list(study.at))
     for name, (places, between) in stretches(study).items():
-        shares = [None if one is None else [one.between(*ends)[0] for ends in between] for one in groups]
-        result[name] = told(places, shares, [beside.between(*ends, reach) for ends in between])
-    if study.edges:
-        del result["histogram"]["at"]
-        result["histogram"] |= {"edges": list(study.edges), "options": _bins(study.edges)}
+        told: dict[str, Any] = {"at": list(places)}
+        if name == "histogram":
+            told = {"edges": list(study.edges), "options": _bins(study.edges)}
+        spans = [beside.between(*ends, reach) for ends in between]
+        tell(name, lambda f, asked=between: [f.between(*ends)[0] for ends in asked], spans, False, **told)  # type: ignore[misc]
     if study.spread:
-        spread = [None if one is None else one.moments()["variance"][0] * width**2 for one in groups]
-        least, most = (x * width**2 for x in beside.variance_interval(reach))
-        result["variance"] = told((), [None if x is None else [x] for x in spread], [(max(least, 0.0), most)])
-        roots = [None if x is None else [math.sqrt(x)] for x in spread]
-        result["sd"] = told((), roots, [(math.sqrt(max(least, 0.0)), math.sqrt(most))])
+        least, most = beside.variance_interval(reach)
+        ends = max(least * width**2, 0.0), most * width**2
+        tell("variance", lambda f: [f.variance()[0] * width**2], [ends], True)
+        roots = math.sqrt(ends[0]), math.sqrt(ends[1])
+        tell("sd", lambda f: [math.sqrt(f.variance()[0] * width**2)], [roots], True)
         if low >= 0:
-            index = [None if one is None else [one.gini(low / width)[0]] for one in groups]
-            result["gini"] = told((), index, [beside.gini_interval(low / width, reach)])
+            tell("gini", lambda f: [f.gini(low / width)[0]], [beside.gini_interval(low / width, reach)], True)
     return result
 
 
@@ -393,12 +522,23 @@ def _bins(edges: Sequence[float]) -> list[str]:
 # --- the receipt ------------------------------------------------------------------------------------------------------
 
 
-def _local_protection(study: DistributionTask, heard: DistributionEvidence) -> tuple[Protection, str]:
-    """How local people are protected, and the name of their report."""
-    if not heard.answered:
-        name = study.invite.name
+def trusted_words(heard: Evidence) -> str:
+    """How trusted people are protected, count by count."""
+    parts = []
+    for places, counts in heard.released:
+        noise, many = counts.noise.mechanism, len(places)
+        kind, size = noise_level(noise)
+        parts.append(
+            f"discrete {kind} noise on counts between {many} place{'s' if many > 1 else ''}, {size:.6g} times their "
+            f"sensitivity (epsilon {noise.guarantee.epsilon:.12g})"
+        )
+    return ", then ".join(parts)
+
+
+def _local_protection(study: DistributionTask, steered: bool) -> Protection:
+    if not steered:
         note = "the report of a mean: whatever else is read from it costs no further epsilon"
-        return Protection(study.invite.promise, f"{name} report on their own device", note), name
+        return Protection(study.invite.promise, f"{study.invite.name} report on their own device", note)
     note = "one report a person: who answers within a window answers nothing else"
     device = "dithered report on their own device, within windows that earlier answers name"
-    return Protection(study.invite_within(()).promise, device, note), "dithered"
+    return Protection(study.invite_within(()).promise, device, note)

@@ -25,8 +25,7 @@ from hybridp.public.rounds import Conversation, Crowd, Later, Numbers, Within
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Quartiles, WindowNoise, WindowSums
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
-from hybridp.tasks.distribution import DistributionTask
-from hybridp.tasks.evidence import ask_counts
+from hybridp.tasks.distribution import DistributionTask, ask_counts, trusted_words
 from hybridp.tasks.mean import MeanTask, group_mean, mean_release, publish_mean
 from hybridp.tasks.task import Task, task_receipt
 
@@ -120,7 +119,7 @@ class SteeredTask(Task):
                 trusted_guarantee=part,
             )  # fmt: skip
             heard = yield from ask_counts(counted, trusted, None)
-            looked, shape = heard.protection, blended(heard.known(counted), alone=False).both
+            looked, shape = trusted_words(heard), blended(heard, alone=False).both
             seen = Quartiles(*(shape.quantile(share) for share in (0.25, 0.5, 0.75)))
         window = None if seen is None else many.window(seen)
         invite = replace(study.invite, question=names, windows=((0.0, 1.0),))
