@@ -43,9 +43,8 @@ from hybridp.public.vector import VectorBounds
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.study import Study
 from hybridp.tasks.distribution import DistributionTask
-from hybridp.tasks.mean import MeanTask
+from hybridp.tasks.mean import MeanTask, VectorTask
 from hybridp.tasks.shares import SharesTask, publish_shares
-from hybridp.tasks.vector import VectorTask
 
 __all__ = ["FIGURES", "epsilon", "groups", "main", "own_steps", "poison", "quantiles", "shares", "study", "synth"]
 __all__ += ["trust", "vector"]

@@ -7,8 +7,7 @@ from typing import Any
 from hybridp.bench import mean as means
 from hybridp.bench.crowd import Crowd, Guesses
 from hybridp.release.plan import Plan
-from hybridp.tasks.mean import MeanTask
-from hybridp.tasks.vector import VectorTask
+from hybridp.tasks.mean import MeanTask, VectorTask
 
 __all__ = ["plan_mean", "plan_vector"]
 

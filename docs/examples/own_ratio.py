@@ -22,7 +22,7 @@ from hybridp.public.rounds import Conversation, Crowd
 from hybridp.public.study import Declaration, Vector
 from hybridp.release.release import statistic
 from hybridp.tasks.declared import register
-from hybridp.tasks.vector import VectorTask, vector_task
+from hybridp.tasks.mean import VectorTask, vector_task
 
 __all__ = ["Ratio", "RatioTask"]
 

@@ -12,8 +12,7 @@ from tests.plans import plan_mean, plan_vector
 
 from hybridp import Study
 from hybridp.bench.crowd import PLAIN
-from hybridp.blend.mean import Rule
-from hybridp.blend.means import blend_vectors
+from hybridp.blend.mean import Rule, blend_columns
 from hybridp.curator.sources import Raw
 from hybridp.curator.sums import release_sums
 from hybridp.device.reports import reach_reports
@@ -46,8 +45,8 @@ def squared_errors(bounds: VectorBounds, promise: PureDP, reports: VectorReports
         totals = Raw(TRUSTED, tuple(int(x) for x in steps[:TRUSTED].sum(axis=0)), local, False, False, None)
         trusted = release_sums(totals, noise, bounds, rng=rng)
         for name in RULES:
-            blended = blend_vectors(trusted, local, (Rule(name, sd=sd[name]),), bounds.reach)
-            found[name].append((np.array(blended.estimates()) - truth) ** 2)
+            blended = blend_columns(trusted, [local], Rule(name, sd=sd[name]), bounds.reach)
+            found[name].append((bounds.reach * np.array([one.estimate for one in blended]) - truth) ** 2)
     return {name: np.array(errors) for name, errors in found.items()}
 
 

@@ -276,18 +276,6 @@ def test_the_default_has_the_papers_name_too_and_a_gap_is_not_ignored() -> None:
         Rule(gap=0.1)
 
 
-def test_a_spread_that_stands_for_one_which_nobody_knows_decides_the_weight_and_no_interval() -> None:
-    """Values at both ends have a variance of 1: an interval that may not know better has room for them."""
-    trusted, local = summed(4_000, 0.1, 4.0), told(9_000, 0.1)
-    stated, assumed = (blend(trusted, local, Rule("anchored", sd=0.3, known=known)) for known in (True, False))
-    assert (assumed.estimate, assumed.weight, assumed.anchor) == (stated.estimate, stated.weight, stated.anchor)
-    assert assumed.trusted_error is not None
-    noise = 2 * (2 / (4.0 * 4_000)) ** 2
-    assert assumed.trusted_error.variance == pytest.approx(1 / 4_000 + noise, rel=1e-6)
-    assert assumed.half_width(0.95) > stats.norm.ppf(0.975) * assumed.weight / math.sqrt(4_000)
-    assert stated.half_width(0.95) < 0.7 * assumed.half_width(0.95)
-
-
 def test_an_interval_holds_a_mean_that_few_people_far_from_all_others_make() -> None:
     """Two in a hundred at the upper bound and the rest at the lower: coverage over all samples of 200, without noise.
 

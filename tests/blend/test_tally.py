@@ -18,8 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridp.blend import means as personal_blending
-from hybridp.blend.mean import Rule, blend
-from hybridp.blend.means import blend_vectors
+from hybridp.blend.mean import Rule, blend, blend_columns
 from hybridp.blend.tally import Tally, invite_in
 from hybridp.device.reports import randomise_many, randomise_own, randomise_steps
 from hybridp.errors import InvalidInput
@@ -111,7 +110,7 @@ def _vector() -> Kind:
     return Kind(
         Tally.of(replace(MANY, question=("a", "b", "c")), "spring"),
         randomise_steps(MANY.encoding.steps(values), MANY, rng=seeded(2)),
-        lambda tally: blend_vectors(None, tally.summary(), (Rule("lm-only"),), BOX.reach),
+        lambda tally: blend_columns(None, [tally.summary()], Rule("lm-only"), BOX.reach),
     )
 
 

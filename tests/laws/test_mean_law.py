@@ -398,7 +398,7 @@ def test_a_sealed_promise_counts_what_sums_of_doubles_may_be_off(people: int) ->
     noisy = TrustedSummary(1024, 2**41, sum_noise(PureDP(1.0)))
     local_sum = LocalSummary(people, 0.25 * people, 5.0 * people, mechanism)
     mixed = blend(noisy, local_sum, Rule("fixed", weight=0.99, sd=0.3))
-    claimed = seal(noisy, local_sum, mixed).local_viewer
+    claimed = seal(noisy, local_sum, mixed)[1]
     assert claimed is not None
     w, step = Fraction(mixed.weight), Fraction(2, LEVELS * 1024)
     longest = Fraction(mechanism.bound)

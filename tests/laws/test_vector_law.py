@@ -24,7 +24,7 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.vector import VectorBounds
 from hybridp.release.release import sole
 from hybridp.tables import open_rows
-from hybridp.tasks.vector import VectorTask
+from hybridp.tasks.mean import VectorTask
 
 from .means import Row, command, stated, whole, write
 from .recording import Recording, laplaces, span_of
@@ -111,7 +111,7 @@ def test_nobody_moves_the_squares_further_than_their_noise_covers(tmp_path: Path
     """Of tables, and of answers as a service keeps them, which have the same; the noise is of that sensitivity."""
     ball: dict[str, Any] = {} if norm is None else {"norm": norm, "radius": BALLS[norm][3]}
     box = VectorBounds.of([LOWER] * 4, [UPPER] * 4, **ball)
-    study = VectorTask(box, PureDP(0.5), (Rule("anchored"),))
+    study = VectorTask(box, PureDP(0.5), Rule("anchored"))
     ends = [(0.0,) * 4, (64.0,) * 4, (-64.0, 64.0, -64.0, 64.0), (64.0, 32.0, 0, 0), (0, 0, 64.0, 32.0),
             (64.0, -48.0, 0, 0), (0, 0, -64.0, 48.0), (1e308, 0, 0, -1e308), (56.0, 56.0, 0, 0),
             (0, 0, 56.0, 56.0)]  # fmt: skip

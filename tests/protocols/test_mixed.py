@@ -38,10 +38,9 @@ from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
 from hybridp.public.trust import TrustRule
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
-from hybridp.tasks.mean import MeanTask, publish_mean
+from hybridp.tasks.mean import MeanTask, VectorTask, publish_mean
 from hybridp.tasks.shares import SharesTask, publish_shares
 from hybridp.tasks.task import MixedReports, mixed_batches
-from hybridp.tasks.vector import VectorTask, publish_vector_mean
 
 WAY = Feature.categorical("way", ["bus", "car", "walk"], missing="walk")
 TRUE = np.array([0.5, 0.3, 0.2])
@@ -145,8 +144,8 @@ def mean_case() -> Case:
 def vector_case() -> Case:
     sizes = 100, 1500, 4000
     mixing = Mixing.planned(ApproxDP(1.0, 1e-5), 1500)
-    rules = tuple(Rule("kvh", sd=sd / half) for sd, half in zip(SD, (0.5, 50), strict=True))
-    study = VectorTask(BOX, PureDP(1.0), rules=rules, mixing=mixing)
+    rule = Rule("kvh", sd=tuple(sd / half for sd, half in zip(SD, (0.5, 50), strict=True)))
+    study = VectorTask(BOX, PureDP(1.0), rule, mixing=mixing)
 
     def told(values: np.ndarray, invite: OnVector | None, rng: Randomness) -> VectorReportSums:
         assert invite is not None
@@ -161,10 +160,10 @@ def vector_case() -> Case:
         told_all, batch = told(local, study.invite, rng), told(mixed, study.mixed_invite, rng)
         sums = tuple(int(x) for x in BOX.steps(own).sum(axis=0))
         trusted = curating.release_sums(Raw(len(own), sums, told_all), study.sum_noise, BOX, rng=rng)
-        by: dict[str, Any] = {"trusted_people": len(own), "rng": rng}
+        by: dict[str, Any] = {"trusted_people": len(own), "names": ("a", "b"), "rng": rng}
         batches = MixedReports(batch, (len(mixed),))
-        return (publish_vector_mean(study, ("a", "b"), trusted, told_all, mixed=batches, **by),
-                publish_vector_mean(study, ("a", "b"), trusted, told_all, **by))  # fmt: skip
+        return (publish_mean(study, trusted, told_all, mixed=batches, **by),
+                publish_mean(study, trusted, told_all, **by))  # fmt: skip
 
     setting = plan_vector(study, Crowd(5600, 0.02, Guesses(sd=SD))).setting
     return Case(sizes, mixing, setting, np.array([2 / 7, 400 / 7]), once, 1.2)

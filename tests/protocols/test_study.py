@@ -13,11 +13,10 @@ from tests.questions import LOCAL, TASKS, TRUSTED, crowd
 from hybridp import ApproxDP, InvalidInput, Ledger, PureDP, Study, seeded
 from hybridp.errors import LedgerProblem
 from hybridp.tasks.kmeans import kmeans_task
-from hybridp.tasks.mean import mean_task
+from hybridp.tasks.mean import mean_task, vector_task
 from hybridp.tasks.records import records_task
 from hybridp.tasks.regression import regression_task
 from hybridp.tasks.table import table_task
-from hybridp.tasks.vector import vector_task
 
 NUMBER, VECTOR, RECORDS, POINTS, LINE, TABLE = (
     TASKS[task] for task in ("mean", "vector", "records", "points", "regression", "table")

@@ -17,9 +17,8 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.vector import VectorBounds, VectorReportSums, VectorSum
 from hybridp.randomness import seeded
-from hybridp.tasks.mean import MeanTask
+from hybridp.tasks.mean import MeanTask, VectorTask, publish_mean
 from hybridp.tasks.personal import PersonalTask
-from hybridp.tasks.vector import VectorTask, publish_vector_mean
 
 NAMES = ("age", "pay", "score")
 BOUNDS = VectorBounds.of([0, 0, -5], [100, 200, 5])
@@ -53,8 +52,8 @@ def test_joint_intervals_are_wider_by_bonferroni(people: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: VectorTask(BOUNDS, PureDP(1.0), (Rule("full-lm"),)), "`estimator` must be another than full-lm"),
-        (lambda: VectorTask(BOUNDS, PureDP(1.0), (Rule("pwh"),) * 2), "`rules` must be one, or one for each"),
+        (lambda: VectorTask(BOUNDS, PureDP(1.0), Rule("full-lm")), "`estimator` must be another than full-lm"),
+        (lambda: VectorTask(BOUNDS, PureDP(1.0), Rule("kvh", sd=(0.1, 0.2))), "`sd` must be one, or one for each"),
         (lambda: VectorTask(BOUNDS, PureDP(1.0), level=1.0), "`level` must be strictly between 0 and 1"),
         (lambda: VectorTask(BOUNDS, PureDP(1.0), noise="gaussian"), "`delta` must be positive for Gaussian noise"),
         (lambda: VectorTask(BOUNDS, PureDP(40.0)), "`epsilon` must be at least 0.001 and at most 30"),
@@ -86,21 +85,20 @@ def test_no_reports_whatever_move_an_anchored_column_beyond_what_it_says(norm: A
     """Sums and squares that no devices could send; the plain blend, the control, is pulled away."""
     draw = np.random.default_rng(3)
     bounds = VectorBounds.of([0, 0, -5], [100, 200, 5], norm=norm, radius=None if norm is None else 1.2)
-    rules = tuple(Rule("anchored", sd=sd) for sd in (0.4, 0.3, 0.35))
-    study = VectorTask(bounds, PureDP(2.0), rules, local="per-coordinate")
+    study = VectorTask(bounds, PureDP(2.0), Rule("anchored", sd=(0.4, 0.3, 0.35)), local="per-coordinate")
     steps = bounds.steps(X[:TRUSTED])
     trusted = VectorSum(TRUSTED, tuple(int(t) for t in steps.sum(axis=0)), study.sum_noise, bounds.reach_steps)
     counts, seen = np.full(3, SIZE), []
-    said: dict[str, Any] = {"trusted_people": TRUSTED, "rng": seeded(1)}
+    said: dict[str, Any] = {"trusted_people": TRUSTED, "names": NAMES, "rng": seeded(1)}
     for scale in (0.0, 1.0, 1e3, 1e9):
         totals = scale * draw.normal(size=3) * SIZE
         local = VectorReportSums(SIZE, counts, totals, totals**2 + scale, study.invite.mechanism)
-        found = publish_vector_mean(study, NAMES, trusted, local, **said)
+        found = publish_mean(study, trusted, local, **said)
         most = np.array(found.facts["anchor"]["most"])
         away = np.abs(np.array(found.facts["unbiased"]) - np.array(found.facts["trusted"]))
         assert (away <= most * (1 + 1e-9)).all()
         seen.append((most.tolist(), found.facts["weight"]))
-        plain = publish_vector_mean(replace(study, rules=(Rule("adaptive"),)), NAMES, trusted, local, **said)
+        plain = publish_mean(replace(study, rule=Rule("adaptive")), trusted, local, **said)
         assert plain.facts["anchor"] is None
     assert all(one == seen[0] for one in seen)
     assert (np.abs(np.array(plain.facts["unbiased"]) - X.mean(axis=0)) > 1e3 * most).any()

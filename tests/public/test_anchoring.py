@@ -15,11 +15,10 @@ from hybridp.public.anchoring import (
     anchoring,
     clipping_loss,
     leash,
-    vector_anchoring,
 )
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.vector import HALF, VectorBounds, vector_noise
-from hybridp.public.vector_randomisers import ScalarReports, vector_reports
+from hybridp.public.budgets import PureDP
+from hybridp.public.vector import VectorBounds
+from hybridp.tasks.mean import VectorTask
 
 
 def test_the_cost_is_what_honest_people_would_see() -> None:
@@ -62,51 +61,15 @@ def test_laplace_noise_costs_more_and_the_leash_says_so(v_l: float, part: float)
         assert rule.reach > normal.reach
 
 
-@pytest.mark.parametrize(
-    ("d", "trusted", "local", "noise"),
-    [(10, 1_000, 19_000, "laplace"), (12, 200, 6_000, "laplace"), (60, 1_000, 9_000, "gaussian")],
-)
-def test_one_public_variance_is_enough_whatever_the_spread_is(d: int, trusted: int, local: int, noise: Any) -> None:
-    """Drawn at several spreads, and held at the weight and the leash of the one: never dearer than it says."""
-    box = VectorBounds.of([0] * d, [1] * d)
-    promise = ApproxDP(1.0, 1e-6)
-    reports = vector_reports("sampling", PureDP(1.0), d, box.ratio)
-    assert isinstance(reports, ScalarReports)
-    rule = vector_anchoring(promise, noise, box, [(reports, local)], None, trusted=trusted)
-    assert (rule.spread, rule.reach is not None) == ("any", True)
-    assert rule.reach is not None
-    assert rule.variance is not None
-    law = vector_noise(promise, box, noise)
-    drawn = law.variance / HALF**2 / trusted**2
-    constant, quadratic = reports.randomiser.variance_terms
-    draw, n, seen = np.random.default_rng(3), 1_000_000, []
-
-    def variances(v: float) -> tuple[float, float]:
-        return v / trusted + drawn, (v + constant + quadratic * v) / (local * reports.share)
-
-    public = variances(rule.variance)
-    weight, reached = public[1] / sum(public), rule.reach * math.sqrt(sum(public))
-    for v in (0.0, 0.16, 0.5, 1.0):
-        v_t, v_l = variances(v)
-        rest = draw.laplace(0, math.sqrt(drawn / 2), n) if noise == "laplace" else draw.normal(0, math.sqrt(drawn), n)
-        own, told = draw.normal(0, math.sqrt(v / trusted), n) + rest, draw.normal(0, math.sqrt(v_l), n)
-        seen.append(held_over_plain(own, told, weight, reached, v_t * v_l / (v_t + v_l)))
-    assert max(seen) == pytest.approx(rule.cost, abs=0.003)
-    assert rule.cost <= MOST_COST * (1 + 1e-9)
-
-
-def test_a_vector_is_anchored_at_no_epsilon_or_a_twentieth_or_not_at_all() -> None:
+def test_a_vector_is_anchored_for_a_twentieth_or_not_at_all_and_the_costliest_column_decides() -> None:
     def decided(d: int, trusted: int, sds: Any = None) -> Any:
-        box = VectorBounds.of([0] * d, [1] * d)
-        reports = vector_reports("best", PureDP(1.0), d, box.ratio)
-        return vector_anchoring(PureDP(1.0), "best", box, [(reports, 20_000 - trusted)], sds, trusted=trusted)
+        study = VectorTask(VectorBounds.of([0] * d, [1] * d), PureDP(1.0))
+        return study.anchoring(trusted, [(study.invite.mechanism, 20_000 - trusted)], sds)
 
-    assert [decided(d, 1_000).spread for d in (2, 5, 10, 50)] == ["measured", "measured", "any", "any"]
-    assert all(decided(d, 1_000).cost <= MOST_COST * (1 + 1e-9) for d in (2, 3, 10, 50))
+    assert [decided(d, 1_000).reach is None for d in (2, 5, 50)] == [False, False, True]
+    assert all(decided(d, 1_000).cost <= MOST_COST * (1 + 1e-9) for d in (2, 3, 5))
     assert decided(200, 1).reach is None  # the trusted know nothing: held to them, the reports would be lost
-    stated = decided(2, 1_000, [0.4, 0.2])
-    assert (stated.spread, stated.variance) == ("stated", None)
-    assert stated.cost == max(decided(2, 1_000, [sd]).cost for sd in (0.4, 0.2))
+    assert decided(2, 1_000, [0.4, 0.2]).cost == max(decided(2, 1_000, [sd]).cost for sd in (0.4, 0.2))
     assert decided(2, 0).reach is None
 
 

@@ -22,12 +22,14 @@ import hybridp.bench.models
 import hybridp.bench.study
 import hybridp.bench.synth
 import hybridp.release.synth
+from hybridp.blend.mean import Blend
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
+from hybridp.public.mean import NormalLaplace
 from hybridp.release import style
+from hybridp.release.answers import mean_release
 from hybridp.release.release import GroupEstimate, Release, Result
 from hybridp.service.html import shown_release
-from hybridp.tasks.mean import mean_release
 
 ODD = '<script>alert(1)</script> & "co" $x_$'
 ONE = PureDP(1.0)
@@ -231,9 +233,11 @@ def test_every_form_shows_the_same_numbers(name: str) -> None:
 
 
 GROUPS = {"trusted": GroupEstimate(400, 41_000.0, 900.0, 1_800.0), "local": GroupEstimate(9_600, 40_100.0, 1_100.0)}
-TOLD: dict[str, Any] = {"level": 0.95, "estimator": "kvh", "weight": 0.5, "mechanisms": ("laplace", "dithered")}
+TOLD: dict[str, Any] = {"level": 0.95, "estimator": "kvh", "mechanisms": ("laplace", "dithered")}
 
 
 def test_what_lies_outside_of_the_bounds_is_published_inside_of_them() -> None:
-    low = mean_release(BOUNDS, -12.5, 13.0, GROUPS, gap=None, receipt=frozen("mean").receipt, **TOLD)
+    unit = (-12.5 - BOUNDS.centre) / BOUNDS.half
+    found = Blend(unit, 0.5, 0.1, NormalLaplace(0.0, 0.0), 13.0 / BOUNDS.half, None)
+    low = mean_release(BOUNDS, [found], GROUPS, receipt=frozen("mean").receipt, **TOLD)
     assert (low.estimate, low.low, low.high, low.facts["unbiased"]) == (0.0, 0.0, 0.5, -12.5)

@@ -33,12 +33,8 @@ from hybridp.bench.crowd import PLAIN, SAID_OF_EVERYONE, Cells, Crowd, anchored,
 from hybridp.errors import InvalidInput, must
 from hybridp.public import mean as theory
 from hybridp.public.anchoring import (
-    SPREAD_SHARE,
-    VECTOR_SPREAD_SHARE,
     clipping_loss,
     leash,
-    mean_anchoring,
-    vector_anchoring,
 )
 from hybridp.public.budgets import split_off
 from hybridp.public.lattice import Bounds
@@ -48,8 +44,7 @@ from hybridp.public.randomisers import LEVELS, Randomiser
 from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import HALF, VectorBounds, vector_noise
 from hybridp.release.plan import Plan, predicted
-from hybridp.tasks.mean import MeanTask
-from hybridp.tasks.vector import VectorTask
+from hybridp.tasks.mean import MeanTask, VectorTask
 
 __all__ = ["Mechanisms", "plan_mean", "plan_vector"]
 
@@ -229,12 +224,12 @@ def plan_mean(own: MeanTask, crowd: Crowd) -> Plan:
     if not crowd.both:
         return _alone(own, crowd, mechanisms)
     known = high if sd is not None and low == high else None
-    unit = None if known is None else known / bounds.half
+    unit = None if known is None else [known / bounds.half]
     reports = [(mechanisms.randomiser, round(crowd.told))]
-    default = mean_anchoring(promise, own.noise, reports, unit, trusted=crowd.trusted)
+    default = own.anchoring(crowd.trusted, reports, unit)
     if known is None:
         with suppress(InvalidInput):
-            drawn = sum_noise(split_off(promise, SPREAD_SHARE)[0], own.noise)
+            drawn = sum_noise(split_off(promise, own.spread_share)[0], own.noise)
             mechanisms = replace(mechanisms, paid=drawn.variance * (bounds.width / LEVELS) ** 2)
     s = mechanisms.setting(crowd.n, crowd.opt_in)
     plain = promise == own.guarantee and mechanisms.local_name == mechanisms.noise_name == "laplace"
@@ -334,10 +329,10 @@ def plan_vector(own: VectorTask, crowd: Crowd) -> Plan:
     paid = drawn = vector_noise(promise, bounds, own.noise)
     stated = None if sd is None else [size / b.half for size, b in zip(sizes, bounds.bounds, strict=True)]
     told = [(reports, round(crowd.told))]
-    default = vector_anchoring(promise, own.noise, bounds, told, stated, trusted=crowd.trusted)
-    if default.spread == "measured":
+    default = own.anchoring(crowd.trusted, told, stated)
+    if sd is None:
         with suppress(InvalidInput):
-            paid = vector_noise(split_off(promise, VECTOR_SPREAD_SHARE)[0], bounds, own.noise)
+            paid = vector_noise(split_off(promise, own.spread_share)[0], bounds, own.noise)
     mixed = None if own.mixed_invite is None else own.mixed_invite.mechanism
     each = [
         Mechanisms(
@@ -350,15 +345,13 @@ def plan_vector(own: VectorTask, crowd: Crowd) -> Plan:
     ]  # fmt: skip
     seen: dict[Mechanisms, tuple[Any, float, float]] = {}
     for one in dict.fromkeys(each):
-        spread = None if default.variance is None else one.bounds.half**2 * default.variance
-        leash, step, _ = (float(x) for x in one.leash(one.setting(crowd.n, crowd.opt_in, spread)))
-        long = leash if default.variance is None else default.reach or 0.0
+        long, step, _ = (float(x) for x in one.leash(one.setting(crowd.n, crowd.opt_in)))
         seen[one] = one.predictions(crowd), long, long * step
     result = [seen[one] for one in each]
     longest = most = None
     if default.reach is not None:
         longest, most = max(long for _, long, _ in result), [far for _, _, far in result]
-    said = f"{SAID_OF_EVERYONE}. {default.of_vector(longest)}"
+    said = f"{SAID_OF_EVERYONE}. {default.of_mean(longest, stated=sd is not None, several=True)}"
     if most is not None:
         wide = max(far / b.width for far, b in zip(most, bounds.bounds, strict=True))
         said += f": here by at most {wide:.3g} of a column's range"
@@ -366,7 +359,7 @@ def plan_vector(own: VectorTask, crowd: Crowd) -> Plan:
         "vector-mean",
         {name: _together(name, [told for told, _, _ in result], bounds) for name in PLAIN},
         {"default": {"estimator": "everyone"},
-         "alike": anchored(default, "adaptive", longest, most) | {"spread": None if most is None else default.spread}},
+         "alike": anchored(default, "adaptive", longest, most)},
         columns=list(crowd.columns) or [f"column {j + 1}" for j in range(d)],
         bounds={
             "lower": [b.lower for b in bounds.bounds],

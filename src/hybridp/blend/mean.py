@@ -20,6 +20,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -39,9 +41,10 @@ from hybridp.public.mean import (
 )
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import Randomiser
+from hybridp.public.vector import VectorReportSums, VectorSum
 
 __all__ = ["ESTIMATORS", "Blend", "Disagreement", "EstimatorName", "Rule", "blend"]
-__all__ += ["Anchor", "each_level", "hold", "pooled", "pooled_shares", "weighed"]
+__all__ += ["Anchor", "blend_columns", "column_parts", "each_level", "hold", "pooled", "pooled_shares", "weighed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +101,15 @@ def pooled(groups: Sequence[LocalSummary], by: Sequence[float] | None = None) ->
     >>> 0.115 < both.mean < 0.12  # the better reports decide
     True
     """
-    stated = [1.0] * len(groups) if by is None else by
-    some = [group for group in groups if group.people]
-    if not some:
+    stated = [group.people for group in groups] if by is None else by
+    heard = [(group, weight) for group, weight in zip(groups, stated, strict=True) if group.people]
+    if not heard:
         return None
-    heard = [weight for group, weight in zip(groups, stated, strict=True) if group.people]
-    total = some[0]
-    alike = by is None or len({group.people / weight for group, weight in zip(some, heard, strict=True)}) == 1
-    if alike and all(group.randomiser == total.randomiser for group in some):
-        for group in some[1:]:
-            total = total + group
-        return total
-    share = pooled_shares(some) if by is None else [weight / sum(heard) for weight in heard]
+    some, weights = zip(*heard, strict=True)
+    alike = by is None or len({group.people / weight for group, weight in heard}) == 1
+    if alike and all(group.randomiser == some[0].randomiser for group in some):
+        return cast(LocalSummary, reduce(add, some))
+    share = pooled_shares(some) if by is None else [weight / sum(weights) for weight in weights]
     people = 1 / sum(a * a / group.people for a, group in zip(share, some, strict=True))
     parts = tuple(people * a * a / group.people for a, group in zip(share, some, strict=True))
     mixture = cast("Randomiser", _Mixture(tuple(group.randomiser for group in some), parts))
@@ -136,17 +136,15 @@ class Rule:
     spread from its own figures. "anchored" holds the local group to `reach` standard errors of the difference between
     the groups, or, where that is None, to the tightest leash that is cheap at the spread of the values, or the loosest:
     dishonest reports cannot pull farther, because nothing that decides how far comes from reports. "alike" is left to a
-    study, which knows when that is cheap (`hybridp.public.anchoring`). Where `known` is false, `sd` is a public number
-    that stands for a spread which nobody knows: it decides the weight, and the interval takes the largest one.
+    study, which knows when that is cheap (`hybridp.public.anchoring`). Of a vector's columns each may have its `sd`.
     """
 
     name: EstimatorName = "everyone"
-    sd: float | None = None
+    sd: float | tuple[float, ...] | None = None
     local_sd: float | None = None
     gap: float | None = None
     weight: float | None = None
     reach: float | None = None
-    known: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", SYNONYMS.get(self.name, self.name))
@@ -158,12 +156,23 @@ class Rule:
         must(fixed, "weight", "must go with the estimator fixed", self.weight)
         if self.weight is not None:
             must(0 <= self.weight <= 1, "weight", "must lie between 0 and 1", self.weight)
-        for name, value in (("sd", self.sd), ("local-sd", self.local_sd)):
-            must(value is None or value > 0, name, "must be positive", value)
+        for name, sizes in (("sd", self.sds or ()), ("local-sd", () if self.local_sd is None else (self.local_sd,))):
+            must(all(size > 0 for size in sizes), name, "must be positive", min(sizes, default=None))
         for name in ("anchored", "everyone"):
             must(self.gap is None or self.name != name, "gap", f"must not go with the estimator {name}", self.gap)
         must(self.reach is None or 0 < self.reach < math.inf, "reach", "must be positive and finite", self.reach)
         must(self.local_sd is None or self.sd is not None, "sd", "must be given together with local-sd", self.sd)
+
+    @property
+    def sds(self) -> tuple[float, ...] | None:
+        """The stated standard deviations, one or one a column."""
+        return (self.sd,) if isinstance(self.sd, int | float) else self.sd
+
+    def of(self, column: int, reach: float) -> Rule:
+        """The rule of one column, with its sizes in reach coordinates."""
+        sds, gap = self.sds, None if self.gap is None else self.gap / reach
+        sd = None if sds is None else sds[column if len(sds) > 1 else 0] / reach
+        return replace(self, sd=sd, gap=gap, local_sd=None if self.local_sd is None else self.local_sd / reach)
 
     @property
     def fixed_in_advance(self) -> bool:
@@ -291,6 +300,47 @@ def blend(
     return _anchored(blended, trusted, local, rule, spread)
 
 
+def blend_columns(
+    trusted: TrustedSummary | VectorSum | None, groups: Sequence[LocalSummary | VectorReportSums], rule: Rule,
+    reach: float = 1.0, *, answering: float = 1.0,
+) -> list[Blend]:  # fmt: skip
+    """Combine what the groups sent, column by column, in reach coordinates; the rule's sizes are in unit coordinates.
+
+    Each column is blended as a mean of its own: where the noise of the reports differs, or fewer people reported it,
+    its weight differs. Those who did not report it are still among the people whose mean it is. Groups of local and of
+    mixed reports are pooled; those who sent some are the share `answering` of all who are not trusted.
+    """
+    sent = [(group.people, group.columns) for group in groups if group.people]
+    if trusted is None and not sent:
+        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
+    d = len(sent[0][1] if trusted is None else trusted.columns)
+    if trusted is None and (told := sum(any(group[j] for _, group in sent) for j in range(d))) < d:
+        raise InvalidInput(
+            "`people` must be enough for a report on every coordinate, or trust the curator. "
+            f"Got {told} of {d} coordinates."
+        )
+    own: Sequence[TrustedSummary | None] = (None,) * d if trusted is None else trusted.columns
+    people = 0 if trusted is None else trusted.people
+    share = people / (people + sum(many for many, _ in sent) / answering)
+    result = []
+    for j in range(d):
+        columns = [(column, many) for many, group in sent if (column := group[j]) is not None]
+        by = [many for _, many in columns] if rule.name == "everyone" else None
+        said = pooled([column for column, _ in columns], by)
+        result.append(blend(own[j], said, rule.of(j, reach), trusted_share=share))
+    return result
+
+
+def column_parts(groups: Sequence[LocalSummary | VectorReportSums], j: int, rule: Rule) -> list[float]:
+    """Each group's share of what was reported of a column."""
+    columns = [group.columns[j] for group in groups]
+    heard = [one for one in columns if one is not None]
+    every = [group.people for group, one in zip(groups, columns, strict=True) if one is not None]
+    parts = [many / sum(every) for many in every] if rule.name == "everyone" else pooled_shares(heard)
+    left = iter(parts)
+    return [0.0 if one is None else next(left) for one in columns]
+
+
 Group = tuple[float, NormalLaplace]
 """A group's own estimate, and the law of its error."""
 
@@ -326,7 +376,6 @@ def _anchored(found: Blend, trusted: TrustedSummary, local: LocalSummary, rule: 
     return replace(
         found,
         estimate=float(estimate),
-        variance=spread.local if rule.known else spread.upper,
         error=NormalLaplace(math.sqrt(normal), weight * trusted.laplace_scale),
         slack=0.0,
         anchor=Anchor(float(anchor.plain), float(anchor.most), reach),
@@ -384,11 +433,11 @@ def _largest(trusted: TrustedSummary) -> float:
 
 
 def _spread(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Rule) -> _Spread:
-    if rule.sd is not None:
-        var_t = rule.sd**2
+    if rule.sds is not None:
+        var_t = rule.sds[0] ** 2
         var_l = var_t if rule.local_sd is None else rule.local_sd**2
         own = var_l if rule.name == "everyone" else None
-        return _Spread(var_t, var_l, var_t if rule.known else WORST_VARIANCE, own)
+        return _Spread(var_t, var_l, var_t, own)
     if rule.name == "everyone" and trusted is not None and trusted.squares is None:  # no report speaks for the trusted
         most = _largest(trusted)
         learned, upper = (most, most) if local is None else _learned(None, local)

@@ -1,4 +1,4 @@
-"""Means beyond the plain blend: within a window, published alone, of own epsilons, of several columns. Post-processing.
+"""Means beyond the plain blend: within a window, published alone, of own epsilons. Post-processing.
 
 **A publication of the estimate alone**, for which the trusted group's noise also protects local people. Against someone
 who sees only ``w mu_T + (1-w) mu_L`` the curator's noise covers a local person's contribution too (P sec. 8). On a
@@ -14,29 +14,23 @@ published, and for a weight fixed before the data is seen.
 theta)`` (`public.personal.adpm_weights`), and the rest is inverse variance over the trusted release and every report:
 ``1/V = 1/V_T + sum_j 1/(var + v_j)``. ADPM (nobody local) and KVH (one epsilon) are special cases.
 
-**Several columns.** Each is blended as a mean of its own, in reach coordinates: where the noise of the reports differs,
-or fewer people reported a column, its weight differs. Those who did not report it are still among the people whose mean
-it is: rules that mind a gap between the groups aim at the share of everybody. Joint intervals widen each column's
-(Bonferroni), and the p-values of the groups' disagreement are Holm's, valid whatever the dependence.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hybridp.blend.mean import Blend, Disagreement, Rule, blend, each_level, pooled, weighed
-from hybridp.errors import InvalidInput, must
+from hybridp.blend.mean import Blend, Disagreement, weighed
+from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, turning_point
 from hybridp.public.lattice import Floats
 from hybridp.public.mean import (
     PILOT_VARIANCE,
     WORST_VARIANCE,
     NormalLaplace,
-    holm,
     learned_variance,
     predicted_se,
     raw_variance,
@@ -47,10 +41,8 @@ from hybridp.public.messages import LocalSummary, ReportsByEpsilon, TrustedSumma
 from hybridp.public.personal import local_terms
 from hybridp.public.randomisers import LocalAdditive
 from hybridp.public.steered_mean import WindowSums, best_weight
-from hybridp.public.vector import VectorReportSums, VectorSum
 
-__all__ = ["SealedBlend", "Spread", "anybody_heard", "blend_window", "combine", "learn_variance", "local_mean", "seal"]
-__all__ += ["VectorBlend", "blend_vectors", "share_of"]
+__all__ = ["Spread", "anybody_heard", "blend_window", "combine", "learn_variance", "local_mean", "seal", "share_of"]
 
 
 def blend_window(said: WindowSums, local: LocalSummary | None) -> Blend:
@@ -111,23 +103,14 @@ _LARGEST_SHIFT = 2**50  # beyond this, doubles no longer count single steps
 _REPORT_SLACK = 1 + 1e-9  # how far beyond the reach a report may be read, its own rounding included
 
 
-@dataclass(frozen=True, slots=True)
-class SealedBlend:
-    """The rounded estimate, the law of its error from public numbers alone, and what it promises local people."""
-
-    estimate: float
-    error: NormalLaplace
-    slack: float
-    local_viewer: PureDP | ApproxDP | None
-
-    def half_width(self, level: float) -> float:
-        return self.error.quantile((1 + level) / 2) + self.slack
-
-
-def seal(trusted: TrustedSummary | None, local: LocalSummary | None, found: Blend) -> SealedBlend:
-    """Round the local part to the trusted lattice and work out the amplified guarantee."""
+def seal(
+    trusted: TrustedSummary | None, local: LocalSummary | None, found: Blend
+) -> tuple[Blend, PureDP | ApproxDP | None]:
+    """Round the local part to the trusted lattice, hide all that is known of the groups, and work out what is promised
+    to local people, if it is more than their reports do. The law of the error is one of public numbers alone."""
+    hidden = replace(found, disagreement=None, trusted_error=None, local_error=None, anchor=None)
     if trusted is None or local is None or local.people == 0 or not 0 < found.weight < 1:
-        return SealedBlend(found.estimate, found.error, found.slack, None)
+        return hidden, None
     w, step = found.weight, found.weight * trusted.step
     steps = trusted.noisy_total + round((1 - w) * local.mean / step)
     reach = 2.0 if isinstance(local.randomiser, LocalAdditive) else 2 * local.randomiser.bound
@@ -136,12 +119,8 @@ def seal(trusted: TrustedSummary | None, local: LocalSummary | None, found: Blen
     report = local.randomiser.worst_variance + found.variance
     assert found.trusted_error is not None
     normal = (w * found.trusted_error.s) ** 2 + (1 - w) ** 2 * report / local.people
-    return SealedBlend(
-        estimate=steps * step - w,
-        error=NormalLaplace(math.sqrt(normal), w * trusted.laplace_scale),
-        slack=found.slack,
-        local_viewer=_amplified(trusted, local, shift),
-    )
+    error = NormalLaplace(math.sqrt(normal), w * trusted.laplace_scale)
+    return replace(hidden, estimate=steps * step - w, error=error), _amplified(trusted, local, shift)
 
 
 def _amplified(trusted: TrustedSummary, local: LocalSummary, shift: int) -> PureDP | ApproxDP | None:
@@ -258,84 +237,3 @@ def share_of(part: ReportsByEpsilon, everyone: ReportsByEpsilon, spread: Spread)
 
 def _middle(reports: ReportsByEpsilon, spread: Spread) -> float:
     return min(max(local_mean(reports, spread.used), -1.0), 1.0)
-
-
-# --- several columns --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class VectorBlend:
-    """One blend a coordinate, in reach coordinates; `reach` brings them to unit coordinates."""
-
-    coordinates: tuple[Blend, ...]
-    reach: float
-
-    def estimates(self) -> list[float]:
-        """In unit coordinates."""
-        return [self.reach * b.estimate for b in self.coordinates]
-
-    def half_widths(self, level: float, *, joint: bool) -> list[float]:
-        """Half the widths of the intervals; joint ones hold all together with this coverage."""
-        each = each_level(level, len(self.coordinates), joint=joint)
-        return [self.reach * b.half_width(each) for b in self.coordinates]
-
-    def gap_widths(self, level: float, *, joint: bool) -> list[float | None]:
-        """Half the widths of the intervals of the groups' differences, in reach coordinates."""
-        each = each_level(level, len(self.coordinates), joint=joint)
-        gaps = (b.disagreement for b in self.coordinates)
-        return [None if gap is None else gap.half_width(each) for gap in gaps]
-
-    def p_values(self) -> tuple[float | None, ...]:
-        """Do the groups differ in a coordinate? Adjusted for asking so often; None where one group says nothing."""
-        gaps = [b.disagreement for b in self.coordinates]
-        adjusted = iter(holm([gap.p_value for gap in gaps if gap is not None]))
-        return tuple(None if gap is None else next(adjusted) for gap in gaps)
-
-
-def blend_vectors(
-    trusted: VectorSum | None,
-    local: VectorReportSums | None,
-    rules: Sequence[Rule],
-    reach: float,
-    mixed: VectorReportSums | None = None,
-    *,
-    answering: float = 1.0,
-) -> VectorBlend:
-    """Combine what the groups sent; one rule for all coordinates, or one each, stated in unit coordinates.
-
-    Reports that came through a mixer are pooled with the local ones, coordinate by coordinate. Those who sent some are
-    this share of all who are not trusted.
-    """
-    both = [group for group in (local, mixed) if group is not None and group.people]
-    if trusted is None and not both:
-        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
-    told = sum(group.counts for group in both)
-    d = len(trusted.noisy_totals) if trusted is not None else len(both[0].counts)
-    must(len(rules) in (1, d), "rules", f"must be one, or one for each of the {d} coordinates", len(rules))
-    if trusted is None and not bool(np.all(told > 0)):
-        raise InvalidInput(
-            "`people` must be enough for a report on every coordinate, or trust the curator. "
-            f"Got {int(np.sum(told > 0))} of {d} coordinates."
-        )
-    sent_in = sum(group.people for group in both) / answering
-    share = None if trusted is None or not both else trusted.people / (trusted.people + sent_in)
-    result = []
-    for j in range(d):
-        rule = _scaled(rules[j if len(rules) > 1 else 0], reach)
-        own = None if trusted is None else trusted.column(j)
-        columns = [(column, group.people) for group in both if (column := group.column(j)) is not None]
-        by = [people for _, people in columns] if rule.name == "everyone" else None
-        sent = pooled([column for column, _ in columns], by)
-        result.append(blend(own, sent, rule, trusted_share=share))
-    return VectorBlend(tuple(result), reach)
-
-
-def _scaled(rule: Rule, reach: float) -> Rule:
-    """The rule's sizes in reach coordinates."""
-    if reach == 1:
-        return rule
-
-    def in_reaches(size: float | None) -> float | None:
-        return None if size is None else size / reach
-
-    return replace(rule, sd=in_reaches(rule.sd), local_sd=in_reaches(rule.local_sd), gap=in_reaches(rule.gap))

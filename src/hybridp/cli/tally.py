@@ -18,8 +18,8 @@ from hybridp.errors import InvalidInput
 from hybridp.protocols.reports import add_file, number_tally
 from hybridp.public.study import Promise
 from hybridp.public.trust import Trusts
+from hybridp.tasks.mean import vector_task
 from hybridp.tasks.tallies import invitation_tally, load_tally, save_tally
-from hybridp.tasks.vector import vector_task
 
 __all__ = ["add", "merge", "show"]
 

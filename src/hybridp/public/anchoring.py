@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, cast
+from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,14 +30,11 @@ import numpy.typing as npt
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import Guarantee, split_off, turning_point
 from hybridp.public.lattice import Floats
-from hybridp.public.mean import PILOT_VARIANCE, WORST_VARIANCE, farthest_kept, sum_noise
-from hybridp.public.mechanisms import NoiseName
-from hybridp.public.randomisers import LEVELS, Randomiser
-from hybridp.public.vector import VectorBounds, vector_noise
-from hybridp.public.vector_randomisers import VectorReports
+from hybridp.public.mean import PILOT_VARIANCE, farthest_kept
+from hybridp.public.randomisers import Randomiser
 
 __all__ = ["LOOSEST", "MOST_COST", "SPREAD_SHARE", "TIGHTEST", "VECTOR_SPREAD_SHARE", "Anchoring", "anchoring"]
-__all__ += ["clipping_loss", "leash", "mean_anchoring", "vector_anchoring"]
+__all__ += ["clipping_loss", "leash", "mean_anchoring"]
 
 
 TIGHTEST, LOOSEST = 1.5, 3.0
@@ -53,22 +50,15 @@ MOST_COST = 0.03
 """The largest growth of the root mean squared error that "alike" accepts where nobody lies."""
 
 
-Spread = Literal["stated", "measured", "any"]
-
-
 @dataclass(frozen=True, slots=True)
 class Anchoring:
     """What "alike" takes for two groups: `reach` standard errors, or None for the plain blend; and what it costs.
 
     `cost` is the growth of the root mean squared error where nobody lies; without a reach, of the loosest leash.
-    `spread` is where the standard deviation comes from that decides the weight: from whoever plans, from a part of the
-    trusted epsilon, or from nowhere, where the cost holds for any; `variance` is then what stands for it.
     """
 
     reach: float | None
     cost: float
-    spread: Spread = "measured"
-    variance: float | None = None
 
     def words(self, plain: str, of: str, reference: str, reach: float | None) -> str:
         """Which blend "alike" took, with which leash, and why: for the receipt."""
@@ -84,19 +74,11 @@ class Anchoring:
             f"{MOST_COST:.0%} is accepted"
         )
 
-    def of_vector(self, reach: float | None) -> str:
-        """The same of a vector's mean."""
-        at = {
-            "stated": "at the stated standard deviations",
-            "measured": "at standard deviations of a fifth of the range",
-            "any": "whatever the standard deviations are",
-        }
-        return self.words("adaptive", "a trusted mean", at[self.spread], reach)
-
-    def of_mean(self, reach: float | None, *, stated: bool) -> str:
-        """The same of a mean, with a stated standard deviation or without."""
-        at = "at the stated standard deviation" if stated else "at a standard deviation of a fifth of the range"
-        return self.words("adaptive", "the trusted mean", at, reach)
+    def of_mean(self, reach: float | None, *, stated: bool, several: bool = False) -> str:
+        """The same of a mean, or of several, with stated standard deviations or without."""
+        sd = "standard deviations" if several else "standard deviation"
+        at = f"at the stated {sd}" if stated else f"at {'' if several else 'a '}{sd} of a fifth of the range"
+        return self.words("adaptive", f"{'a' if several else 'the'} trusted mean", at, reach)
 
 
 _NOBODY = Anchoring(None, math.inf)
@@ -166,11 +148,6 @@ def anchoring(trusted: float, local: float, paid: float | None = None, *, laplac
 
     if not (0 < trusted < math.inf and 0 < local < math.inf):
         return _NOBODY
-    return tightest(cost)
-
-
-def tightest(cost: Callable[[float], float]) -> Anchoring:
-    """The tightest leash of 1.5 to 3 standard errors that costs at most 3 %, or none."""
     if cost(LOOSEST) > MOST_COST:
         return Anchoring(None, cost(LOOSEST))
     reach = TIGHTEST
@@ -196,40 +173,17 @@ def leash(trusted: npt.ArrayLike, local: npt.ArrayLike, laplace: npt.ArrayLike =
 
 
 def mean_anchoring(
-    promise: Guarantee,
-    noise: NoiseName,
-    reports: Sequence[tuple[Randomiser, int]],
-    sd: float | None,
-    *,
-    trusted: int,
-) -> Anchoring:
-    """The default for a mean, from the trusted group's promise and size, and the laws of so many people's reports.
-
-    `sd`, in the unit coordinate, is a stated one. Without it the rule asks at a fifth of the range, around its middle,
-    and counts what the trusted group pays to measure its own; the leash is then that of the spread that it finds.
-
-    >>> from hybridp.public.budgets import PureDP
-    >>> from hybridp.public.randomisers import best_randomiser
-    >>> reports = [(best_randomiser(PureDP(1.0)), 19_000)]
-    >>> found = mean_anchoring(PureDP(1.0), "best", reports, None, trusted=1_000)
-    >>> found.reach, round(found.cost, 3)
-    (1.5, 0.021)
-    """
-    def drawn(part: Guarantee) -> tuple[float, str]:
-        noisy = sum_noise(part, noise)
-        return noisy.variance * (2 / LEVELS / trusted) ** 2, noisy.name
-
-    variances = None if sd is None else [sd**2]
-    return _decided(drawn, reports, variances, promise, SPREAD_SHARE, trusted, any_spread=False) if trusted else _NOBODY
-
-
-def _decided(
-    drawn: Callable[[Guarantee], tuple[float, str]], reports: Sequence[tuple[Randomiser, float]],
-    variances: Collection[float] | None, promise: Guarantee, share: float, trusted: int, *, any_spread: bool,
+    drawn: Callable[[Guarantee], tuple[float, bool]], reports: Sequence[tuple[Randomiser, float]],
+    variances: Collection[float] | None, promise: Guarantee, share: float, *, trusted: int,
 ) -> Anchoring:  # fmt: skip
-    """The default where the noise of the trusted mean has the variance and the name that `drawn` tells, for stated
-    variances of the data or, without them, where a `share` of the trusted epsilon measures them; or for any."""
-    if not any(people for _, people in reports):
+    """The default for means, from the trusted group's promise and size, and the laws of so many people's reports: the
+    costliest column decides.
+
+    The noise on the trusted mean for a part of the promise has the variance that `drawn` tells, and is Laplace's or
+    not. `variances` are stated ones. Without them the rule asks at a fifth of the range, around its middle, and counts
+    the `share` of epsilon that the trusted group pays to measure its own; the leash is then that of what it finds.
+    """
+    if not trusted or not any(people for _, people in reports):
         return _NOBODY
 
     def told(variance: float) -> float:
@@ -237,77 +191,13 @@ def _decided(
         terms = ((*law.variance_terms, people) for law, people in reports)
         return 1 / sum(people / (variance + base + slope * min(variance, 1.0)) for base, slope, people in terms)
 
-    noise, name = drawn(promise)
-    laplace = noise * (name == "laplace")
+    noise, laplace = drawn(promise)
     if variances is not None:
-        each = [anchoring(v / trusted + noise, told(v), laplace=laplace) for v in variances]
-        return replace(max(each, key=lambda found: found.cost), spread="stated")
-    if any_spread and (free := _whatever_the_spread(noise, laplace, trusted, told)).reach is not None:
-        return free
+        each = (anchoring(v / trusted + noise, told(v), laplace=noise * laplace) for v in variances)
+        return max(each, key=lambda one: one.cost)
     sampling = PILOT_VARIANCE / trusted
     try:
         paid = drawn(split_off(promise, share)[0])[0]
     except InvalidInput:  # an epsilon so small that no mechanism keeps a part of it
         return _NOBODY
-    return anchoring(sampling + noise, told(PILOT_VARIANCE), sampling + paid, laplace=laplace)
-
-
-def vector_anchoring(
-    promise: Guarantee,
-    noise: NoiseName,
-    bounds: VectorBounds,
-    reports: Sequence[tuple[VectorReports, int]],
-    sds: Sequence[float] | None,
-    *,
-    trusted: int,
-) -> Anchoring:
-    """The default for a vector's mean, from public numbers: the costliest of its columns decides.
-
-    `reports` are the mechanisms that people's devices used, and how many people used each. `sds`, in half-ranges, are
-    stated ones. Without them there are two ways. Where noise outweighs the sampling error
-    the weight hardly depends on the spreads: one public variance stands for all, if the cost is small enough for *any*
-    spread. Else a twentieth of the trusted epsilon measures them, if that is cheap at a fifth of the range.
-
-    >>> from hybridp.public.budgets import PureDP
-    >>> from hybridp.public.vector_randomisers import vector_reports
-    >>> for d in (2, 20):
-    ...     box = VectorBounds.of([0] * d, [1] * d)
-    ...     sent = vector_reports("best", PureDP(1.0), d, box.ratio)
-    ...     found = vector_anchoring(PureDP(1.0), "best", box, [(sent, 19_000)], None, trusted=1_000)
-    ...     found.spread, found.cost < 0.03
-    ('measured', True)
-    ('any', True)
-    """
-    sent = [(plan.law, people * plan.share) for plan, people in reports]
-
-    def drawn(part: Guarantee) -> tuple[float, str]:
-        noisy = vector_noise(part, bounds, noise)
-        return noisy.variance * (1 / bounds.reach_steps / trusted) ** 2, noisy.name
-
-    variances = None if sds is None else {(sd / bounds.reach) ** 2 for sd in sds}
-    if not trusted:
-        return _NOBODY
-    return _decided(drawn, sent, variances, promise, VECTOR_SPREAD_SHARE, trusted, any_spread=True)
-
-
-_SPREADS = np.linspace(0.0, WORST_VARIANCE, 17)
-
-
-def _whatever_the_spread(noise: float, laplace: float, trusted: int, told: Callable[[float], float]) -> Anchoring:
-    """The default at one public variance: the one that costs least where it is the most wrong."""
-    v_t, v_l = _SPREADS / trusted + noise, np.array([told(float(v)) for v in _SPREADS])
-    s2 = v_t + v_l
-
-    def cost(weight: float, leash: float) -> float:
-        part = np.minimum(laplace / s2, 1 - 1e-9)
-        squared, outside, drawn = _cut_off(leash / np.sqrt(s2), part)
-        normal = ((1 - weight) * v_l - weight * (v_t - laplace)) / s2  # the plain error's covariance with G
-        own = weight**2 * v_t + (1 - weight) ** 2 * v_l
-        own += (1 - weight) ** 2 * s2 * squared - 2 * (1 - weight) * s2 * (weight * drawn + normal * outside)
-        return float(np.sqrt(np.max(own * s2 / (v_t * v_l)))) - 1
-
-    wrong = [cost(float(v_l[j] / s2[j]), 1e9 * math.sqrt(s2[j])) for j in range(len(_SPREADS))]
-    at = int(np.argmin(wrong))
-    weight, s = float(v_l[at] / s2[at]), math.sqrt(s2[at])
-    result = tightest(lambda reach: cost(weight, reach * s))
-    return replace(result, spread="any", variance=float(max(_SPREADS[at], 1e-3)))
+    return anchoring(sampling + noise, told(PILOT_VARIANCE), sampling + paid, laplace=noise * laplace)

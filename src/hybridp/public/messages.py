@@ -197,6 +197,11 @@ class LocalSummary(ReportSums):
         return cls(sums.people, *sums.moved(centre, half), randomiser)
 
     @property
+    def columns(self) -> tuple[LocalSummary | None, ...]:
+        """As of a vector of one column; None where nobody reported it."""
+        return (self if self.people else None,)
+
+    @property
     def mean(self) -> float:
         return self.total / self.people
 
@@ -255,6 +260,11 @@ class TrustedSummary:
 
     def __post_init__(self) -> None:
         must(self.people >= 1, "people", "must be at least 1", self.people)
+
+    @property
+    def columns(self) -> tuple[TrustedSummary, ...]:
+        """As of a vector of one column."""
+        return (self,)
 
     @property
     def step(self) -> float:

@@ -239,11 +239,11 @@ class VectorReportSums(ReportSums):
         totals, squares = (np.array(part) for part in zip(*moved, strict=True))
         return cls(people, np.array([s.people for s in sums], dtype=np.int64), totals, squares, reports)
 
-    def column(self, j: int) -> LocalSummary | None:
-        """One coordinate's part; None where nobody reported it."""
-        if self.counts[j] == 0:
-            return None
-        return LocalSummary(int(self.counts[j]), float(self.totals[j]), float(self.squares[j]), self.reports.law)
+    @property
+    def columns(self) -> tuple[LocalSummary | None, ...]:
+        """Of each coordinate; None where nobody reported it."""
+        every = zip(self.counts.tolist(), self.totals.tolist(), self.squares.tolist(), strict=True)
+        return tuple(LocalSummary(*one, self.reports.law) if one[0] else None for one in every)
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,15 +260,14 @@ class VectorSum:
     def __post_init__(self) -> None:
         must(self.people >= 1, "people", "must be at least 1", self.people)
 
-    def column(self, j: int) -> TrustedSummary:
-        """One coordinate's part, in reach coordinates."""
-        own = None if self.squares is None else self.squares[j]
-        return TrustedSummary(self.people, self.noisy_totals[j], self.noise, own, reach=self.reach_steps, start=0)
-
     @property
-    def means(self) -> Floats:
-        """In reach coordinates."""
-        return np.array([total / (self.people * self.reach_steps) for total in self.noisy_totals])
+    def columns(self) -> tuple[TrustedSummary, ...]:
+        """Of each coordinate, in reach coordinates."""
+        squares = self.squares or (None,) * len(self.noisy_totals)
+        return tuple(
+            TrustedSummary(self.people, total, self.noise, own, reach=self.reach_steps, start=0)
+            for total, own in zip(self.noisy_totals, squares, strict=True)
+        )
 
 
 def vector_noise(

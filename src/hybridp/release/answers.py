@@ -1,5 +1,5 @@
-"""Published answers of groups and of people whose reports were mixed, counts, and what changed between two releases of
-one question, some time apart.
+"""Published answers: means, counts, of groups, of people whose reports were mixed; and what changed between two
+releases of one question, some time apart.
 
 Of those only what was published is read. The two waves are taken to be independent: every release draws its own noise,
 on the devices too. People who take part in both correlate them through their values alone. Where those stay alike, the
@@ -13,16 +13,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from hybridp.blend.groups import published_gap
+from hybridp.blend.mean import Blend, each_level
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
-from hybridp.public.mean import holm
+from hybridp.public.lattice import Bounds
+from hybridp.public.mean import NormalLaplace, holm
+from hybridp.public.vector import VectorBounds
 from hybridp.release.facts import Facts, cells, times
 from hybridp.release.receipt import Receipt
-from hybridp.release.release import GroupEstimate, Release, statistic
+from hybridp.release.release import GroupEstimate, Release, answer, gap_facts, statistic
 
-__all__ = ["MixedBatch", "MixedLevel", "Shuffled", "about", "as_count", "compare_waves", "groups_release"]
+__all__ = ["MixedBatch", "MixedLevel", "Shuffled", "about", "as_count", "compare_waves", "first", "group_mean"]
+__all__ += ["groups_release", "mean_release"]
 
 
 
@@ -98,19 +104,19 @@ def as_count(shares: Release) -> Release:
     ((question, _),) = shares.questions.items()
     told, n, gap = shares.facts, sum(shares.people.values()), shares.facts["disagreement"]
     names = ("estimate", "interval", "trusted", "local", "shuffled", "unbiased", "weight", "anchor")
-    one = {**told, **{name: _first(told[name]) for name in names if name in told}, "options": told["options"][:1]}
-    one["disagreement"] = {**gap, **{name: _first(gap[name]) for name in ("difference", "p_value", "interval")}}
+    one = {**told, **{name: first(told[name]) for name in names if name in told}, "options": told["options"][:1]}
+    one["disagreement"] = {**gap, **{name: first(gap[name]) for name in ("difference", "p_value", "interval")}}
     share = {"estimate": one["estimate"], "interval": one["interval"]}
     counted = times(one, n, "count", share=share, people=n)
     return Release({question: {"count": counted}}, shares.level, shares.receipt, joined=True)
 
 
-def _first(value: Any) -> Any:
+def first(value: Any) -> Any:
     """Of the first cell, what is said of them all: of a list, of the lists in one, or of everything that is named."""
     if isinstance(value, Mapping):
-        return {name: _first(one) for name, one in value.items()}
+        return {name: first(one) for name, one in value.items()}
     if isinstance(value, list):
-        return [_first(one) for one in value] if isinstance(value[0], list) else value[0]
+        return [first(one) for one in value] if isinstance(value[0], list) else value[0]
     return value
 
 
@@ -122,6 +128,84 @@ def about(answer: Release, people: int) -> Release:
         for name, some in answer.questions.items()
     }  # fmt: skip
     return replace(answer, questions=result)
+
+
+def group_mean(
+    side: tuple[float, float], level: float | None, people: int, mean: float | None, error: NormalLaplace | None
+) -> GroupEstimate:
+    """One group's own mean, around the middle of the bounds and half as wide as they are (`side`), with the interval
+    that the law of its error gives at a level."""
+    if mean is None or error is None:  # nobody has no mean
+        return GroupEstimate(people)
+    centre, half = side
+    reach = None if level is None else half * error.quantile((1 + level) / 2)
+    return GroupEstimate(people, centre + half * mean, half * math.sqrt(error.variance), reach)
+
+
+def mean_release(
+    bounds: Bounds | VectorBounds,
+    blends: Sequence[Blend],
+    groups: Mapping[str, GroupEstimate],
+    *,
+    names: tuple[str, ...] = ("value",),
+    level: float,
+    joint: bool = False,
+    estimator: str,
+    mechanisms: tuple[str, str],
+    receipt: Receipt,
+    shuffled: Shuffled | None = None,
+    **own: Any,
+) -> Release:
+    """The mean of the population that the people were drawn from, of every column, in the unit of its bounds.
+
+    An estimate is unbiased given the weight; what is published is the same put back inside the bounds, which can only
+    come closer, and its interval, which covers sampling and noise. Of an estimate-only publication the groups hold
+    nothing but their numbers of people.
+    """
+    box = VectorBounds((bounds,)) if isinstance(bounds, Bounds) else bounds
+    halves, each = [half for _, half in box.sides], each_level(level, len(blends), joint=joint)
+    unit = box.reach * np.array([one.estimate for one in blends])
+    wide = box.reach * np.array([one.half_width(each) for one in blends])
+    gaps = list(zip(halves, (one.disagreement for one in blends), strict=True))
+    adjusted = iter(holm([gap.p_value for _, gap in gaps if gap is not None]))
+    facts: dict[str, Any] = {
+        "estimate": box.from_unit(box.project(unit)).tolist(),
+        "interval": [box.from_unit(np.clip(unit + side * wide, -1, 1)).tolist() for side in (-1, 1)],
+        "gap": gap_facts(
+            "columns",
+            names,
+            level,
+            [None if gap is None else half * gap.difference for half, gap in gaps],
+            [None if gap is None else half * gap.half_width(each) for half, gap in gaps],
+            [None if gap is None else next(adjusted) for _, gap in gaps],
+        ),
+        "unbiased": box.from_unit(unit).tolist(),
+        "weight": [one.weight for one in blends],
+        "anchor": None,
+    }
+    anchors = [one.anchor for one in blends]
+    if any(anchors):  # where nobody reported a column, nothing can move it
+        plain = [one.estimate if held is None else held.plain for one, held in zip(blends, anchors, strict=True)]
+        most = [half * (0.0 if held is None else held.most) for half, held in zip(halves, anchors, strict=True)]
+        reach = max(held.reach for held in anchors if held is not None)
+        natural = box.from_unit(box.reach * np.array(plain)).tolist()
+        facts["anchor"] = {"plain": natural, "most": most, "reach": reach}
+    if isinstance(bounds, Bounds):
+        apart = bool(facts["gap"].pop("columns"))
+        facts = first(facts)
+        gap = facts["gap"] | {"groups_disagree": apart}
+        facts["gap"] = dict.fromkeys(gap) if gap["difference"] is None else gap
+        having = " of those who have one" if own.get("left_out") else ""
+        facts["what"] = f"mean of values clipped to [{bounds.lower:,.6g}, {bounds.upper:,.6g}]{having}"
+        facts |= {"clipped_to": [bounds.lower, bounds.upper], "clipped": None, "sd_estimate": None}
+    else:
+        facts |= {"columns": list(names), "joint": joint}
+        facts["bounds"] = {side: [float(getattr(b, side)) for b in bounds.bounds] for side in ("lower", "upper")}
+    kind, question = ("mean", names[0]) if isinstance(bounds, Bounds) else ("vector-mean", "vector")
+    told = answer(
+        kind, groups=groups, mechanisms=mechanisms, shuffled=shuffled, estimator=estimator, **(facts | own)
+    )
+    return Release({question: {"mean": told}}, level, receipt)
 
 
 def groups_release(

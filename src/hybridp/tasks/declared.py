@@ -20,7 +20,7 @@ from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release
 from hybridp.tasks.groups import private_groups_task
 from hybridp.tasks.kmeans import kmeans_task
-from hybridp.tasks.mean import mean_task
+from hybridp.tasks.mean import mean_task, vector_task
 from hybridp.tasks.number import number_task
 from hybridp.tasks.personal import personal_task
 from hybridp.tasks.records import records_task
@@ -29,7 +29,6 @@ from hybridp.tasks.shares import shares_task
 from hybridp.tasks.steered import SteeredTask
 from hybridp.tasks.table import table_task
 from hybridp.tasks.task import Task
-from hybridp.tasks.vector import vector_task
 
 __all__ = ["answered_once", "ledger_totals", "people_in", "published", "register", "task_of"]
 

@@ -313,7 +313,7 @@ def publish_joint(
     if local is not None and local.people == 0:
         local = None
     grouping, own, joint = study.grouping, study.study, study.joint
-    sd = own.rule.sd / 2 if isinstance(own, MeanTask) and own.rule.sd is not None else None
+    sd = own.rule.sds[0] / 2 if isinstance(own, MeanTask) and own.rule.sds else None
     whole = JointBlend(trusted, local, joint.size, sd, by_people=study.estimator == "everyone")
     heard = (0 if trusted is None else trusted.people) + (0 if local is None else local.people)
     if not heard:

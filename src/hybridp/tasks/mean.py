@@ -1,36 +1,41 @@
-"""The hybrid mean, from a collection of rows to a published release (P Def. 3.12; ours where it says so).
+"""The hybrid mean of one number, or of every column of a vector, from a collection of rows to a published release
+(P Def. 3.12; ours where it says so).
 
-Everyone may know the bounds, the randomiser, the trusted group's mechanism, and the rule for the weight. Local people's
-devices send one report each; of trusted people the sum leaves the curator, with noise. The blend chooses the weight.
+Everyone may know the bounds (of a vector with its clipping norm), the kind of report, the trusted group's mechanism,
+and the rule for the weights. Local people's devices send one report each; of trusted people the sums leave the curator,
+with noise. The blend chooses a weight for each column.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Unpack, cast
+from typing import Any, ClassVar, Literal, Unpack, cast
 
-from hybridp.blend.mean import Blend, Disagreement, Rule, blend, pooled, pooled_shares
-from hybridp.blend.means import SealedBlend, seal
+from hybridp.blend.mean import Blend, Rule, blend, blend_columns, column_parts
+from hybridp.blend.means import seal
 from hybridp.errors import InvalidInput, cannot_exclude, must
-from hybridp.public.anchoring import SPREAD_SHARE, Anchoring, mean_anchoring
+from hybridp.public.anchoring import SPREAD_SHARE, VECTOR_SPREAD_SHARE, Anchoring, mean_anchoring
 from hybridp.public.budgets import SEALED, ApproxDP, Charge, PureDP, split_off
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import NormalLaplace, sum_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, discrete_laplace
-from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, OnNumber, TrustedSummary
-from hybridp.public.randomisers import LocalName, randomiser
-from hybridp.public.rounds import Answer, Conversation, Crowd, Numbers
+from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, TrustedSummary
+from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
+from hybridp.public.rounds import Answer, Conversation, Crowd, Numbers, Vectors
 from hybridp.public.shuffling import Mixing
-from hybridp.public.study import Declaration, Number
-from hybridp.release.answers import Shuffled
+from hybridp.public.study import Declaration, Number, Vector
+from hybridp.public.vector import VectorBounds, VectorReportSums, VectorSum, vector_noise
+from hybridp.public.vector_randomisers import VectorLocalName, VectorReports, vector_reports
+from hybridp.release.answers import group_mean, mean_release
 from hybridp.release.facts import clipped_share
-from hybridp.release.receipt import Made, Protection, Receipt
-from hybridp.release.release import GroupEstimate, Release, answer
+from hybridp.release.receipt import Made, Protection
+from hybridp.release.release import GroupEstimate, Release
 from hybridp.tasks.task import (
     Draw,
     MixedReports,
@@ -45,53 +50,201 @@ from hybridp.tasks.task import (
     undecided,
 )
 
-__all__ = ["MeanTask", "group_mean", "mean_release", "mean_task", "publish_mean"]
+__all__ = ["MeanTask", "VectorTask", "mean_task", "publish_mean", "vector_task"]
 
 Publication = Literal["full", "estimate-only"]
 Guarantee = PureDP | ApproxDP
+AddedNoise = DiscreteLaplace | DiscreteGaussian
 
 
 @dataclass(frozen=True)
-class MeanTask(Task):
+class _Means(Task):
     """Everything that is decided, and public, before anybody sends anything.
 
-    `guarantee` is what every person is promised; `trusted_guarantee` may differ for the trusted group. `publish` =
-    "estimate-only" seals the group figures, which is what makes the amplified guarantee for local people hold.
-    `spread_share` is the part of the trusted group's epsilon that pays for a noisy sum of squares, where the estimator
-    "anchored" has no stated standard deviation; `clipped_share` is the part of what then is left that pays for a noisy
-    count of those whose values lie outside the bounds. The sum has the rest. With `mixing`, some people's reports come
-    through a mixer and have a larger epsilon of their own.
+    `guarantee` is what every person is promised, for all columns; `trusted_guarantee` may differ for the trusted group.
+    The sizes of the `rule` are in unit coordinates. With `mixing`, some people's reports come through a mixer and have
+    a larger epsilon of their own. The rule "anchored" without a standard deviation pays for noisy sums of squares with
+    a part of the trusted group's epsilon, `spread_share`; of what is left, `clipped_share` pays for a noisy count of
+    those whose values lie outside the bounds. The sums have the rest.
 
     The default counts each group by its number of people ("everyone"); of local people a share `answering` is asked,
     and speaks for all of them. The rule "alike" is decided by the groups' sizes, which are public (`decided`):
     "anchored" where that costs little if nobody lies, else "adaptive". `default` then says what decided.
-    `excluding` leaves people without a value out: a mean of trusted people, of whom a noisy number has one
+    """
+
+    bounds: Any
+    guarantee: Guarantee
+    rule: Rule = field(default_factory=Rule)
+    local: Any = "best"
+    noise: NoiseName = "best"
+    trusted_guarantee: Guarantee | None = None
+    level: float = 0.95
+    mixing: Mixing | None = None
+    default: Anchoring | None = None
+    answering: float = field(default=1.0, repr=False)
+
+    joint = excluding = False
+    publish: Publication = "full"
+    clipped_share: float = 0.0
+    spread_share: ClassVar[float]
+
+    def __post_init__(self) -> None:
+        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
+        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
+
+    @abstractmethod
+    def mechanism(self, guarantee: Guarantee) -> Any:
+        """How a device keeps this promise."""
+
+    @abstractmethod
+    def added(self, part: Guarantee) -> AddedNoise:
+        """The noise on each sum that keeps this part of the promise."""
+
+    @property
+    @abstractmethod
+    def reach_steps(self) -> int:
+        """From the middle of the bounds to their end, on the lattice of the sums."""
+
+    @property
+    @abstractmethod
+    def squares_sensitivity(self) -> int: ...
+
+    @abstractmethod
+    def asked(self, names: tuple[str, ...]) -> Numbers | Vectors:
+        """What people are asked."""
+
+    @abstractmethod
+    def protections(self, trusted: Any, amplified: Guarantee | None) -> tuple[Protection | None, Protection]:
+        """How trusted people, and local ones, are protected: for the receipt."""
+
+    @property
+    def estimator(self) -> str:
+        return self.rule.name
+
+    @property
+    def undecided(self) -> bool:  # type: ignore[override]
+        return self.rule.name == "alike"
+
+    def named(self, names: tuple[str, ...]) -> Any:
+        return replace(self.invite, question=names)
+
+    def ask(self, crowd: Crowd) -> Conversation:
+        got = yield self.asked(crowd.names)
+        told = {"trusted_people": got.trusted_people, "mixed": got.mixed, "clipped": got.clipped, "names": crowd.names}
+        rows = crowd.rows(getattr(self.bounds, "centre", self.bounds))
+        return publish_mean(self, got.trusted, got.local, **told, rows=rows, **crowd.made())
+
+    def ruled(self, name: str) -> Any:
+        """The same with another estimator."""
+        return replace(self, rule=replace(self.rule, name=cast(Any, name)))
+
+    def anchoring(self, trusted: int, reports: Sequence[tuple[Any, float]], sds: Sequence[float] | None) -> Anchoring:
+        """What "alike" takes for so many trusted people, and so many others who report by a mechanism.
+
+        `sds`, in half-ranges, are stated ones: the costliest column decides.
+        """
+        reach = self.reach_steps * trusted
+
+        def drawn(part: Guarantee) -> tuple[float, bool]:
+            noise = self.added(part)
+            return noise.variance / reach**2, isinstance(noise, DiscreteLaplace)
+
+        whole = self.trusted_whole
+        part = split_off(whole, self.clipped_share)[0] if self.clipped_share else whole
+        sent = [(getattr(one, "law", one), people * getattr(one, "share", 1.0)) for one, people in reports]
+        variances = None if sds is None else {(sd / getattr(self.bounds, "reach", 1.0)) ** 2 for sd in sds}
+        return mean_anchoring(drawn, sent, variances, part, self.spread_share, trusted=trusted)
+
+    def decided(self, trusted: int, local: int, shuffled: int = 0) -> Any:
+        """The same for groups of so many people, before anything is charged or drawn: "alike" has become a rule."""
+        if not self.undecided:
+            return self
+        result = None
+        if self.rule.gap is None and trusted and local + shuffled:
+            invites = ((self.invite, local), (self.mixed_invite, shuffled))
+            reports = [(invite.mechanism, people) for invite, people in invites if invite is not None and people]
+            result = self.anchoring(trusted, reports, self.rule.sds)
+        name = "adaptive" if result is None or result.reach is None else "anchored"
+        return replace(self.ruled(name), default=result)
+
+    @cached_property
+    def invite(self) -> Any:
+        """What goes to every device."""
+        return Invite(self.bounds, self.mechanism(self.guarantee))
+
+    @cached_property
+    def mixed_invite(self) -> Any:
+        """What goes to the devices of people who trust a mixer."""
+        return None if self.mixing is None else Invite(self.bounds, self.mechanism(PureDP(self.mixing.epsilon)))
+
+    @property
+    def _parts(self) -> tuple[Guarantee, PureDP | None, PureDP | None]:
+        """The trusted group's promise divided up: the sums' part, the clipped count's, and the squares'."""
+        rest, count, squares = self.trusted_whole, None, None
+        if self.rule.name == "anchored" and self.rule.sd is None:
+            rest, squares = split_off(rest, self.spread_share)
+        if self.clipped_share:
+            rest, count = split_off(rest, self.clipped_share)
+        return rest, count, squares
+
+    @cached_property
+    def sum_noise(self) -> AddedNoise:
+        return self.added(self._parts[0])
+
+    @property
+    def count_noise(self) -> DiscreteLaplace | None:
+        """The noise of the count of clipped people, which one person changes by at most 1; None where not asked for."""
+        part = self._parts[1]
+        return None if part is None else discrete_laplace(part, 1)
+
+    @property
+    def squares_noise(self) -> DiscreteLaplace | None:
+        """The noise of each sum of squares; None where nobody pays for the spread."""
+        part = self._parts[2]
+        return None if part is None else discrete_laplace(part, self.squares_sensitivity)
+
+    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
+        """What the ledger will be asked for. Full-LM treats the trusted like everybody else.
+
+        Before "alike" is decided, one charge that covers either way, by the promise alone.
+        """
+        if self.rule.name == "full-lm":
+            own = Charge("trusted", self.invite.promise, f"{self.invite.name} report", purpose)
+            return charge_all(self, [own], purpose, collection)
+        if not self.undecided:
+            return super().charges(purpose, collection)
+        ways = [self.ruled("adaptive")]
+        if self.rule.gap is None:
+            with suppress(InvalidInput):  # an epsilon too small to be divided is never anchored
+                ways.append(self.ruled("anchored"))
+        return undecided(self.trusted_whole, [way.charges(purpose, collection) for way in ways], purpose)
+
+
+@dataclass(frozen=True)
+class MeanTask(_Means):
+    """The mean of one number.
+
+    `publish` = "estimate-only" seals the group figures, which is what makes the amplified guarantee for local people
+    hold. `excluding` leaves people without a value out: a mean of trusted people, of whom a noisy number has one
     (`hybridp.public.mean.answered_noise`).
     """
 
     bounds: Bounds
-    guarantee: Guarantee
-    rule: Rule = field(default_factory=Rule)
     local: LocalName = "best"
-    noise: NoiseName = "best"
-    trusted_guarantee: Guarantee | None = None
-    level: float = 0.95
     publish: Publication = "full"
     clipped_share: float = 0.0
-    spread_share: float = SPREAD_SHARE
-    mixing: Mixing | None = None
-    default: Anchoring | None = None
-    answering: float = field(default=1.0, repr=False)
     excluding: bool = False
 
+    spread_share = SPREAD_SHARE
+    reach_steps = LEVELS // 2
+    squares_sensitivity = SQUARE_STEPS**2
+
     def __post_init__(self) -> None:
-        must(0 < self.spread_share < 1, "spread_share", "must be strictly between 0 and 1", self.spread_share)
         if self.clipped_share:
             must(0 < self.clipped_share < 1, "clipped_share", "must be strictly between 0 and 1", self.clipped_share)
             summed = self.rule.name not in ("lm-only", "full-lm")
             must(summed, "clipped_share", "must go with an estimator that sums trusted values", self.rule.name)
             must(self.publish == "full", "clipped_share", "must go with a full publication", self.publish)
-        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
         if self.publish == "estimate-only" and not (self.rule.fixed_in_advance and self.rule.sd is not None):
             raise InvalidInput(
                 "`publish` must be full unless the weight is fixed in advance and `sd` is stated. "
@@ -107,15 +260,7 @@ class MeanTask(Task):
             must(self.rule.name in ("everyone", "tcm-only"), "estimator", f"{rule}, or tcm-only", self.rule.name)
             must(self.noise != "gaussian", "noise", f"{rule}, or laplace", self.noise)
             must(self.publish == "full", "publish", rule, self.publish)
-        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
-
-    @property
-    def estimator(self) -> str:
-        return self.rule.name
-
-    @property
-    def undecided(self) -> bool:  # type: ignore[override]
-        return self.rule.name == "alike"
+        super().__post_init__()
 
     def prepared(self, columns: Any) -> MeanTask:
         return replace(self, excluding=True) if columns.missing == "exclude" else self
@@ -124,7 +269,8 @@ class MeanTask(Task):
         columns.must_count("an answer by group")
         must(self.publish == "full", "publish", "must be full for an answer by group", self.publish)
         by.must_differ(columns.value)
-        return self.decided(0, 0)  # no one size speaks for all groups: where alike is stated, the plain blend
+        result: MeanTask = self.decided(0, 0)  # no one size speaks for all groups: for alike, the plain blend
+        return result
 
     def of_group(self, groups: int, *, joint: bool) -> MeanTask:
         """The study of one group: joint intervals share what may go wrong."""
@@ -134,18 +280,20 @@ class MeanTask(Task):
         """What the groups said, blended."""
         return blend(got.trusted, got.local, self.rule)
 
-    def named(self, names: tuple[str, ...]) -> OnNumber:
-        return replace(self.invite, question=names)
-
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
-        if self.excluding:
-            raise cannot_exclude()
+        self.check_mixed()
         alone = self.publish == "full" or tally.counts is None
         must(alone, "tally", "must be made with --publish estimate-only, as the release is", "one with bins")
 
     def check_mixed(self) -> None:
         if self.excluding:
             raise cannot_exclude()
+
+    def mechanism(self, guarantee: Guarantee) -> Randomiser:
+        return randomiser(self.local, guarantee)
+
+    def added(self, part: Guarantee) -> AddedNoise:
+        return sum_noise(part, "laplace" if self.excluding else self.noise)
 
     def asked(self, names: tuple[str, ...], *, bins: bool = False) -> Numbers:
         """What people are asked; with `bins` the reports are told by them too."""
@@ -161,63 +309,6 @@ class MeanTask(Task):
             heard=name != "tcm-only",
         )
 
-    def ask(self, crowd: Crowd) -> Conversation:
-        got = yield self.asked(crowd.names)
-        told = {"trusted_people": got.trusted_people, "mixed": got.mixed, "clipped": got.clipped}
-        result = publish_mean(self, got.trusted, got.local, **told, rows=crowd.rows(self.bounds.centre), **crowd.made())
-        return result.named(crowd.names[0])
-
-    def decided(self, trusted: int, local: int, shuffled: int = 0) -> MeanTask:
-        """The same for groups of so many people, before anything is charged or drawn: "alike" has become a rule."""
-        if self.rule.name != "alike":
-            return self
-        result = None
-        if self.rule.gap is None and trusted and local + shuffled:
-            part = split_off(self.trusted_whole, self.clipped_share)[0] if self.clipped_share else self.trusted_whole
-            invites = ((self.invite, local), (self.mixed_invite, shuffled))
-            reports = [(invite.mechanism, people) for invite, people in invites if invite is not None and people]
-            result = mean_anchoring(part, self.noise, reports, self.rule.sd, trusted=trusted)
-        if result is None or result.reach is None:
-            return replace(self, rule=replace(self.rule, name="adaptive"), default=result)
-        return replace(self, rule=replace(self.rule, name="anchored", reach=None), default=result)
-
-    @cached_property
-    def invite(self) -> OnNumber:
-        """What goes to every device."""
-        return Invite(self.bounds, randomiser(self.local, self.guarantee))
-
-    @cached_property
-    def mixed_invite(self) -> OnNumber | None:
-        """What goes to the devices of people who trust a mixer."""
-        mixing = self.mixing
-        return None if mixing is None else Invite(self.bounds, randomiser(self.local, PureDP(mixing.epsilon)))
-
-    @property
-    def _parts(self) -> tuple[Guarantee, PureDP | None, PureDP | None]:
-        """The trusted group's promise divided up: the sum's part, the clipped count's, and the squares'."""
-        rest, count, squares = self.trusted_whole, None, None
-        if self.rule.name == "anchored" and self.rule.sd is None:
-            rest, squares = split_off(rest, self.spread_share)
-        if self.clipped_share:
-            rest, count = split_off(rest, self.clipped_share)
-        return rest, count, squares
-
-    @cached_property
-    def sum_noise(self) -> DiscreteLaplace | DiscreteGaussian:
-        return sum_noise(self._parts[0], "laplace" if self.excluding else self.noise)
-
-    @property
-    def count_noise(self) -> DiscreteLaplace | None:
-        """The noise of the count of clipped people, which one person changes by at most 1; None where not asked for."""
-        part = self._parts[1]
-        return None if part is None else discrete_laplace(part, 1)
-
-    @property
-    def squares_noise(self) -> DiscreteLaplace | None:
-        """The noise of the sum of squared steps, which one person changes by at most 2^32; None where not asked for."""
-        part = self._parts[2]
-        return None if part is None else discrete_laplace(part, SQUARE_STEPS**2)
-
     @property
     def report(self) -> str:
         alone = SEALED if self.publish == "estimate-only" and self.rule.name not in ("lm-only", "full-lm") else ""
@@ -230,30 +321,101 @@ class MeanTask(Task):
         more = (Draw(what, noise) for what, noise in beside if noise is not None)
         return Draw(what, self.sum_noise, several=self.excluding), *more
 
-    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
-        """What the ledger will be asked for. Full-LM treats the trusted like everybody else.
-
-        Before "alike" is decided, one charge that covers either way, by the promise alone.
-        """
+    def protections(
+        self, trusted: TrustedSummary | None, amplified: Guarantee | None
+    ) -> tuple[Protection | None, Protection]:
+        own, device = None, on_device(self.invite)
+        if trusted is not None:
+            own = protected(self.trusted_whole, Draw("the sum", trusted.noise), *self.draws[1:])
+            if trusted.count_noise is not None:
+                more = f"and on the number of people who have a value, of scale {trusted.count_noise.scale:.6g}"
+                own = own._replace(mechanism=f"{own.mechanism}, {more}")
+        if amplified is not None:
+            note = "amplified by the noise of the trusted sum, the only figure published"
+            return own, Protection(amplified, device.mechanism, note, on_device=device.budget)
+        full = self.publish == "full"
+        why = "group figures are published" if full else "the noise of the trusted sum adds nothing here"
         if self.rule.name == "full-lm":
-            own = Charge("trusted", self.invite.promise, f"{self.invite.name} report", purpose)
-            return charge_all(self, [own], purpose, collection)
-        if self.rule.name != "alike":
-            return super().charges(purpose, collection)
-        ways = [replace(self, rule=replace(self.rule, name="adaptive"))]
-        if self.rule.gap is None:
-            with suppress(InvalidInput):  # an epsilon too small to be divided is never anchored
-                ways.append(replace(self, rule=replace(self.rule, name="anchored")))
-        return undecided(self.trusted_whole, [way.charges(purpose, collection) for way in ways], purpose)
+            own = Protection(device.budget, f"{self.invite.name} report drawn by the curator")
+            why = "everybody is protected by their own report alone"
+        elif not self.rule.fixed_in_advance and self.rule.name != "anchored":
+            why = "the weight is learned from the reports"
+        return own, device._replace(note=f"{device.note}: {why}")
+
+
+@dataclass(frozen=True)
+class VectorTask(_Means):
+    """The mean of every column of a vector, of which a report says something about the whole. `rule.sd` may hold one a
+    column, and `joint` asks for intervals that cover all together."""
+
+    bounds: VectorBounds
+    local: VectorLocalName = "best"
+    joint: bool = False
+
+    called = "vector mean"
+    spread_share = VECTOR_SPREAD_SHARE
+
+    def __post_init__(self) -> None:
+        gap, d, sds = self.rule.gap, self.bounds.dimensions, self.rule.sds
+        ok = gap is None or 0 <= gap <= 2
+        must(ok, "gap", "must lie between 0 and 2 (in half-ranges of the bounds)", gap)
+        ok = self.estimator != "full-lm"
+        must(ok, "estimator", "must be another than full-lm for a vector mean", self.estimator)
+        ok = sds is None or len(sds) in (1, d)
+        must(ok, "sd", f"must be one, or one for each of the {d} columns", len(sds or ()))
+        super().__post_init__()
+
+    def prepared(self, columns: Any) -> VectorTask:
+        d = self.bounds.dimensions
+        must(len(columns.names) == d, "columns", f"must be as many as the bounds ({d})", len(columns.names))
+        return self
+
+    def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
+        told = tally.columns
+        must(told == names, "tally", "must hold reports on these columns", ", ".join(told))
+
+    def mechanism(self, guarantee: Guarantee) -> VectorReports:
+        return vector_reports(self.local, guarantee, self.bounds.dimensions, self.bounds.ratio)
+
+    def added(self, part: Guarantee) -> AddedNoise:
+        return vector_noise(part, self.bounds, self.noise)
+
+    @property
+    def reach_steps(self) -> int:
+        return self.bounds.reach_steps
+
+    @property
+    def squares_sensitivity(self) -> int:
+        return self.bounds.squares_sensitivity
+
+    def asked(self, names: tuple[str, ...]) -> Vectors:
+        noise = None if self.estimator == "lm-only" else self.sum_noise
+        return Vectors(self.named(names), noise, self.squares_noise, heard=self.estimator != "tcm-only")
+
+    @property
+    def draws(self) -> tuple[Draw, ...]:
+        several, beside = self.bounds.dimensions > 1, self.squares_noise
+        squares = () if beside is None else (Draw("the sums of squares", beside, several),)
+        return Draw("the sums", self.sum_noise, several), *squares
+
+    def protections(
+        self, trusted: VectorSum | None, amplified: Guarantee | None
+    ) -> tuple[Protection | None, Protection]:
+        device = on_device(self.invite, ", for all columns together")
+        if trusted is None:
+            return None, device
+        beside = [one._replace(what="its sum of squares", several=True) for one in self.draws[1:]]
+        return protected(self.trusted_whole, Draw("each column's sum", trusted.noise, several=True), *beside), device
 
 
 def publish_mean(
-    study: MeanTask,
-    trusted: TrustedSummary | None,
-    local: LocalSummary | None,
+    study: _Means,
+    trusted: TrustedSummary | VectorSum | None,
+    local: LocalSummary | VectorReportSums | None,
     *,
     trusted_people: int,
-    mixed: MixedReports[LocalSummary] | None = None,
+    names: tuple[str, ...] = ("value",),
+    mixed: MixedReports[Any] | None = None,
     clipped: int | None = None,
     rows: str = "",
     **made: Unpack[Made],
@@ -261,172 +423,95 @@ def publish_mean(
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
 
     `mixed` reports are pooled with the `local` ones by public shares, or by people, and blended as one group.
-    `clipped` is the noisy
-    count of trusted people whose values were clipped; `rows` is the public rule by which a
+    `clipped` is the noisy count of trusted people whose values were clipped; `rows` is the public rule by which a
     table's fields became values, for the receipt.
     """
-    if study.rule.name == "alike":  # nobody has counted the groups, and nothing was spent on a spread
-        study = replace(study, rule=replace(study.rule, name="adaptive"))
-    bounds = study.bounds
-    both = [group for group in (local, None if mixed is None else mixed.summary) if group is not None and group.people]
-    told = [group.people for group in both]
-    share = trusted_people / max(trusted_people + sum(told) / study.answering, 1)
-    by = told if study.rule.name == "everyone" else None
-    result = blend(trusted, pooled(both, by), study.rule, trusted_share=share)
-    sealed = seal(trusted, local, result) if study.publish == "estimate-only" else None
-    estimate = bounds.from_unit(result.estimate if sealed is None else sealed.estimate)
-    reach = bounds.half * (result if sealed is None else sealed).half_width(study.level)
-    shown = study.publish == "full"
-    gap = result.disagreement if shown else None
-    anchor = result.anchor if shown else None
-    learned = study.rule.sd is None and bool(both) and shown
+    if study.undecided:  # nobody has counted the groups, and nothing was spent on a spread
+        study = study.ruled("adaptive")
+    several, rule, sides = isinstance(study, VectorTask), study.rule, study.bounds.sides
+    groups = [group for group in (local, None if mixed is None else mixed.summary) if group is not None]
+    scale = getattr(study.bounds, "reach", 1.0)
+    blends = blend_columns(trusted, groups, rule, scale, answering=study.answering)
+    amplified = None
+    if study.publish == "estimate-only":
+        sealed, amplified = seal(cast(Any, trusted), cast(Any, local), blends[0])
+        blends = [sealed]
+
+    def alone(group: Any, people: int, errors: Sequence[NormalLaplace | None]) -> GroupEstimate:
+        """One group's own means, as far as anything is told of it."""
+        columns = (None,) * len(blends) if group is None else group.columns
+        each = [
+            group_mean(side, None if several else study.level, people, None if one is None else one.mean, error)
+            for side, one, error in zip(sides, columns, errors, strict=True)
+        ]
+        if not several:
+            return each[0]
+        counts = [0 if one is None else one.people for one in columns] if group is not trusted else [people] * len(each)
+        means: Any = [one.estimate for one in each]
+        errors_told: Any = [one.standard_error for one in each]
+        return GroupEstimate(people, means, errors_told, counts=counts)
+
+    def own_errors(group: Any) -> list[NormalLaplace | None]:
+        """The laws of this group's own means, where it is one of two that reported."""
+        if study.mixing is None or group is None:
+            return [one.local_error for one in blends]
+        every = enumerate(group.columns)
+        return [None if one is None else blend(None, one, rule.of(j, scale)).local_error for j, one in every]
+
     local_people = local.people if local is not None else 0
-    if study.rule.name == "full-lm":
+    if rule.name == "full-lm":
         local_people -= trusted_people
-    shuffled = None if mixed is None or not mixed.summary.people else _shuffled(study, mixed, both, result)
-    own: dict[str, Any] = {"sd_estimate": bounds.half * math.sqrt(result.variance) if learned else None}
-    if anchor is not None:
-        own["anchor"] = {"plain": bounds.from_unit(anchor.plain), "most": bounds.half * anchor.most,
-                         "reach": anchor.reach}  # fmt: skip
-    if trusted is not None and trusted.count_noise is not None:
-        missing, scale = trusted_people - trusted.people, trusted.count_noise.scale
-        own["left_out"] = clipped_share(missing, trusted_people, scale, study.level)
-    if clipped is not None and study.count_noise is not None:
-        own["clipped"] = clipped_share(clipped, trusted_people, study.count_noise.scale, study.level)
+    shuffled = None
+    if mixed is not None and mixed.summary.people:
+        parts = [(1 - one.weight) * column_parts(groups, j, rule)[-1] for j, one in enumerate(blends)]
+        group = alone(mixed.summary, mixed.summary.people, own_errors(mixed.summary))
+        shuffled = told_shuffled(study, mixed, group, tuple(parts) if several else parts[0])
+    own: dict[str, Any] = {}
+    if isinstance(study, MeanTask):
+        own = _beside(study, cast(Any, trusted), trusted_people, clipped)
+        learned = rule.sd is None and any(group.people for group in groups)
+        own["sd_estimate"] = study.bounds.half * math.sqrt(blends[0].variance) if learned else None
+    reaches = [one.anchor.reach for one in blends if one.anchor is not None]
+    default, held, stated = study.default, max(reaches, default=None), rule.sd is not None
+    protections = study.protections(trusted, amplified)
+    receipt = task_receipt(
+        protections[0],
+        protections[1] if local is not None and local.people else None,
+        rule.name,
+        "" if default is None else default.of_mean(held, stated=stated, several=several),
+        blindly="the bounds, and the norm and radius," if several else "the bounds",
+        rows=(_AMPLIFIED if amplified is not None else "", rows),
+        shuffled=shuffled,
+        unit=f"one person, one record{', all of its columns' * several}",
+        **made,
+    )
     return mean_release(
-        bounds,
-        estimate,
-        reach,
+        study.bounds,
+        blends,
         {
-            "trusted": _alone(study, trusted, trusted_people, result.trusted_error if shown else None),
-            "local": _alone(study, local, local_people, _own_error(study, local, result) if shown else None),
+            "trusted": alone(trusted, trusted_people, [one.trusted_error for one in blends]),
+            "local": alone(local, local_people, own_errors(local)),
         },
+        names=names,
         level=study.level,
-        estimator=study.rule.name,
-        weight=result.weight,
-        gap=gap,
+        joint=study.joint,
+        estimator=rule.name,
         mechanisms=(noise_level(trusted.noise)[0] if trusted is not None else "none", study.invite.name),
         shuffled=shuffled,
+        receipt=receipt,
         **own,
-        receipt=task_receipt(
-            _trusted_protection(study, trusted),
-            _local_protection(study, sealed) if local is not None and local.people else None,
-            study.rule.name,
-            ""
-            if study.default is None
-            else study.default.of_mean(None if anchor is None else anchor.reach, stated=study.rule.sd is not None),
-            rows=(_AMPLIFIED if sealed is not None and sealed.local_viewer is not None else "", rows),
-            shuffled=shuffled,
-            **made,
-        ),
     )
 
 
-def _own_error(study: MeanTask, group: LocalSummary | None, found: Blend) -> NormalLaplace | None:
-    """The law of this group's own mean, where it is one of two that reported."""
-    if group is None or not group.people:
-        return None
-    return found.local_error if study.mixing is None else blend(None, group, study.rule).local_error
-
-
-def _shuffled(
-    study: MeanTask, mixed: MixedReports[LocalSummary], both: Sequence[LocalSummary], found: Blend
-) -> Shuffled:
-    alone = _alone(study, mixed.summary, mixed.summary.people, _own_error(study, mixed.summary, found))
-    part = mixed.summary.people / sum(group.people for group in both)
-    weight = (1 - found.weight) * (part if study.rule.name == "everyone" else pooled_shares(both)[-1])
-    return told_shuffled(study, mixed, alone, weight)
-
-
-def _alone(
-    study: MeanTask, group: TrustedSummary | LocalSummary | None, people: int, error: NormalLaplace | None
-) -> GroupEstimate:
-    unit = None if group is None or error is None else group.mean  # nobody has no mean
-    return group_mean(study.bounds, study.level, people, unit, error)
-
-
-def group_mean(
-    bounds: Bounds, level: float, people: int, unit: float | None, error: NormalLaplace | None
-) -> GroupEstimate:
-    """One group's own mean, from the unit coordinate, with the interval that the law of its error gives at a level."""
-    if unit is None or error is None:
-        return GroupEstimate(people)
-    reach = bounds.half * error.quantile((1 + level) / 2)
-    return GroupEstimate(people, bounds.from_unit(unit), bounds.half * math.sqrt(error.variance), reach)
-
-
-def mean_release(
-    bounds: Bounds,
-    estimate: float,
-    reach: float,
-    groups: Mapping[str, GroupEstimate],
-    *,
-    level: float,
-    estimator: str,
-    weight: float,
-    gap: Disagreement | None,
-    mechanisms: tuple[str, str],
-    receipt: Receipt,
-    shuffled: Shuffled | None = None,
-    **own: Any,
-) -> Release:
-    """The mean of the population that the people were drawn from, in the unit of the bounds.
-
-    `estimate` is unbiased given the weight; what is published is the same put back inside the bounds, which can only
-    come closer, and its interval of half-width `reach`, which covers sampling and noise. A `gap` says whether the
-    groups disagree. Of an estimate-only publication the groups hold nothing but their numbers of people.
-    """
-    test = round(1 - level, 12)
-    having = " of those who have one" if own.get("left_out") else ""
-    apart = dict.fromkeys(("difference", "interval", "p_value", "groups_disagree", "test_level"))
-    if gap is not None:
-        difference, wide = bounds.half * gap.difference, bounds.half * gap.half_width(level)
-        ends, p = [difference - wide, difference + wide], gap.p_value
-        apart = dict(zip(apart, (difference, ends, p, p < test, test), strict=True))
-    facts = answer(
-        "mean",
-        bounds.project(estimate),
-        (bounds.project(estimate - reach), bounds.project(estimate + reach)),
-        groups,
-        apart,
-        mechanisms,
-        shuffled,
-        unbiased=estimate,
-        what=f"mean of values clipped to [{bounds.lower:,.6g}, {bounds.upper:,.6g}]{having}",
-        clipped_to=[bounds.lower, bounds.upper],
-        estimator=estimator,
-        weight=weight,
-        **{"clipped": None, "anchor": None, "sd_estimate": None, **own},
-    )
-    return Release({"value": {"mean": facts}}, level, receipt)
-
-
-# --- the receipt ------------------------------------------------------------------------------------------------------
-
-
-def _trusted_protection(study: MeanTask, trusted: TrustedSummary | None) -> Protection | None:
-    if study.rule.name == "full-lm":
-        return Protection(study.invite.promise, f"{study.invite.name} report drawn by the curator")
-    if trusted is None:
-        return None
-    own = protected(study.trusted_whole, Draw("the sum", trusted.noise), *study.draws[1:])
-    if trusted.count_noise is None:
-        return own
-    more = f"and on the number of people who have a value, of scale {trusted.count_noise.scale:.6g}"
-    return own._replace(mechanism=f"{own.mechanism}, {more}")
-
-
-def _local_protection(study: MeanTask, sealed: SealedBlend | None) -> Protection:
-    own = on_device(study.invite)
-    if sealed is not None and sealed.local_viewer is not None:
-        note = "amplified by the noise of the trusted sum, the only figure published"
-        return Protection(sealed.local_viewer, own.mechanism, note, on_device=own.budget)
-    why = "group figures are published" if study.publish == "full" else "the noise of the trusted sum adds nothing here"
-    if study.rule.name == "full-lm":
-        why = "everybody is protected by their own report alone"
-    elif not study.rule.fixed_in_advance and study.rule.name != "anchored":
-        why = "the weight is learned from the reports"
-    return own._replace(note=f"{own.note}: {why}")
+def _beside(study: MeanTask, trusted: TrustedSummary | None, people: int, clipped: int | None) -> dict[str, Any]:
+    """How many trusted people had no value, or one outside of the bounds, as far as that was asked for."""
+    result = {}
+    if trusted is not None and trusted.count_noise is not None:
+        missing, scale = people - trusted.people, trusted.count_noise.scale
+        result["left_out"] = clipped_share(missing, people, scale, study.level)
+    if clipped is not None and study.count_noise is not None:
+        result["clipped"] = clipped_share(clipped, people, study.count_noise.scale, study.level)
+    return result
 
 
 _AMPLIFIED = (
@@ -443,3 +528,12 @@ def mean_task(study: Declaration, place: int) -> MeanTask:
     name = cast(Any, asked.estimator or "everyone")
     rule = Rule(name=name, sd=sd, local_sd=local_sd, gap=gap, weight=asked.trusted_weight)
     return declared(MeanTask, study, place, bounds=bounds, rule=rule)
+
+
+def vector_task(study: Declaration, place: int) -> VectorTask:
+    """The mean of the vector that is asked for at this place among the questions."""
+    asked = cast(Vector, study.questions[place])
+    bounds = VectorBounds.of(asked.lower, asked.upper, norm=cast(Any, asked.norm), radius=asked.radius)
+    sds = tuple(size / b.half for size, b in zip(asked.sd, bounds.bounds, strict=True)) if asked.sd else None
+    rule = Rule(name=cast(Any, asked.estimator), sd=sds, gap=asked.gap, weight=asked.trusted_weight)
+    return declared(VectorTask, study, place, bounds=bounds, rule=rule)

@@ -29,10 +29,9 @@ from hybridp.public.personal import PersonalDP, adpm_weights
 from hybridp.public.rounds import Conversation, Crowd, Epsilons, Weighted
 from hybridp.public.shuffling import LevelMixing
 from hybridp.public.study import Declaration, Number
-from hybridp.release.answers import Shuffled
+from hybridp.release.answers import Shuffled, group_mean, mean_release
 from hybridp.release.receipt import Made, Protection, public_choice
 from hybridp.release.release import GroupEstimate, Release
-from hybridp.tasks.mean import group_mean, mean_release
 from hybridp.tasks.task import LevelBatches, Task, declared, mixed_levels, task_receipt
 
 __all__ = [
@@ -184,9 +183,6 @@ def publish_personal_mean(
     by_people = float(counts.sum()) / max(float(counts.sum()) + used.count, 1.0)
     stated = by_people if study.estimator == "everyone" else None
     result = blending.combine(trusted, counts, used, spread, trusted_share=stated)
-    estimate = bounds.from_unit(result.estimate)
-    reach = bounds.half * result.half_width(study.level)
-    gap = result.disagreement
     local_people = own.count
     alone_l, alone_s = (
         blending.combine(None, counts, part, spread) if blending.anybody_heard(part) and result.weight < 1 else None
@@ -204,13 +200,10 @@ def publish_personal_mean(
         shuffled = Shuffled(group, weight, OWN_EPSILON, None, study.mixing.batch, levels=levels)
     return mean_release(
         bounds,
-        estimate,
-        reach,
+        [result],
         {"trusted": _alone(study, int(people.sum()), alone_t), "local": _alone(study, local_people, alone_l)},
         level=study.level,
         estimator=study.estimator,
-        weight=result.weight,
-        gap=gap,
         mechanisms=(
             "none" if trusted is None or trusted.laplace_scale == 0 else "laplace",
             OWN_EPSILON if local_people else "none",
@@ -244,7 +237,7 @@ def _nobody() -> ReportsByEpsilon:
 
 def _alone(study: PersonalTask, people: int, found: Blend | None) -> GroupEstimate:
     unit, error = (None, None) if found is None else (found.estimate, found.error)
-    return group_mean(study.bounds, study.level, people, unit, error)
+    return group_mean(study.bounds.sides[0], study.level, people, unit, error)
 
 
 def _by_epsilon(

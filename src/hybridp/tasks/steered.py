@@ -23,10 +23,11 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, OnNumber, TrustedSummary
 from hybridp.public.rounds import Conversation, Crowd, Later, Numbers, Within
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Quartiles, WindowNoise, WindowSums
+from hybridp.release.answers import group_mean, mean_release
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
 from hybridp.tasks.distribution import DistributionTask, ask_counts, trusted_words
-from hybridp.tasks.mean import MeanTask, group_mean, mean_release, publish_mean
+from hybridp.tasks.mean import MeanTask, publish_mean
 from hybridp.tasks.task import Task, task_receipt
 
 __all__ = ["SteeredTask"]
@@ -67,7 +68,8 @@ class SteeredTask(Task):
     @property
     def invite(self) -> OnNumber:
         """What goes to every device; where it is asked within is not known yet."""
-        return self.mean.invite
+        result: OnNumber = self.mean.invite
+        return result
 
     @property
     def guarantee(self) -> Any:
@@ -169,7 +171,6 @@ class SteeredTask(Task):
         study, bounds, whole = self.mean, self.bounds, self._whole
         local = local if local is not None and local.people else None
         result = blend_window(sums, local)
-        estimate, reach = bounds.from_unit(result.estimate), bounds.half * result.half_width(study.level)
         (low, high), beyond = invite.windows[0], sums.outside_mean if sums.within else 0.0
         told = 0.0 if local is None else low + (high - low) * (local.mean + 1) / 2
         own, people = 2 * (sums.outside_mean + sums.inside_mean) - 1, 0 if local is None else local.people
@@ -184,18 +185,16 @@ class SteeredTask(Task):
         device += ", within a window that trusted people named" * sums.within
         natural = [bounds.lower + bounds.width * end for end in invite.windows[0]]
         within: dict[str, Any] = {"window": natural} if sums.within else {}
+        (side,) = bounds.sides
         return mean_release(
             bounds,
-            estimate,
-            reach,
+            [result],
             {
-                "trusted": group_mean(bounds, study.level, sums.people, own, result.trusted_error),
-                "local": group_mean(bounds, study.level, people, 2 * (beyond + told) - 1, result.local_error),
+                "trusted": group_mean(side, study.level, sums.people, own, result.trusted_error),
+                "local": group_mean(side, study.level, people, 2 * (beyond + told) - 1, result.local_error),
             },
             level=study.level,
             estimator="steered",
-            weight=result.weight,
-            gap=result.disagreement,
             mechanisms=("laplace", invite.mechanism.name),
             **within,
             receipt=task_receipt(
