@@ -71,7 +71,8 @@ class NumberTask(Task):
 
     @property
     def invite(self) -> OnNumber:
-        return self.mean.invite
+        result: OnNumber = self.mean.invite
+        return result
 
     def prepared(self, columns: Any) -> NumberTask:
         columns.must_count("several statistics")
