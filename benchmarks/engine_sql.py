@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.engine_rows import SCHEMA
-from hybridp.curator.marginals import Codes, table_counts
+from hybridp.curator.marginals import Codes
 from hybridp.public.lattice import Bounds
 from hybridp.tables import Columns, Query, Report, Rows, add_up, discovery_counts, sample_records
 from hybridp.tables.columns import codes
@@ -163,7 +163,7 @@ def _our_counts(**order: str) -> Callable[[Rows], Answer]:
 
 
 def _our_marginal(rows: Rows) -> Answer:
-    return _digest(table_counts(Codes(SCHEMA, codes(rows, SCHEMA)), (0, 1, 2)).reshape(-1).tolist())
+    return _digest(Codes(SCHEMA, codes(rows, SCHEMA)).table((0, 1, 2)).reshape(-1).tolist())
 
 
 Sql = Callable[[str, str], str]

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.blend.relaxed import Relaxed, answers, sparsemax_blocks, start
-from hybridp.curator.marginals import Codes, codes_of, counts, read_codes
-from hybridp.public.queries import Schema, Workload
+from hybridp.curator.marginals import Codes, codes_of, read_codes
+from hybridp.public.queries import Schema, Workload, counts
 from hybridp.public.workloads import sample_workload
 from hybridp_lab.papers.rap2023.projection import Options, TableGoal, project
+from hybridp_lab.papers.rap2023.relaxed import Relaxed, answers, sparsemax_blocks, start
 
 # The sizes of LOANS' 48 features, as its published domain has them.
 LOANS = [101] * 7 + [17, 27, 122, 122, 62, 7, 101, 122] + [101] * 10 + [4, 101, 101, 26, 3, 8, 36, 12, 6, 4, 61, 5, 15]
@@ -92,12 +92,12 @@ def main() -> None:
     fitted = peaked(first, 8)
     print("| 64 3-way marginals, " + name + " | queries | CPU s | million a second |\n|---|---|---|---|")
     for label, work in (("at most n queries each", filtered), ("all", whole)):
-        report(f"rows, {label}", work, lambda work=work: drained(counts(people, work)), repeats)
+        report(f"rows, {label}", work, lambda work=work: drained(counts(people.values, work)), repeats)
         report(f"D' at its start, {label}", work, lambda work=work: drained(answers(first, work)), repeats)
         report(f"D' once sparse, {label}", work, lambda work=work: drained(answers(fitted, work)), repeats)
     print("\n| one step of the projection on all 64 tables | ms |\n|---|---|")
     for label, work in (("at most n queries each", filtered), ("all", whole)):
-        share = [part.astype(np.float32) / people.people for _, part in counts(people, work)]
+        share = [part.astype(np.float32) / people.people for _, part in counts(people.values, work)]
         goals = [TableGoal(t, values) for t, values in zip(work.thresholds, share, strict=True)]
         for kind, data in (("start", first), ("once sparse", fitted)):
             steps = 2 if quick else 6
@@ -109,7 +109,7 @@ def main() -> None:
         work = sample_workload(loans.schema, "1-of-4:64", rng=np.random.default_rng(1), most_queries=1_900_000)
         relaxed = start(1000, loans.schema.sizes, seed=1)
         print("\n| 64 1-of-4 thresholds, LOANS-shaped | queries | CPU s | million a second |\n|---|---|---|---|")
-        report("rows", work, lambda: drained(counts(loans, work)), 1)
+        report("rows", work, lambda: drained(counts(loans.values, work)), 1)
         report("D' at its start", work, lambda: drained(answers(relaxed, work)), 1)
         report("D' once sparse", work, lambda: drained(answers(peaked(relaxed, 8), work)), 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -56,7 +56,7 @@ def fit(codes: Codes, workload: Workload, device: str, method: str) -> None:
     promise = ApproxDP(1.0, codes.people**-2.0)
     wall, cpu = time.perf_counter(), time.process_time()
     if method == "tables":
-        model = fit_synth(codes, TableTask(workload, promise), device=device, rng=seeded(1))
+        model = fit_synth(codes, TableTask(workload, promise), rng=seeded(1))
     else:
         data = fit_rap(codes, workload, promise, rounds=16, per_round=4, device=device, rng=seeded(1))
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -69,7 +69,7 @@ def fit(codes: Codes, workload: Workload, device: str, method: str) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", default="cpu", help="of RAP")
     parser.add_argument("--methods", nargs="*", default=["tables", "queries"], help="none: no thresholds")
     parser.add_argument("--no-marginals", action="store_true", help="leave the non-adaptive variant out")
     parser.add_argument("--quick", action="store_true", help="8 thresholds and 16 marginals")
@@ -86,8 +86,8 @@ def main(arguments: list[str] | None = None) -> None:
     if asked.no_marginals:
         return
     from hybridp.bench.synth import present_error
-    from hybridp.blend.relaxed import answers
     from hybridp_lab.papers.rap2023.experiments import non_adaptive
+    from hybridp_lab.papers.rap2023.relaxed import answers
 
     marginals = sample_workload(schema, "3-of-3:16" if few else "3-of-3:256", rng=draw)
     start, cpu = time.perf_counter(), time.process_time()

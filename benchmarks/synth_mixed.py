@@ -24,7 +24,7 @@ from hybridp.bench.synth import evaluate
 from hybridp.blend.graph import GraphModel
 from hybridp.blend.shares import to_simplex
 from hybridp.blend.tables import blend_tables
-from hybridp.curator.marginals import codes_of, measure_table, table_counts
+from hybridp.curator.marginals import codes_of, measure_table
 from hybridp.curator.sources import Raw
 from hybridp.device.reports import simulated_marginals
 from hybridp.protocols.synth import TableTask, fit_synth
@@ -45,7 +45,7 @@ def one(records: np.ndarray, schema: Schema, seed: int) -> dict[str, float]:
     study = TableTask(Workload(schema, tuple(Threshold(pair, 2) for pair in chosen)), promise, "mixed")
     trusts = draw.random(len(records)) < TRUSTED
     trusted, local, every = (codes_of(schema, records[w]) for w in (trusts, ~trusts, slice(None)))
-    truth = {pair: table_counts(every, pair) / every.people for pair in chosen}
+    truth = {pair: every.table(pair) / every.people for pair in chosen}
     rng = seeded(seed)
     (use,) = study.plan
     tables = [measure_table(trusted, features, use.sigma, rng=rng) for features in use.tables]

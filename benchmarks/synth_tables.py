@@ -122,7 +122,7 @@ def _rows(people: int) -> int:
 
 
 def _ours(folder: str, how: str, epsilon: float, seed: int) -> dict[str, float]:
-    from hybridp.blend.relaxed import round_records
+    from hybridp.blend.relaxed import round_rows
     from hybridp.curator.marginals import codes_of
     from hybridp.protocols.synth import TableTask, fit_synth
     from hybridp.public.budgets import ApproxDP
@@ -138,11 +138,12 @@ def _ours(folder: str, how: str, epsilon: float, seed: int) -> dict[str, float]:
     if how == "rap":
         from hybridp_lab.papers.rap2023.experiments import rap
 
-        data: Any = rap(codes, work, promise, rounds=16, per_round=4, rows=1000, steps=5000, rng=rng)
+        data = rap(codes, work, promise, rounds=16, per_round=4, rows=1000, steps=5000, rng=rng)
+        made = round_rows(data.numpy().T, schema.sizes, _rows(codes.people), seed=seed)
     else:
-        data = fit_synth(codes, TableTask(work, promise, how), rng=rng).data  # type: ignore[arg-type]
+        made = fit_synth(codes, TableTask(work, promise, how), rng=rng).records  # type: ignore[arg-type]
     seconds = time.process_time() - before
-    np.save(f"{folder}/out.npy", round_records(data, _rows(codes.people), seed=seed).astype(np.int64))
+    np.save(f"{folder}/out.npy", made.astype(np.int64))
     return {"seconds": seconds, "memory": _memory()}
 
 

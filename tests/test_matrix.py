@@ -249,8 +249,6 @@ def _read() -> dict[tuple[str, str], list[str]]:
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("task", NAMES)
 def test_the_page_says_what_works_and_why_not(task: str, key: str) -> None:
-    if task == "table":
-        pytest.importorskip("torch")
     row = [why_not(task, key, medium) for medium in MEDIA]
     if FREEZE:
         SEEN[NAMES[task], key.capitalize()] = row

@@ -13,8 +13,7 @@ from hybridp.bench.synth import (
     plan_synth,
     present_error,
 )
-from hybridp.blend.relaxed import one_hot
-from hybridp.curator.marginals import Codes, codes_of, measure_table, table_counts
+from hybridp.curator.marginals import Codes, codes_of, measure_table
 from hybridp.protocols.synth import TableTask, fit_synth
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload, pieces
@@ -51,7 +50,7 @@ def test_planned_errors_are_those_of_what_the_curator_measures() -> None:
     for told, (features, sigma) in zip(
         plan.predicted["tables"], [(f, use.sigma) for use in study.plan for f in use.tables], strict=True
     ):
-        exact = table_counts(codes, features)
+        exact = codes.table(features)
         drawn = [measure_table(codes, features, sigma, rng=rng).counts - exact for _ in range(1500)]
         sd, largest, total = told["sd"], told["expected_largest_error"], told["expected_total_error"]
         gaps = np.abs(np.array(drawn)).reshape(1500, -1) / 2000
@@ -91,8 +90,7 @@ def test_evaluate_agrees_with_the_rows_and_says_that_it_is_not_private() -> None
     assert set(found["classes"]) == {"2-of-2", "2-of-3"}
     assert found["private"] is found["settled"]["private"] is False
     assert found["all_zero"]["l_inf"] == pytest.approx(truth(codes).max())
-    perfect = one_hot(codes.values.T.astype(np.int64), SCHEMA.sizes)
     from dataclasses import replace
 
-    exact = evaluate(replace(model, data=perfect, tables=()), codes)
+    exact = evaluate(replace(model, records=codes.values.T, tables=()), codes)
     assert exact["synthetic"]["l_inf"] < 1e-5

@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 
 from hybridp.blend.graph import GraphModel, consistent, tree_cells
-from hybridp.blend.relaxed import Records, answers, one_hot, polynomial_answer, round_records, table
-from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.synth import MeasuredTable, significance
-from hybridp.public.workloads import parse_formula
 
 SIZES = (3, 2, 4, 3, 2)
 CHAIN = ((0, 1), (1, 2), (2, 3), (3, 4))
@@ -138,23 +135,3 @@ def test_the_cells_of_a_tree_are_those_of_its_cliques() -> None:
     assert tree_cells((2, 2, 2, 2), ((0, 1), (1, 2), (2, 3), (0, 3))) == 16  # a square needs a diagonal
     model = GraphModel.uniform(SIZES).fit(measured(truth(), LOOP, 30.0), 5000)
     assert sum(part.size for part in model.cells) == tree_cells(SIZES, LOOP)
-
-
-def test_records_answer_as_one_hot_rows_do() -> None:
-    codes = truth(people=300).astype(np.uint16)
-    schema = Schema.from_domain(dict(zip("abcde", SIZES, strict=True)))
-    whole, relaxed = Records(codes, SIZES), one_hot(codes, SIZES)
-    work = Workload(schema, (Threshold((0, 2, 3), 3), Threshold((1, 2, 4), 2), Threshold((3,), 1)))
-    for most in (1 << 22, 5):
-        for (_, mine), (_, other) in zip(
-            answers(whole, work, most_cells=most), answers(relaxed, work, most_cells=most), strict=True
-        ):
-            assert np.allclose(mine.numpy(), other.numpy(), atol=1e-6)
-    assert np.allclose(table(whole, (4, 0)).numpy(), table(relaxed, (4, 0)).numpy(), atol=1e-6)
-    for words in ("a=1 and not c=0..2", "at least 2 of: a=0, b=1, e=1", "d!=2 or a=2"):
-        polynomial = parse_formula(schema, words).surrogate(schema)
-        assert float(polynomial_answer(whole, polynomial)) == pytest.approx(
-            float(polynomial_answer(relaxed, polynomial)), abs=1e-6
-        )
-    drawn = round_records(whole, 600, seed=1)
-    assert np.array_equal(counts(drawn, (0, 1, 2, 3, 4)), 2 * counts(codes, (0, 1, 2, 3, 4)))

@@ -242,7 +242,6 @@ FIT += "--ledger l.ledger"
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    pytest.importorskip("torch")
     (tmp_path / "rows.csv").write_text("age\n" + "\n".join(str(i % 40) for i in range(200)) + "\n")
     return tmp_path
 

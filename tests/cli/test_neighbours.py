@@ -86,8 +86,6 @@ def _said(folder: Path, task: str, person: dict[str, str], content: str) -> tupl
 def test_the_answer_is_of_one_kind_whatever_a_trusted_row_holds(
     tmp_path: Path, task: str, column: str, person: dict[str, str]
 ) -> None:
-    if task == "table":
-        pytest.importorskip("torch")
     before, *same = _said(tmp_path, task, person, _table())
     for kind in ODD if (task, person) == ("mean", {}) else FEW:
         after, *rest = _said(tmp_path, task, person, _table(column, ODD[kind]))

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridp.curator import marginals
-from hybridp.curator.marginals import codes_of, counts, read_codes, table_counts
+from hybridp.curator.marginals import codes_of, read_codes
 from hybridp.errors import InvalidInput
-from hybridp.public.queries import Feature, Schema, Threshold, Workload
+from hybridp.public import queries
+from hybridp.public.queries import Feature, Schema, Threshold, Workload, counts
 
 SCHEMA = Schema.from_domain({"a": 2, "b": 3, "c": 4, "d": 3})
 people = st.lists(st.tuples(*(st.integers(0, s - 1) for s in SCHEMA.sizes)), min_size=1, max_size=25)
@@ -33,18 +33,18 @@ def by_hand(rows: list[tuple[int, ...]], work: Workload) -> list[int]:
 def test_every_form_counts_the_same_people(rows: list[tuple[int, ...]], most: int) -> None:
     codes = codes_of(SCHEMA, np.array(rows))
     wanted = by_hand(rows, WORK)
-    found = list(counts(codes, WORK, most_cells=most))
+    found = list(counts(codes.values, WORK, most_cells=most))
     assert np.concatenate([part for _, part in found]).tolist() == wanted
     assert [piece.start for piece, _ in found] == np.cumsum([0, *(len(part) for _, part in found)])[:-1].tolist()
 
 
 def test_rows_in_lots_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     records = np.random.default_rng(1).integers(0, SCHEMA.sizes, size=(500, 4))
-    whole = table_counts(codes_of(SCHEMA, records), (2, 0))
-    monkeypatch.setattr(marginals, "_LOT", 7)
-    assert np.array_equal(table_counts(codes_of(SCHEMA, records), (2, 0)), whole)
+    whole = codes_of(SCHEMA, records).table((2, 0))
+    monkeypatch.setattr(queries, "_LOT", 7)
+    assert np.array_equal(codes_of(SCHEMA, records).table((2, 0)), whole)
     assert int(whole.sum()) == 500
-    assert int(table_counts(codes_of(SCHEMA, records[:0]), (2, 0)).sum()) == 0
+    assert int(codes_of(SCHEMA, records[:0]).table((2, 0)).sum()) == 0
 
 
 def test_a_file_is_read_once_into_codes(tmp_path: Path) -> None:
@@ -69,4 +69,4 @@ def test_records_of_another_shape_are_refused() -> None:
         codes_of(SCHEMA, np.array([["0", "0", "0", "0"]]))
     other = Workload(Schema.from_domain({"a": 2, "b": 2}), (Threshold((0, 1), 1),))
     with pytest.raises(InvalidInput, match="schema of the codes"):
-        next(counts(codes_of(SCHEMA, np.zeros((1, 4), dtype=int)), other))
+        next(counts(codes_of(SCHEMA, np.zeros((1, 4), dtype=int)).values, other))

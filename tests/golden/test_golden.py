@@ -257,8 +257,6 @@ def compare(name: str, found: Any) -> None:
 def test_commands_answer_as_before(
     scene: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if scene == "synth":
-        pytest.importorskip("torch", reason="torch is not installed: no synthetic data (the extra `synth`)")
     people(tmp_path)
     monkeypatch.chdir(tmp_path)
     told = []

@@ -64,8 +64,6 @@ class Collected(Sent):
 
 
 def collected(task: str, folder: Path) -> Collected:
-    if task == "table":
-        pytest.importorskip("torch")
     crowd().to_csv(folder / "people.csv", index=False)
     return Collected(task, declare(task), folder)
 

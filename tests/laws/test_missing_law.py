@@ -305,7 +305,6 @@ def test_a_studys_table_says_it_too_and_only_numbers_in_bins_need_no_word(tmp_pa
         study = hp.Study(promise={"epsilon": 1, "delta": 1e-5}, trust={"everyone": "trusted"}, questions=[question])
         return study.release(data, rng=seeded(1))
 
-    pytest.importorskip("torch")
     assert released(held, home)  # every whole number is in a bin
     for data in ({**held, "way": held["way"].astype(float)}, hp.Source(held, query="SELECT * FROM rows")):
         with pytest.raises(UnusablePublicRows, match=r"`missing` must say what a missing or unreadable field of `way`"):

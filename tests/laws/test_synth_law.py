@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 
 from hybridp.curator.marginals import LATTICE, Codes, codes_of, gain, measure_table, pick_table
@@ -42,14 +41,6 @@ RHO = rho_of(EPSILON, DELTA)
 ROUNDS = 5
 SINGLES = ((0,), (1,), (2,), (3,))
 TABLES = ((0, 1, 2), (1, 2, 3), (0, 3))  # two marginals, and the pair below the threshold of one of two
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def records(seed: int = 1) -> np.ndarray:

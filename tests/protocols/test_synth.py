@@ -132,11 +132,11 @@ def test_an_interrupted_fit_goes_on_without_paying_twice(
     with pytest.raises(InvalidInput, match="must be a fit that has ended"):
         load_model(out)
     resumed = fit_synth(rows(800), study(method), folder=out, ledger=book, rng=seeded(7))
-    assert np.array_equal(resumed.data.numpy(), whole.data.numpy())
+    assert np.array_equal(resumed.records, whole.records)
     assert len(book.history()) == len(study(method).plan)
     assert 1 - 1e-8 < book.accounts()[0].spent.epsilon <= 1
     again = fit_synth(rows(800), study(method), folder=out, ledger=book, rng=seeded(8))
-    assert np.array_equal(again.data.numpy(), whole.data.numpy())
+    assert np.array_equal(again.records, whole.records)
     assert len(book.history()) == len(study(method).plan)
     assert whole.simulated
     assert any("SIMULATION" in line for line in whole.receipt.assumes)
@@ -177,7 +177,7 @@ def test_a_file_is_read_by_the_schema(tmp_path: Path) -> None:
     lines = ["a,b,c,d", *(",".join(map(str, record)) for record in codes.values.T.tolist())]
     (tmp_path / "rows.csv").write_text("\n".join(lines))
     found = fit_file(tmp_path / "rows.csv", study(), rng=seeded(2))
-    assert np.array_equal(found.data.numpy(), fit_synth(codes, study(), rng=seeded(2)).data.numpy())
+    assert np.array_equal(found.records, fit_synth(codes, study(), rng=seeded(2)).records)
     book = ledger(tmp_path)
     (tmp_path / "bad.csv").write_text("a,b,c\n0,9,0\n1,1,1\n")
     with pytest.raises(InvalidInput, match="must be a column"):
@@ -227,7 +227,7 @@ def test_a_round_that_was_paid_for_is_never_measured_again(
         with pytest.raises(InvalidInput, match="must be a fit that has ended"):
             load_model(tmp_path / f"copy{many}")
         found = fit_synth(rows(500), study(method), folder=tmp_path / f"copy{many}", ledger=book, rng=seeded(2))
-        assert np.array_equal(found.data.numpy(), whole.data.numpy())
+        assert np.array_equal(found.records, whole.records)
         assert found.receipt.ledger_entries == whole.receipt.ledger_entries
         assert KeptFit.load(tmp_path / f"copy{many}").said.answers == answers
     assert book.history() == entries
@@ -247,7 +247,7 @@ def test_rows_that_were_made_of_other_rounds_are_made_again(tmp_path: Path) -> N
     fit_synth(rows(300), study(), folder=tmp_path / "m", rng=seeded(1))
     _kept(tmp_path / "m", 0)
     found = fit_synth(rows(300), study(), folder=tmp_path / "m", rng=seeded(2))
-    assert np.array_equal(found.data.numpy(), fit_synth(rows(300), study(), rng=seeded(2)).data.numpy())
+    assert np.array_equal(found.records, fit_synth(rows(300), study(), rng=seeded(2)).records)
 
 
 def test_what_is_too_large_to_keep_is_charged_anew_once_it_is_lost(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridp.errors import InvalidInput
-from hybridp.public.queries import Feature, Schema, Threshold
+from hybridp.public.queries import Feature, Schema
 from hybridp.public.workloads import Atom, Count, Formula, Not, parse_formula
 
 SCHEMA = Schema(
@@ -61,18 +61,10 @@ def test_text_means_what_python_says(text: str, wanted: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(("text", "wanted"), CASES)
-def test_masks_and_surrogates_agree_on_one_hot_rows(text: str, wanted: np.ndarray) -> None:
+def test_masks_are_the_cells_in_which_it_holds(text: str, wanted: np.ndarray) -> None:
     formula = parse_formula(SCHEMA, text)
     mask = formula.mask(SCHEMA)
     assert np.array_equal(mask[tuple(CELLS[f] for f in formula.features)], wanted)
-    polynomial = formula.surrogate(SCHEMA)
-    hot = np.zeros((CELLS.shape[1], SCHEMA.width))
-    for f, offset in enumerate(SCHEMA.offsets):
-        hot[np.arange(len(hot)), offset + CELLS[f]] = 1
-    value = np.zeros(len(hot))
-    for coefficient, factors in polynomial.terms:
-        value += coefficient * np.prod([hot[:, list(polynomial.groups[g])].sum(1) for g in factors], axis=0)
-    assert np.array_equal(value, wanted.astype(float))
 
 
 @pytest.mark.parametrize(
@@ -93,21 +85,6 @@ def test_masks_and_surrogates_agree_on_one_hot_rows(text: str, wanted: np.ndarra
 def test_what_cannot_be_read_is_refused_in_one_sentence(text: str, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         parse_formula(SCHEMA, text)
-
-
-def query_formula(threshold: Threshold, codes: list[int]) -> Formula:
-    atoms = tuple(Atom(f, frozenset([v])) for f, v in zip(threshold.features, codes, strict=True))
-    return Formula(Count(threshold.r, threshold.k, atoms))
-
-
-def test_many_atoms_have_few_terms_where_the_negation_has() -> None:
-    wide = Schema.from_domain({f"f{i}": 3 for i in range(16)})
-    polynomial = query_formula(Threshold(tuple(range(16)), 1), [0] * 16).surrogate(wide)
-    assert len(polynomial.terms) == 2
-    big = Schema.from_domain({f"f{i}": 3 for i in range(21)})
-    half = query_formula(Threshold(tuple(range(21)), 1), [0] * 21)
-    with pytest.raises(InvalidInput, match="cases"):
-        half.surrogate(big)
 
 
 SMALL = Schema.from_domain({"a": 2, "b": 3, "c": 2})
@@ -137,21 +114,10 @@ def _plain(node: Atom | Not | Count, record: tuple[int, ...]) -> bool:
 
 
 @settings(max_examples=80, deadline=None)
-@given(nodes, st.lists(st.floats(0.05, 1), min_size=7, max_size=7))
-def test_a_surrogate_is_the_probability_under_independent_features(
-    node: Atom | Not | Count, numbers: list[float]
-) -> None:
-    formula = Formula(node)
-    row = np.array(numbers)
-    for offset, size in zip(SMALL.offsets, SMALL.sizes, strict=True):
-        row[offset : offset + size] /= row[offset : offset + size].sum()
-    wanted = sum(
-        np.prod([row[SMALL.offsets[f] + v] for f, v in enumerate(record)])
-        for record in product(*(range(s) for s in SMALL.sizes))
-        if _plain(node, record)
-    )
-    polynomial = formula.surrogate(SMALL)
-    found = sum(
-        c * np.prod([row[list(polynomial.groups[g])].sum() for g in factors]) for c, factors in polynomial.terms
-    )
-    assert found == pytest.approx(wanted, abs=1e-12)
+@given(nodes)
+def test_a_formula_holds_for_the_records_that_its_parts_say(node: Atom | Not | Count) -> None:
+    formula, records = Formula(node), list(product(*(range(size) for size in SMALL.sizes)))
+    wanted = [_plain(node, record) for record in records]
+    assert formula.holds(np.array(records).T[list(formula.features)]).tolist() == wanted
+    mask = formula.mask(SMALL)
+    assert [bool(mask[tuple(record[f] for f in formula.features)]) for record in records] == wanted

@@ -130,7 +130,6 @@ def test_a_plan_without_predictions_is_refused() -> None:
 
 def test_a_synthetic_table_keeps_to_it_too(tmp_path: Path) -> None:
     """Its fits are frozen by their form alone, as their last digits belong to the processor."""
-    pytest.importorskip("torch", reason="torch is not installed: no synthetic data (the extra `synth`)")
     from hybridp.curator.marginals import codes_of
     from hybridp.protocols.synth import TableTask, fit_synth
     from hybridp.public.budgets import ApproxDP

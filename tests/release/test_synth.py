@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.blend.relaxed import Records, one_hot
 from hybridp.curator.marginals import Codes, codes_of, measure_table
 from hybridp.errors import InvalidInput
 from hybridp.protocols.synth import TableTask, fit_synth
@@ -54,7 +53,7 @@ def test_saved_models_come_back(model: SyntheticModel, tmp_path: Path) -> None:
     for study in (STUDY, TableTask(WORK, ApproxDP(1.0, 1e-6), "adaptive", 3, rows=50)):
         fitted = fit_synth(rows(), study, folder=tmp_path / study.method, rng=seeded(1))
         back = load_model(tmp_path / study.method)
-        assert np.array_equal(back.data.numpy(), fitted.data.numpy())
+        assert np.array_equal(back.records, fitted.records)
         assert back.to_dict() == fitted.to_dict()
         assert back.receipt == fitted.receipt
         assert back.workload == WORK
@@ -63,7 +62,7 @@ def test_saved_models_come_back(model: SyntheticModel, tmp_path: Path) -> None:
             assert np.array_equal(mine.counts, theirs.counts)
         for (_, first), (_, second) in zip(back.answers(), fitted.answers(), strict=True):
             assert np.array_equal(first, second)
-    assert np.array_equal(load_model(tmp_path / "tables").data.numpy(), model.data.numpy())
+    assert np.array_equal(load_model(tmp_path / "tables").records, model.records)
     with pytest.raises(InvalidInput, match="`model`"):
         load_model(tmp_path / "nothing")
     (tmp_path / "tables" / "synthetic.npz").write_bytes(b"no archive")
@@ -113,8 +112,8 @@ def test_answers_follow_the_measurements_in_any_order_of_features(model: Synthet
     assert np.transpose(first.reshape(shape), (2, 0, 1)).ravel() == pytest.approx(second, abs=1e-6)
     in_parts = np.concatenate([part for _, part in model.answers(turned, most_cells=7)])
     assert in_parts == pytest.approx(np.concatenate([first, second]), abs=1e-6)
-    # A D' that is plainly wrong is moved to where the measurements allow it.
-    wrong = replace(model, data=one_hot(np.zeros((5, 4), dtype=np.int64), SCHEMA.sizes))
+    # What is plainly wrong is moved to where the measurements allow it.
+    wrong = replace(model, records=np.zeros((5, 4), dtype=np.uint16))
     (_, settled), _ = wrong.answers(turned)
     [table] = [t for t in model.tables if t.features == (0, 1, 2)]
     reach = np.sqrt(2 * np.log(table.counts.size)) * table.sigma / model.people
@@ -221,7 +220,7 @@ def test_means_and_groups_cover_the_truth_as_often_as_stated() -> None:
     for _ in range(MANY):
         noisy = (truth + np.rint(sigma * rng.standard_normal(truth.shape))).astype(np.int64)
         told = MeasuredTable((0, 1), noisy, sigma)
-        model = replace(base, people=people, data=Records(codes, schema.sizes), tables=(told,))
+        model = replace(base, people=people, records=codes, tables=(told,))
         found = model.mean("age", "sex=F")
         held += found.low <= right <= found.high
         less = replace(model, tables=(replace(told, sigma=0.7 * sigma),)).mean("age", "sex=F")

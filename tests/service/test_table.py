@@ -69,7 +69,6 @@ def test_a_table_of_which_a_marginal_was_drawn_by_nobody_is_not_released(service
 def test_the_command_fits_the_model_or_refuses_what_it_cannot_write(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("torch")
     where = Settings.from_environment(f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k", limits=Limits(rate=0))
     service = Service(where)
     study, task = opened(service, stated())

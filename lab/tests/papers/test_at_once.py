@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from hybridp.blend.relaxed import answers, start
 from hybridp.public.queries import Schema, Workload
 from hybridp.public.workloads import sample_thresholds
 from hybridp_lab.papers.rap2023 import at_once
 from hybridp_lab.papers.rap2023.mechanism import Selection, select
 from hybridp_lab.papers.rap2023.original import project_queries
+from hybridp_lab.papers.rap2023.relaxed import answers, start
 
 SIZES = (4, 2, 7, 3, 5, 6)
 

@@ -8,8 +8,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridp.blend import contraction
-from hybridp.blend.relaxed import (
+from hybridp.blend.relaxed import fit_rows
+from hybridp.errors import InvalidInput
+from hybridp.public.queries import Schema, Threshold, Workload, at_least
+from hybridp.public.synth import MeasuredTable
+from hybridp_lab.papers.rap2023 import contraction
+from hybridp_lab.papers.rap2023 import projection as module
+from hybridp_lab.papers.rap2023.descent import add_rows
+from hybridp_lab.papers.rap2023.mechanism import select
+from hybridp_lab.papers.rap2023.projection import Options, QueryGoal, TableGoal, loss_and_gradient, project
+from hybridp_lab.papers.rap2023.relaxed import (
     Relaxed,
     answers,
     one_hot,
@@ -17,13 +25,6 @@ from hybridp.blend.relaxed import (
     start,
     table,
 )
-from hybridp.blend.synth import Fit, add_rows, fit_tables
-from hybridp.errors import InvalidInput
-from hybridp.public.queries import Schema, Threshold, Workload, at_least
-from hybridp.public.synth import MeasuredTable
-from hybridp_lab.papers.rap2023 import projection as module
-from hybridp_lab.papers.rap2023.mechanism import select
-from hybridp_lab.papers.rap2023.projection import Options, QueryGoal, TableGoal, loss_and_gradient, project
 from hybridp_lab.papers.rap2023.single import selected_answers
 
 SCHEMA = Schema.from_domain({"a": 2, "b": 3, "c": 4, "d": 3})
@@ -211,7 +212,7 @@ def test_a_gpu_runs_the_same_code() -> None:
 
 
 def test_least_squares_follow_the_noise_that_ceilings_do_not() -> None:
-    """A table with few large cells and many empty ones: why a release fits ceilings (`fit_tables`)."""
+    """A table with few large cells and many empty ones: why a release fits ceilings (`fit_rows`)."""
     sizes, people, draw = (6, 40, 30), 20_000, np.random.default_rng(1)
     shares = np.zeros(sizes)
     shares[0, :2, :3] = 0.9 * draw.dirichlet(np.full(6, 5.0)).reshape(2, 3)
@@ -223,6 +224,7 @@ def test_least_squares_follow_the_noise_that_ceilings_do_not() -> None:
         return float(np.abs(table(data, (0, 1, 2)).numpy() - shares).max())
 
     measured = MeasuredTable((0, 1, 2), counts, 200.0)
-    ours = largest(fit_tables(begun, [measured], people, Fit(steps=200, learning_rate=0.05)))
+    lines = fit_rows([measured], sizes, people, rows=100, seed=1)
+    ours = largest(Relaxed(torch.from_numpy(lines.T.copy()), sizes))
     goal = TableGoal(Threshold((0, 1, 2), 3), counts / people)
     assert largest(project(begun, tables=[goal], options=Options(steps=200)).data) > 2 * ours

@@ -286,7 +286,7 @@ def plain_projection(data, selection, answers, rate, epochs):
     """The original's projection written out: autograd on all columns, Adam on all of them, a sort in Sparsemax."""
     import torch
 
-    from hybridp.blend.relaxed import Relaxed
+    from hybridp_lab.papers.rap2023.relaxed import Relaxed
     from hybridp_lab.papers.rap2023.single import selected_answers
 
     def simplex(block):
@@ -312,8 +312,8 @@ def test_the_packed_projection_is_the_plain_one(k, r):
     """Ten epochs in double precision: later ones enlarge rounding, in either form."""
     import torch
 
-    from hybridp.blend.relaxed import Relaxed, start
     from hybridp_lab.papers.rap2023 import original
+    from hybridp_lab.papers.rap2023.relaxed import Relaxed, start
 
     sizes = (30, 4, 2, 50, 6)
     begun = start(40, sizes, seed=5)
@@ -333,8 +333,8 @@ def test_the_packed_projection_is_the_plain_one(k, r):
 def test_a_feature_pushed_below_zero_everywhere_comes_back_to_the_simplex():
     import torch
 
-    from hybridp.blend.relaxed import Relaxed
     from hybridp_lab.papers.rap2023 import original
+    from hybridp_lab.papers.rap2023.relaxed import Relaxed
 
     data = Relaxed(torch.full((3, 8), 0.125), (8,))
     work = Workload(Schema.from_domain({"a": 8}), (Threshold((0,), 1),))
@@ -355,9 +355,9 @@ def test_the_projection_on_tables_ends_below_the_loss_of_the_truth(small):
     """And the published optimiser does not: the rows of D' stay on cells of noise."""
     import torch
 
-    from hybridp.blend.relaxed import start
     from hybridp_lab.papers.rap2023 import original
     from hybridp_lab.papers.rap2023.projection import TableGoal, loss_and_gradient
+    from hybridp_lab.papers.rap2023.relaxed import start
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(5)

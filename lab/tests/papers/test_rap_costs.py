@@ -30,7 +30,7 @@ def small(monkeypatch):
 
 
 def test_written_out_queries_have_the_answers_of_tables(small):
-    from hybridp.blend.relaxed import start
+    from hybridp_lab.papers.rap2023.relaxed import start
 
     workload = Workload(small.schema, (Threshold((0, 1, 3), 3), Threshold((2, 4, 5), 3)))
     data = start(30, SIZES, seed=4)

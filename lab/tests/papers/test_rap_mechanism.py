@@ -16,7 +16,6 @@ from scipy import stats
 from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 
 from hybridp.bench.synth import all_zero, present_error
-from hybridp.blend.relaxed import Relaxed, answers, one_hot, sparsemax_blocks
 from hybridp.curator.marginals import LATTICE, codes_of
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP
@@ -37,6 +36,7 @@ from hybridp_lab.papers.rap2023.mechanism import (
     selected_counts,
     top_errors,
 )
+from hybridp_lab.papers.rap2023.relaxed import Relaxed, answers, one_hot, sparsemax_blocks
 from hybridp_lab.papers.rap2023.single import selected_answers
 
 SIZES = (3, 4, 6, 2)

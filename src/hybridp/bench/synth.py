@@ -17,28 +17,25 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.graph import GraphModel, pooled, tree_cells
+from hybridp.blend.relaxed import fit_rows, round_rows
 from hybridp.blend.tables import blend_tables
-from hybridp.curator import marginals
-from hybridp.curator.marginals import Codes, table_counts
+from hybridp.curator.marginals import Codes
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.synth import fit_synth
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx
-from hybridp.public.queries import MOST_CELLS, Piece, Schema, Workload
+from hybridp.public.queries import MOST_CELLS, Piece, Schema, Workload, counts, pieces, table_counts
 from hybridp.public.shares import OnMarginals, ShareReports, marginal_invite
 from hybridp.public.synth import MeasuredTable, significance, table_rounds, table_sigma, total_rho
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.plan import Plan, planned, predicted
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.table import TableTask, chosen_invite
-
-if TYPE_CHECKING:
-    from hybridp.blend.relaxed import Records, Relaxed
 
 __all__ = ["Errors", "all_zero", "evaluate", "made_up_people", "plan_rows", "plan_synth", "planned_table"]
 __all__ += ["present_error"]
@@ -92,9 +89,9 @@ def _sum_up(found: Sequence[tuple[Piece, tuple[int, float, float, float]]]) -> E
 def _pieces(
     codes: Codes, workload: Workload, shares: Shares
 ) -> Iterator[tuple[Piece, tuple[int, float, float, float]]]:
-    for (piece, counts), (other, result) in zip(marginals.counts(codes, workload), shares, strict=True):
+    for (piece, exact), (other, result) in zip(counts(codes.values, workload), shares, strict=True):
         must(piece.start == other.start, "answers", "must come in the workload's own pieces", "others")
-        gaps = np.abs(np.asarray(result, dtype=np.float64) - counts / codes.people)
+        gaps = np.abs(np.asarray(result, dtype=np.float64) - exact / codes.people)
         yield piece, (len(gaps), float(gaps.max()), float(gaps.sum()), float((gaps * gaps).sum()))
 
 
@@ -105,23 +102,21 @@ def present_error(codes: Codes, workload: Workload, shares: Shares) -> Errors:
 
 def all_zero(codes: Codes, workload: Workload) -> Errors:
     """The errors of answering 0 to everything. NOT PRIVATE."""
-    counted = marginals.counts(codes, workload)
-    return present_error(codes, workload, ((piece, np.zeros(len(counts))) for piece, counts in counted))
+    return present_error(codes, workload, ((piece, np.zeros(piece.cells)) for piece in pieces(workload)))
 
 
 def evaluate(model: SyntheticModel, codes: Codes, workload: Workload | None = None) -> dict[str, Any]:
     """The true errors of a model, in all and by class of query. NOT PRIVATE: never publish it.
 
-    `synthetic` is D' alone, `settled` the model's answers (moved to what was measured, where that contradicts D'), and
+    `synthetic` are the records alone, `settled` the model's answers (moved to what was measured, where that contradicts
+    them), and
     `all_zero` answers 0 to everything.
     """
-    from hybridp.blend.relaxed import answers
-
     asked = model.workload if workload is None else workload
     classes: dict[str, list[tuple[Piece, tuple[int, float, float, float]]]] = {}
     for piece, part in _pieces(codes, asked, model.answers(asked)):
         classes.setdefault(f"{piece.threshold.r}-of-{piece.threshold.k}", []).append((piece, part))
-    plain = ((piece, found.cpu().numpy()) for piece, found in answers(model.data, asked))
+    plain = ((piece, found / model.rows) for piece, found in counts(model.records.T, asked))
     return {
         "private": False,
         "settled": _sum_up([part for parts in classes.values() for part in parts]).to_dict(),
@@ -314,7 +309,7 @@ class _Crowd:
         return _Crowd(codes, people, draw, {})
 
     def share(self, features: Sequence[int]) -> NDArray[np.float64]:
-        return np.asarray(table_counts(self.codes, features) / self.codes.people)
+        return np.asarray(self.codes.table(features) / self.codes.people)
 
     def some(self, many: int) -> Codes:
         """So many people, by as many stand-ins as scatter around all stand-ins like they do around everybody."""
@@ -326,7 +321,7 @@ class _Crowd:
 
     def adaptive(
         self, workload: Workload, guarantee: ApproxDP, many: int
-    ) -> tuple[list[MeasuredTable], Relaxed | Records | None]:
+    ) -> tuple[list[MeasuredTable], NDArray[np.uint16] | None]:
         """What the adaptive method measures of so many people: the same choices and noise, as shares of people.
 
         And its rows, where they follow all that is asked (`TableTask.last`).
@@ -344,11 +339,11 @@ class _Crowd:
             MeasuredTable(one.features, np.rint(one.counts * times).astype(np.int64), one.sigma * times)
             for one in result.tables
         ]
-        return tables, result.data if study.last else None
+        return tables, result.records if study.last else None
 
     def measured(self, features: tuple[int, ...], many: int, sigma: float) -> MeasuredTable:
         codes = self.some(many)
-        counts = table_counts(codes, features) * (many / codes.people)
+        counts = codes.table(features) * (many / codes.people)
         noisy = np.rint(counts + self.draw.normal(0.0, sigma, counts.shape))
         return MeasuredTable(features, noisy.astype(np.int64), sigma)
 
@@ -378,17 +373,15 @@ class _Crowd:
         asked: Sequence[tuple[int, ...]],
         tables: list[MeasuredTable],
         people: int,
-        rows: Relaxed | Records | None = None,
+        records: NDArray[np.uint16] | None = None,
     ) -> float:
         """The mean total variation distance, over the marginals asked, of the model of these tables, or of rows."""
         sizes = self.codes.schema.sizes
-        if rows is None and tree_cells(sizes, [t.features for t in tables]) <= _TREE:
+        if records is None and tree_cells(sizes, [t.features for t in tables]) <= _TREE:
             model = GraphModel.uniform(sizes).fit(tables, people, sweeps=60)
             shares = (model.table(f) for f in asked)
         else:
-            from hybridp.blend.relaxed import start, table
-            from hybridp.blend.synth import fit_tables
-
-            data = fit_tables(start(1000, sizes, seed=0), tables, people) if rows is None else rows
-            shares = (table(data, f).cpu().numpy() for f in asked)
+            if records is None:
+                records = round_rows(fit_rows(tables, sizes, people, rows=1000, seed=0), sizes, 1 << 15, seed=0)
+            shares = (table_counts(records.T, sizes, f) / len(records) for f in asked)
         return float(np.mean([np.abs(m - self.share(f)).sum() / 2 for m, f in zip(shares, asked, strict=True)]))

@@ -44,7 +44,7 @@ from hybridp.cli.options import (
     some,
 )
 from hybridp.cli.releasing import check_out, read_study, study_argument
-from hybridp.cli.synth import StatedSchema, must_have_torch, workload_of
+from hybridp.cli.synth import StatedSchema, workload_of
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.lattice import Bounds
@@ -425,7 +425,6 @@ def synth(
         if like is not None:
             raise InvalidInput("`like` must go with --opt-in or --method adaptive. Got it with the plan of tables.")
         return plan_synth(n, workload, guarantee)
-    must_have_torch()
     rows = None
     if like is not None:
         from hybridp.curator.marginals import read_codes

@@ -19,7 +19,6 @@ from hybridp.cli.common import FILE_PATH, FOLDER_PATH, count, emit, note, number
 from hybridp.cli.options import options_of, some
 from hybridp.cli.releasing import Releasing, check_out
 from hybridp.cli.serve import needs_service, say_new_key, store_options
-from hybridp.cli.synth import must_have_torch
 from hybridp.errors import HybridpError, InvalidInput, NotShown, must
 from hybridp.public.envelope import appearing
 
@@ -223,7 +222,6 @@ def phase_two(service: Service, study: str, key: str, yes: bool) -> Any:
 def release(service: Service, study: str, key: str, model: Path | None, asked: Releasing) -> None:
     """Charge the ledger and publish, both or neither. With --model the rows of a synthetic table are fitted, free."""
     if model is not None:
-        must_have_torch()
         new = not model.exists() and model.parent.is_dir()
         must(new, "model", "must be a new folder in an existing one", model)
         table_asked = service.study(study).plan.kind == "table"

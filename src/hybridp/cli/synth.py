@@ -5,7 +5,6 @@ What is public of a table is stated alike for `synth fit`, `randomise synth` and
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import warnings
@@ -46,16 +45,10 @@ from hybridp.public.workloads import default_workload, stated_workload
 from hybridp.release.release import sole
 
 __all__ = ["FIXED_BY_INVITATION", "StatedSchema", "answer", "evaluate", "fit", "invite", "must_be_stated"]
-__all__ += ["must_have_torch", "report", "sample", "workload_of"]
+__all__ += ["report", "sample", "workload_of"]
 
 FIXED_BY_INVITATION = ("columns", "schema", "bins", "other", "marginals", "thresholds")
 _model = click.argument("model", type=FOLDER_PATH)
-
-
-def must_have_torch() -> None:
-    """Refuse where the extra is not installed."""
-    if importlib.util.find_spec("torch") is None:
-        raise InvalidInput("`synth` must have torch installed (the extra `synth`). Got no torch.")
 
 
 # --- what is public ---------------------------------------------------------------------------------------------------
@@ -189,7 +182,6 @@ class Interrupted(HybridpError):
     stated_promise=some(Promise, "epsilon", "delta", later=True),
     asked=some(Releasing, "simulate_local", "assume_mechanism", "ledger", "seed", "table", "as_json", "full", "invite"),
 )
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to fit.")
 @click.option("--memory", help="About the most to use (1GiB): larger tables give way to those of fewer columns.")
 @click.option(
     "--out", type=FOLDER_PATH,
@@ -198,7 +190,7 @@ class Interrupted(HybridpError):
 @insist_option
 def fit(
     file: Any, stated: StatedSchema, domain_from_file: bool, question: Later, trust: Trusts | None,
-    stated_promise: Later, asked: Releasing, device: str, memory: str | None, out: Path | None,
+    stated_promise: Later, asked: Releasing, memory: str | None, out: Path | None,
 ) -> None:  # fmt: skip
     """Fit a synthetic data set to a table, one person a row, with a privacy receipt.
 
@@ -212,14 +204,11 @@ def fit(
     The ledger is charged round by round. An interrupted fit goes on when the same command is given again, and pays
     only for what is missing.
     """
-    must_have_torch()
-    from hybridp.blend.relaxed import usable
     from hybridp.protocols.synth import fit_file
 
     if out is None:  # the rows' file's own name, in the folder where the command runs
         must(file.engine == "duckdb", "--out", "must be given for rows that are in no file", "none")
         out = Path(f"{Path(str(file.location)).stem}-model")
-    usable(device)
     how: dict[str, Any] = {"table": asked.table, "assume_mechanism": asked.assume_mechanism, "ledger": asked.ledger}
     if asked.invite is not None:
         with _warned() as told:
@@ -233,10 +222,10 @@ def fit(
 
         must_not_ask(file, "rows are read before a charge, for the domain or the usual delta", instead)
     schema, read = stated.features(file if domain_from_file else None, table=asked.table)
-    task = _task_of(file, schema, stated_promise(), question, asked, device=device, memory=memory, mixed=bool(trust))
+    task = _task_of(file, schema, stated_promise(), question, asked, memory=memory, mixed=bool(trust))
     if read:
         note(f"NOT PROTECTED: which values occur in {', '.join(read)} was read from the file.")
-    how |= {"folder": out, "simulate_local": asked.simulate_local, "device": device, "rng": asked.rng}
+    how |= {"folder": out, "simulate_local": asked.simulate_local, "rng": asked.rng}
     rounds = len(task.plan)
     words = f"measuring and fitting, {rounds} rounds"
     with _warned() as told, _resumable(out, rounds), asked.working(words, rounds + 1) as moved:
@@ -246,8 +235,7 @@ def fit(
 
 
 def _task_of(
-    file: Any, schema: Any, promise: Promise, question: Later, asked: Releasing, *, device: str, memory: str | None,
-    mixed: bool,
+    file: Any, schema: Any, promise: Promise, question: Later, asked: Releasing, *, memory: str | None, mixed: bool,
 ) -> Any:  # fmt: skip
     """The task of a fit that options state, after what cannot go together was refused."""
     from hybridp.tasks.table import TableTask
@@ -256,7 +244,7 @@ def _task_of(
     chosen: Any = question.values["method"] or (usual if memory is None else "tables")
     if mixed:
         must_be_stated(question.values)
-        must(device == "cpu" and memory is None, "device", "and `memory` must be left out with --trust", "one of them")
+        must(memory is None, "memory", "must be left out with --trust", memory)
         must(not question.values["method"], "method", "must be left out with --trust, which has its own", "one")
         chosen = "mixed"
     elif asked.simulate_local or asked.assume_mechanism:
@@ -284,8 +272,8 @@ def _second_phase(
     from hybridp.tasks.transcript import read_invitation
 
     purpose = f"synthetic data of {', '.join(read_invitation(invite, 'synthetic data').names)}"
-    must_not_join("invite", *FIXED_BY_INVITATION, "epsilon", "delta", "domain-from-file", "method", "rows", "device",
-                  "memory", "trial-opt-in", "simulate-local", "seed")  # fmt: skip
+    must_not_join("invite", *FIXED_BY_INVITATION, "epsilon", "delta", "domain-from-file", "method", "rows", "memory",
+                  "trial-opt-in", "simulate-local", "seed")  # fmt: skip
     must(not out.exists(), "out", "must be a new folder for both groups' model", out)
     with asked.working():
         result: Any = release_invited(file, invite, trust=trust, purpose=purpose, **how)
@@ -346,7 +334,6 @@ def _resumable(out: Path, rounds: int) -> Iterator[None]:
 
 
 def _load(folder: Path) -> Any:
-    must_have_torch()
     from hybridp.tasks.fits import load_model
 
     return load_model(folder)
@@ -368,7 +355,6 @@ def invite(model: Path, out: Path) -> Any:
     MODEL was fitted by `synth fit --method adaptive` to the trusted rows, which paid for the choice: the invitation is
     free. `randomise synth --invite` answers it, and `synth fit --invite` blends both groups.
     """
-    must_have_torch()
     from hybridp.tasks.fits import write_invitation
 
     sent = write_invitation(model, out)

@@ -1,8 +1,5 @@
-"""RAW: people's rows as codes, local people's reports beside them, and exact counts of whole workloads; and what leaves
-the room: marginals with noise, and which one a model misses most.
-
-The cell of a row in a k-way table is one number in mixed radix, and the table is how often each number occurs: work in
-rows + cells, whatever the number of queries. Thresholds follow by sums over the table's axes.
+"""RAW: people's rows as codes, and local people's reports beside them; and what leaves the room: marginals with noise,
+and which one a model misses most.
 
 The selection is the exponential mechanism itself, drawn exactly: the scores are whole numbers of lattice steps, so that
 their sensitivity is exact, and rounding changes no probability.
@@ -11,7 +8,7 @@ their sensitivity is exact, and rounding changes no probability.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -25,7 +22,7 @@ from hybridp.curator.sums import read
 from hybridp.errors import must
 from hybridp.noise.additive import settle_below_exp
 from hybridp.public.lattice import Floats, Ints
-from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload, sliced, table_between
+from hybridp.public.queries import Feature, Schema, table_counts
 from hybridp.public.shares import OnMarginals
 from hybridp.public.synth import MeasuredTable, gumbel_scale
 from hybridp.public.trust import label_column
@@ -35,11 +32,10 @@ from hybridp.tables.engine import answers
 from hybridp.tables.source import TableLike
 from hybridp.tables.sql import VIEW
 
-__all__ = ["LATTICE", "Codes", "codes_of", "count_people", "counts", "gain", "groups_of", "measure_answers"]
-__all__ += ["measure_table", "pick_table", "read_codes", "read_domain", "read_groups", "table_counts"]
+__all__ = ["LATTICE", "Codes", "codes_of", "count_people", "gain", "groups_of", "measure_answers", "measure_table"]
+__all__ += ["pick_table", "read_codes", "read_domain", "read_groups"]
 
 _MOST_READ = 4096  # Read from rows, a domain of more values is no domain: every value would be about somebody.
-_LOT = 1 << 16  # Rows whose cell numbers are made at a time: they stay in the cache.
 LATTICE = 1 << 16  # Steps to a person: the answers of D' are rounded to them, which is post-processing.
 
 
@@ -54,6 +50,10 @@ class Codes:
     @property
     def people(self) -> int:
         return int(self.values.shape[1])
+
+    def table(self, features: Sequence[int]) -> Ints:
+        """The exact counts of the table over these features."""
+        return table_counts(self.values, self.schema.sizes, features)
 
 
 def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
@@ -107,41 +107,6 @@ def _order(label: str) -> tuple[bool, float, str]:
     return (math.isnan(size), 0.0 if math.isnan(size) else size, label)
 
 
-def table_counts(codes: Codes, features: Sequence[int]) -> Ints:
-    """The k-way table of counts over these features, in their order.
-
-    >>> people = codes_of(Schema.from_domain({"a": 2, "b": 3}), np.array([[0, 2], [1, 1], [0, 2]]))
-    >>> table_counts(people, (0, 1)).tolist()
-    [[0, 0, 2], [0, 1, 0]]
-    """
-    sizes = [codes.schema.sizes[f] for f in features]
-    cells = math.prod(sizes)
-    step = max(_LOT, cells)
-    out: Ints | None = None
-    for low in range(0, codes.people, step):
-        people = slice(low, low + step)
-        cell = codes.values[features[0], people].astype(np.int64)  # its number, in C order
-        for f in features[1:]:
-            cell *= codes.schema.sizes[f]
-            cell += codes.values[f, people]
-        part = np.bincount(cell, minlength=cells)
-        out = part if out is None else np.add(out, part, out=out)
-    result = np.zeros(cells, dtype=np.int64) if out is None else out
-    return result.astype(np.int64, copy=False).reshape(sizes)
-
-
-def counts(codes: Codes, workload: Workload, *, most_cells: int = MOST_CELLS) -> Iterator[tuple[Piece, Ints]]:
-    """The exact counts of all consistent queries, piece by piece in the order of their numbers (`sliced`)."""
-    must(codes.schema == workload.schema, "workload", "must be over the schema of the codes", "another")
-
-    def table(features: Sequence[int], spans: Sequence[tuple[int, int]]) -> Ints:
-        if all(span == (0, codes.schema.sizes[f]) for f, span in zip(features, spans, strict=True)):
-            return table_counts(codes, features)
-        return table_between([codes.values[f] for f in features], spans)
-
-    return sliced(workload, table, most_cells)
-
-
 # --- both groups ------------------------------------------------------------------------------------------------------
 
 
@@ -180,7 +145,7 @@ def groups_of(
 
 def measure_table(codes: Codes, features: tuple[int, ...], sigma: float, *, rng: Randomness) -> MeasuredTable:
     """One whole marginal with exact discrete Gaussian noise on every cell: 1/sigma^2-zCDP, sigma in people."""
-    counts = table_counts(codes, features)
+    counts = codes.table(features)
     drawn = noise.discrete_gaussian(sigma, counts.size, rng=rng).reshape(counts.shape)
     return MeasuredTable(features, np.asarray(counts + drawn, dtype=np.int64), sigma)
 
@@ -203,7 +168,7 @@ def gain(codes: Codes, features: tuple[int, ...], modelled: Floats, sigma: float
     the two. Replacing a person moves one count up and another down by 1, both terms of a cell by at most as much, and
     the score by at most LATTICE: rounding down keeps whole bounds.
     """
-    counts = table_counts(codes, features) * LATTICE
+    counts = codes.table(features) * LATTICE
     expected = np.rint(modelled * (float(LATTICE) * codes.people)).astype(np.int64)
     left = round(math.sqrt(2 / math.pi) * sigma * LATTICE)
     missed = np.abs(counts - expected)

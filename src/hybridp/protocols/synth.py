@@ -67,7 +67,6 @@ class _Fit(KeptRounds):
     people: CodePeople
     ledger: Ledger | None = None
     purpose: str = ""
-    device: str = "cpu"
 
     def said(self, asked: Any, i: int, kept: Any) -> Any:
         return getattr(self, f"_{asked.kind}")(asked, i, kept)
@@ -100,8 +99,8 @@ class _Fit(KeptRounds):
         result = self.kept.rows()
         if result is None:
             rounds = len(self.kept.task.plan)
-            result = asked.make(self.device, lambda part: self.progress(rounds + part, rounds + 1))
-            self.kept.save_rows(result.numpy())
+            result = asked.make(lambda part: self.progress(rounds + part, rounds + 1))
+            self.kept.save_rows(result)
             self.progress(rounds + 1, rounds + 1)
         return result
 
@@ -197,8 +196,8 @@ def fit_synth(
     Trusted people: the study's (epsilon, delta) against whoever sees the model, under replacement of their record, one
     record a person, by zCDP over all rounds; the number of people is public. Local people: the epsilon of their own
     report, against everyone. With `folder`, every round is saved there, and a second call with the same study and
-    folder charges and measures only what is missing; two calls at the same time are refused. `how` may name a `device`,
-    and `progress(done, rounds)`, which is called after each round, and in parts of one while rows are fitted.
+    folder charges and measures only what is missing; two calls at the same time are refused. `progress(done, rounds)`
+    is called after each round, and in parts of one while rows are fitted.
     """
     groups = people if isinstance(people, Raw) else Raw(people.people, people)
     must(groups.trusted.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
@@ -228,7 +227,7 @@ def _check(
 
 def _fit(
     groups: Raw, task: TableTask, folder: Place | None, begun: KeptFit | None, ledger: Ledger | None,
-    purpose: str, rng: Randomness, *, device: str = "cpu", progress: Callable[[float, int], None] = untold,
+    purpose: str, rng: Randomness, *, progress: Callable[[float, int], None] = untold,
 ) -> SyntheticModel:  # fmt: skip
     simulated = rng.simulated or groups.simulated_reports
     _check(groups, task, begun, ledger, purpose, trial=simulated)  # what is refused leaves no folder
@@ -238,7 +237,7 @@ def _fit(
     with ExitStack() as stack:
         if kept.path is not None:  # two fits at once would measure a round twice under one charge
             stack.enter_context(envelope.held(kept.path, "out"))
-        people = _Fit(kept, CodePeople(groups, rng), ledger, purpose, device, progress=progress)
+        people = _Fit(kept, CodePeople(groups, rng), ledger, purpose, progress=progress)
 
         def made() -> dict[str, Any]:
             drawn = seeded(0) if kept.seeded else secure()

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
+from hybridp.public.lattice import Ints
 
 __all__ = [
     "MISSING",
@@ -37,10 +38,11 @@ __all__ = [
     "Workload",
     "at_least",
     "at_least_coefficients",
+    "counts",
     "pieces",
     "sliced",
     "subsets",
-    "table_between",
+    "table_counts",
 ]
 
 MISSING = "(missing)"
@@ -49,6 +51,7 @@ MOST_TICKED = 60  # a set of values is a number of so many bits
 MOST_VALUES = 1 << 16  # Codes are stored in 16 bits.
 MOST_CELLS = 1 << 22  # Cells of one piece by default: 16 MiB in single precision.
 _MOST_QUERIES = 1 << 62  # Query numbers are 64-bit integers.
+_LOT = 1 << 16  # Rows whose cell numbers are made at a time: they stay in the cache.
 Array = TypeVar("Array", bound=Any)
 
 
@@ -406,7 +409,7 @@ def subsets(r: int, k: int) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 def at_least(table: Array, r: int) -> Array:
-    """Every consistent r-of-k answer from a k-way table, by sums over its axes. For NumPy arrays and torch tensors.
+    """Every consistent r-of-k answer from a k-way table, by sums over its axes. For NumPy arrays and tensors.
 
     The answer of cell (v_1..v_k) is the mass of the cells that agree with it on at least r axes. The map is linear and
     its own adjoint (it sums over axes and spreads the sums over the same axes), so that it also carries gradients back.
@@ -426,17 +429,51 @@ def at_least(table: Array, r: int) -> Array:
     return out  # type: ignore[no-any-return]
 
 
-def table_between(columns: Sequence[NDArray[Any]], spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """How many rows are in each cell between these codes; a column holds the codes of one feature.
+def table_counts(
+    values: NDArray[np.uint16],
+    sizes: Sequence[int],
+    features: Sequence[int],
+    spans: Sequence[tuple[int, int]] | None = None,
+) -> Ints:
+    """How many people, or records, are in each cell of the table over these features; between codes, if given.
 
-    >>> table_between([np.array([0, 1, 1]), np.array([2, 2, 0])], [(1, 2), (0, 3)]).tolist()
-    [[1, 0, 1]]
+    `values` holds a line for every feature, one code a person. The cell of a person is one number in mixed radix, and
+    the table is how often each number occurs: work in rows + cells, whatever the number of queries.
+
+    >>> people = np.array([[0, 1, 0], [2, 1, 2]], dtype=np.uint16)
+    >>> table_counts(people, (2, 3), (0, 1)).tolist(), table_counts(people, (2, 3), (1, 0), [(1, 3), (1, 2)]).tolist()
+    ([[0, 0, 2], [0, 1, 0]], [[1], [0]])
     """
-    shape = tuple(high - low for low, high in spans)
-    places = [column.astype(np.int64) - low for column, (low, _) in zip(columns, spans, strict=True)]
-    inside = np.logical_and.reduce([(at >= 0) & (at < size) for at, size in zip(places, shape, strict=True)])
-    cell = np.ravel_multi_index(tuple(at[inside] for at in places), shape)
-    return np.bincount(cell, minlength=math.prod(shape)).astype(np.int64, copy=False).reshape(shape)
+    between = [(0, sizes[f]) for f in features] if spans is None else spans
+    shape = [high - low for low, high in between]
+    out = np.zeros(math.prod(shape), dtype=np.int64)
+    step = max(_LOT, len(out))
+    for start in range(0, values.shape[1], step):
+        codes = [values[f, start : start + step].astype(np.int64) for f in features]
+        if spans is not None:
+            codes = [code - low for code, (low, _) in zip(codes, spans, strict=True)]
+            inside = np.logical_and.reduce([(c >= 0) & (c < size) for c, size in zip(codes, shape, strict=True)])
+            codes = [code[inside] for code in codes]
+        cell = codes[0]
+        for code, size in zip(codes[1:], shape[1:], strict=True):
+            cell *= size
+            cell += code
+        out += np.bincount(cell, minlength=len(out))
+    return out.reshape(shape)
+
+
+def counts(
+    values: NDArray[np.uint16], workload: Workload, *, most_cells: int = MOST_CELLS
+) -> Iterator[tuple[Piece, Ints]]:
+    """The counts of all consistent queries among people, or records, piece by piece (`table_counts`, `sliced`)."""
+    sizes = workload.schema.sizes
+    must(len(values) == len(sizes), "workload", "must be over the schema of the codes", "another")
+
+    def table(features: Sequence[int], spans: Sequence[tuple[int, int]]) -> Ints:
+        whole = all(span == (0, sizes[f]) for f, span in zip(features, spans, strict=True))
+        return table_counts(values, sizes, features, None if whole else spans)
+
+    return sliced(workload, table, most_cells)
 
 
 def sliced(

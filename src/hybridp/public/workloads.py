@@ -3,12 +3,8 @@
 **Workloads** are sampled uniformly or by a distribution over features, from a specification, or listed. A workload is
 public, and so is the generator that samples it.
 
-**Formulas** are Boolean, over atoms such as `sex=Female` or `age=30..39`, read from text, with generated surrogates.
-A formula is a statistical query: the share of the people for whom it holds. Its surrogate on a relaxed row is the
-probability that it holds when the features are drawn independently from the row's blocks: a polynomial in the masses of
-groups of values, equal to the formula on one-hot rows (an equivalent extended differentiable query: Avent 2023,
-Definition 4.2.6). For "at least r of" atoms over different features it is the polynomial threshold query of
-Definition 4.4.3.
+**Formulas** are Boolean, over atoms such as `sex=Female` or `age=30..39`, read from text. A formula is a statistical
+query: the share of the people for whom it holds.
 
 >>> from hybridp.public.queries import Feature, Schema
 >>> schema = Schema((Feature.categorical("sex", ["F", "M"]), Feature.binned("age", [20, 30, 40, 50])))
@@ -23,7 +19,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations, product
+from itertools import chain, combinations
 from typing import Any, Literal
 
 import numpy as np
@@ -32,7 +28,7 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, must
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
 
-__all__ = ["Atom", "Count", "FeatureLaw", "Formula", "Not", "Polynomial", "default_workload", "feature_weights"]
+__all__ = ["Atom", "Count", "FeatureLaw", "Formula", "Not", "default_workload", "feature_weights"]
 __all__ += ["listed_workload", "parse_formula", "parse_spec", "sample_thresholds", "sample_workload", "stated_workload"]
 
 FeatureLaw = Literal["uniform", "zipf", "geometric"]
@@ -210,9 +206,6 @@ def stated_workload(
 
 # --- formulas ---------------------------------------------------------------------------------------------------------
 
-MOST_TERMS = 1 << 16
-
-
 @dataclass(frozen=True, slots=True)
 class Atom:
     """The value of one feature is among these codes."""
@@ -257,15 +250,6 @@ def _truth(node: Node, of: Callable[[Atom], Any]) -> Any:
 
 
 @dataclass(frozen=True)
-class Polynomial:
-    """sum_t coefficient_t prod_{g in t} mass(g), with mass(g) the sum of a relaxed row over the columns of group g."""
-
-    width: int
-    groups: tuple[tuple[int, ...], ...]
-    terms: tuple[tuple[float, tuple[int, ...]], ...]
-
-
-@dataclass(frozen=True)
 class Formula:
     """A formula and the features that it reads, in ascending order."""
 
@@ -288,36 +272,6 @@ class Formula:
         rows = {f: np.asarray(grid) for f, grid in zip(features, grids, strict=True)}
         result = _truth(self.node, lambda atom: np.isin(rows[atom.feature], sorted(atom.codes)))
         return np.broadcast_to(result, tuple(schema.sizes[f] for f in features)).astype(np.bool_)
-
-    def surrogate(self, schema: Schema) -> Polynomial:
-        """The formula's polynomial. Values of a feature that no atom tells apart share one group.
-
-        With j such groups of each of k features there are at most j^k terms, or those of the negation where they are
-        fewer (1 - the sum); "at least 1 of 16" has one.
-        """
-        features = self.features
-        atoms = {f: list(dict.fromkeys(a for a in _atoms(self.node) if a.feature == f)) for f in features}
-        groups: list[tuple[int, ...]] = []
-        choices: list[list[tuple[int, dict[Atom, bool]]]] = []
-        for f in features:
-            result: dict[tuple[bool, ...], list[int]] = {}
-            for code in range(schema.sizes[f]):
-                result.setdefault(tuple(code in atom.codes for atom in atoms[f]), []).append(schema.offsets[f] + code)
-            choices.append([])
-            for pattern, columns in result.items():
-                choices[-1].append((len(groups), dict(zip(atoms[f], pattern, strict=True))))
-                groups.append(tuple(columns))
-        size = math.prod(len(choice) for choice in choices)
-        must(size <= 16 * MOST_TERMS, "formula", f"must have at most {16 * MOST_TERMS} cases", size)
-        yes: list[tuple[int, ...]] = []
-        no: list[tuple[int, ...]] = []
-        for case in product(*choices):
-            known = {atom: value for _, part in case for atom, value in part.items()}
-            (yes if bool(_truth(self.node, known.__getitem__)) else no).append(tuple(g for g, _ in case))
-        few = min(len(yes), len(no))
-        must(few <= MOST_TERMS, "formula", f"must have a surrogate of at most {MOST_TERMS} terms", few)
-        terms = [(1.0, t) for t in yes] if len(yes) <= len(no) else [(1.0, ()), *((-1.0, t) for t in no)]
-        return Polynomial(schema.width, tuple(groups), tuple(terms))
 
 
 def parse_formula(schema: Schema, text: str) -> Formula:

@@ -1,4 +1,4 @@
-"""A published synthetic data set: the relaxed rows, what was measured, answers with uncertainty, and the receipt.
+"""A published synthetic data set: records, what was measured, answers with uncertainty, and the receipt.
 
 Everything here is computed from what was paid for. Nothing of it reads the people's rows again.
 """
@@ -9,6 +9,7 @@ import csv
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from os import PathLike
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload
+from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload, counts, table_counts
 from hybridp.public.synth import MeasuredTable, significance
 from hybridp.public.workloads import Atom, Count, Formula, parse_formula
 from hybridp.release import style
@@ -30,8 +31,6 @@ from hybridp.release.release import Questions, Release, Result, statistic
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
-
-    from hybridp.blend.relaxed import Records, Relaxed
 
 __all__ = ["SynthAnswer", "SyntheticModel"]
 
@@ -44,9 +43,9 @@ class SynthAnswer:
     """The share of people for whom a query holds.
 
     Where a measured marginal covers the query, `basis` is "measured", and low to high holds the true share of these
-    people with the stated probability, whatever D' says. Otherwise it is "model": the reach is the error that D' makes
-    on that share of the measured cells that stand out of the noise, and their noise: a rule of thumb, not a guarantee.
-    About a column that was never measured nothing is known: 0 to 1.
+    people with the stated probability, whatever the records say. Otherwise it is "model": the reach is the error that
+    the records make on that share of the measured cells that stand out of the noise, and their noise: a rule of thumb,
+    not a guarantee. About a column that was never measured nothing is known: 0 to 1.
     """
 
     estimate: float
@@ -65,12 +64,13 @@ class SynthAnswer:
 
 @dataclass(frozen=True, eq=False)
 class SyntheticModel(Result):
-    """D' and the measurements that made it, for one workload."""
+    """Records and the measurements that made them, for one workload."""
 
     workload: Workload
     people: int
     method: str
-    data: Relaxed | Records
+    records: NDArray[np.uint16]
+    """The code of every feature of every record, a row each."""
     tables: tuple[MeasuredTable, ...]
     receipt: Receipt
     study: Any = None
@@ -83,22 +83,32 @@ class SyntheticModel(Result):
         return self.workload.schema
 
     @property
+    def rows(self) -> int:
+        return len(self.records)
+
+    @property
     def simulated(self) -> bool:
         return self.receipt.simulated
+
+    @cached_property
+    def _values(self) -> NDArray[np.uint16]:
+        return np.ascontiguousarray(self.records.T)
+
+    def _table(self, features: Sequence[int]) -> Floats:
+        """The share of the records in every cell."""
+        return np.asarray(table_counts(self._values, self.schema.sizes, features) / self.rows)
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def answer(self, query: str | Formula, *, level: float = 0.95) -> SynthAnswer:
         """The answer to a query in words ("at least 2 of: sex=Female, age=30..39") or a formula, with its uncertainty.
 
-        D' answers; a measured marginal over (at least) the query's features bounds it: sums of its cells are unbiased,
-        with the noise of as many cells. The estimate is D's, moved into that interval where it lies outside.
+        The records answer; a measured marginal over (at least) the query's features bounds it: sums of its cells are
+        unbiased, with the noise of as many cells. The estimate is theirs, moved into that interval if it lies outside.
         """
-        from hybridp.blend.relaxed import polynomial_answer
-
         must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
         formula = self._formula(query)
-        synthetic = min(1.0, max(0.0, float(polynomial_answer(self.data, formula.surrogate(self.schema)))))
+        synthetic = float(formula.holds(self._values[list(formula.features)]).mean())
         result = self._measured(formula)
         if result is None:
             reach = self._model_reach(level) if self._touched.issuperset(formula.features) else 1.0
@@ -153,8 +163,6 @@ class SyntheticModel(Result):
         Missing values are left out. From a measured table of all columns in question the interval is Fieller's for the
         quotient of two noisy sums, which holds as stated; where the people cannot be told from none, it is the range.
         """
-        from hybridp.blend.relaxed import table as synthetic_table
-
         must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
         own = self.schema.index(column)
         numbers = _numbers(self.schema.features[own])
@@ -167,7 +175,7 @@ class SyntheticModel(Result):
         shape = [-1 if f == own else 1 for f in wanted]
         values = np.pad(numbers, (0, self.schema.sizes[own] - len(numbers))).reshape(shape)
         weight = formula.mask(self.schema).astype(np.float64)
-        shares = synthetic_table(self.data, wanted).cpu().numpy().astype(np.float64) * weight
+        shares = self._table(wanted) * weight
         low, high = float(numbers.min()), float(numbers.max())
         total = float(shares.sum())
         synthetic = float((values * shares).sum() / total) if total > 0 else (low + high) / 2
@@ -225,41 +233,44 @@ class SyntheticModel(Result):
         kept = np.concatenate(errors) if errors else np.zeros(0)
         if not len(kept):
             return 1.0
-        # D' may follow the noise of what it was fitted to, so that the residuals alone say too little.
+        # Records may follow the noise of what they were fitted to, so that the residuals alone say too little.
         sigma = max(t.sigma for t in wide) / self.people
         return math.hypot(float(np.quantile(kept, level)), NormalDist().inv_cdf((1 + level) / 2) * sigma)
 
     def answers(
         self, workload: Workload | None = None, *, most_cells: int = MOST_CELLS
     ) -> Iterator[tuple[Piece, Floats]]:
-        """The answers to all consistent queries, piece by piece; marginals that were measured settle theirs (free)."""
-        from hybridp.blend import relaxed
-        from hybridp.blend.synth import settle
+        """The answers to all consistent queries, piece by piece; marginals that were measured settle theirs (free).
 
+        Almost every truth lies within sqrt(2 ln m) standard deviations of a measurement of m cells. A synthetic share
+        farther off is an error of the fit, and is moved to the end of that interval, which is nearer.
+        """
         asked = self.workload if workload is None else workload
         must(asked.schema == self.schema, "workload", "must be over the model's schema", "another")
         known = {frozenset(t.features): t for t in sorted(self.tables, key=lambda t: -t.sigma)}  # the least noisy
-        for piece, result in relaxed.answers(self.data, asked, most_cells=most_cells):
-            shares = result.cpu().numpy().astype(np.float64)
+        for piece, found in counts(self._values, asked, most_cells=most_cells):
+            shares = np.asarray(found / self.rows)
             table = known.get(frozenset(piece.threshold.features))
             if table is not None and piece.threshold.r == piece.threshold.k:
                 order = [table.features.index(f) for f in piece.threshold.features]
                 part = np.transpose(table.counts, order)[tuple(slice(*span) for span in piece.ranges)]
                 reach = math.sqrt(2 * math.log(max(table.counts.size, 2))) * table.sigma / self.people
-                shares = settle(shares, part.reshape(-1) / self.people, reach)
+                measured = part.reshape(-1) / self.people
+                shares = np.clip(shares, np.maximum(measured - reach, 0.0), np.maximum(measured + reach, 0.0))
             yield piece, shares
 
     # --- records ------------------------------------------------------------------------------------------------------
 
     def sample(self, rows: int, *, seed: int = 0) -> dict[str, list[Any]]:
-        """Records with the original columns and values, by randomised rounding of D'. The seed is public.
+        """So many of the records, all equally often (up to one), with the original columns and values; public seed.
 
         A binned number is drawn evenly from its bin (a whole one between whole edges); a missing value is None.
         """
-        from hybridp.blend.relaxed import round_records
-
-        codes = round_records(self.data, rows, seed=seed)
+        must(rows >= 1, "rows", "must be at least 1", rows)
         rng = np.random.default_rng([seed, 1])
+        whole, rest = divmod(rows, self.rows)
+        chosen = np.concatenate([np.tile(np.arange(self.rows), whole), rng.choice(self.rows, rest, replace=False)])
+        codes = self.records[rng.permutation(chosen)]
         return {f.name: _values(f, codes[:, i], rng) for i, f in enumerate(self.schema.features)}
 
     def write_sample(self, path: str | PathLike[str], rows: int, *, seed: int = 0) -> None:
@@ -285,15 +296,12 @@ class SyntheticModel(Result):
     # --- the utility report -------------------------------------------------------------------------------------------
 
     def _residuals(self, table: MeasuredTable) -> tuple[Floats, Floats]:
-        """D' minus measured, as shares: on the cells that stand out of the noise, and on all."""
-        from hybridp.blend.relaxed import table as synthetic_table
-
-        synthetic = synthetic_table(self.data, table.features).cpu().numpy().astype(np.float64)
-        every = (synthetic - table.counts / self.people).reshape(-1)
+        """Synthetic minus measured, as shares: on the cells that stand out of the noise, and on all."""
+        every = (self._table(table.features) - table.counts / self.people).reshape(-1)
         return every[(table.counts > significance(table.counts.size) * table.sigma).reshape(-1)], every
 
     def utility(self) -> dict[str, Any]:
-        """How D' agrees with what was measured: by class of query, and the one- and two-way marginals in full.
+        """How the records agree with what was measured: by class of query, and the one- and two-way marginals in full.
 
         A root mean square near the noise's own is agreement. The rows are not read: the truth is not in it.
         """
@@ -329,7 +337,7 @@ class SyntheticModel(Result):
             None,
             method=self.method,
             people=self.people,
-            rows=self.data.rows,
+            rows=self.rows,
             features=list(self.schema.names),
             thresholds=len(self.workload.thresholds),
             queries=self.workload.queries,
@@ -343,7 +351,7 @@ class SyntheticModel(Result):
         return Release(self.questions, None, self.receipt).to_dict()
 
     def to_frame(self) -> DataFrame:
-        """One row a class of queries: how D' agrees with what was measured; needs pandas, the extra "frames"."""
+        """One row a class of queries: how records agree with what was measured; needs pandas, the extra "frames"."""
         import pandas as pd
 
         return pd.DataFrame.from_dict(self.utility()["classes"], orient="index").rename_axis("class").reset_index()
@@ -353,7 +361,7 @@ class SyntheticModel(Result):
         keys = ("largest_difference", "rms_difference", "noise_sd")
         classes = self.utility()["classes"].items()
         rows = [(name, f"{c['queries']:,}", *(f"{c[key]:.5f}" for key in keys)) for name, c in classes]
-        title = f"{self.data.rows:,} synthetic rows for {self.workload.queries:,} queries, from {self.people:,} people"
+        title = f"{self.rows:,} synthetic rows for {self.workload.queries:,} queries, from {self.people:,} people"
         columns = ("kind of query", "queries", "largest difference", "root mean square", "noise sd")
         said = (
             "Differences from what was measured, in shares of people; near the noise in root mean square, they agree."
@@ -377,7 +385,7 @@ class SyntheticModel(Result):
             style.note(ax, kind, (0, 1), below, 9.5, colour, xycoords="axes fraction", va="top")
         style.dress(
             ax,
-            f"{self.data.rows:,} synthetic rows: {self.people:,} people, {promise_words(self.receipt)}",
+            f"{self.rows:,} synthetic rows: {self.people:,} people, {promise_words(self.receipt)}",
             "A dot on the line is a query that the synthetic rows answer as it was measured.",
             x="measured share of people, with 95% of its noise",
             y="share of the synthetic rows",
@@ -389,7 +397,7 @@ class SyntheticModel(Result):
 
     def __str__(self) -> str:
         mark = f"  [{style.SIMULATED}]" if self.simulated else ""
-        return f"{self.data.rows:,} synthetic rows for {self.workload.queries:,} queries ({self.method}){mark}"
+        return f"{self.rows:,} synthetic rows for {self.workload.queries:,} queries ({self.method}){mark}"
 
 
 def _numbers(feature: Feature) -> Floats:

@@ -21,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public import envelope
@@ -119,29 +120,24 @@ class KeptFit:
         return hashlib.sha256(json.dumps(self.said.answers).encode()).hexdigest()
 
     def save_rows(self, values: Any) -> None:
-        """D', with a name of the answers that it follows from."""
+        """Records, with a name of the answers that they follow from."""
         if self.path is not None:
             out = io.BytesIO()
             np.savez_compressed(out, allow_pickle=False, values=values, answers=np.array(self._answers()))
             envelope.write(self.path / _ROWS, out.getvalue())
 
-    def rows(self) -> Any:
-        """The relaxed rows, or records (whole codes), that follow from these very answers; None: there are none."""
+    def rows(self) -> NDArray[np.uint16] | None:
+        """The records that follow from these very answers; None: there are none."""
         if self.path is None or not (self.path / _ROWS).is_file():
             return None
-        import torch
-
-        from hybridp.blend.relaxed import Records, Relaxed
-
-        sizes = self.task.workload.schema.sizes
         try:
             with np.load(io.BytesIO((self.path / _ROWS).read_bytes()), allow_pickle=False) as kept:
                 values, answers = kept["values"], str(kept["answers"])
             if answers != self._answers():
                 return None
-            if values.dtype == np.uint16:
-                return Records(values, sizes)
-            return Relaxed(torch.from_numpy(values.astype(np.float32)), sizes)
+            if values.dtype == np.uint16 and values.ndim == 2 and (values < self.task.workload.schema.sizes).all():
+                return np.asarray(values)
+            raise ValueError
         except (OSError, LookupError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             problem = InvalidInput(f"`model` must hold readable files. Got {self.path} ({type(error).__name__}).")
         raise problem
@@ -216,7 +212,7 @@ def save_model(model: SyntheticModel, folder: Place) -> SyntheticModel:
     more: dict[str, Any] = {"entries": model.receipt.ledger_entries, "simulated": model.simulated}
     try:
         kept = KeptFit.new(folder, Transcript(model.study, names, answers=answers, **more), "", model.simulated)
-        kept.save_rows(model.data.numpy())
+        kept.save_rows(model.records)
         kept.receipt = model.receipt.to_dict()
         kept.save()
     except BaseException:

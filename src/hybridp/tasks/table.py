@@ -14,12 +14,14 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
+from functools import cached_property, partial
+from typing import Any, ClassVar, Literal, Self, cast, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybridp.blend.graph import GraphModel, pooled, tree_cells
+from hybridp.blend.relaxed import fit_rows, round_rows
 from hybridp.blend.tables import blend_tables, raked
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
@@ -57,16 +59,13 @@ from hybridp.release.receipt import (
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.task import Task
 
-if TYPE_CHECKING:
-    from hybridp.blend.relaxed import Records, Relaxed
-
 __all__ = ["Made", "Measure", "Method", "NoSignalWarning", "Reported", "TableTask", "charge_for_reports"]
 __all__ += ["chosen_invite", "table_task"]
 
 Method = Literal["tables", "adaptive", "mixed"]
 Moved = Callable[[float], None]
+Codes = NDArray[np.uint16]
 _LEAST_RECORDS, _MOST_RECORDS = 1 << 15, 1 << 20  # Few records scatter around the model that they are drawn from.
-_ONE_THREAD = 1 << 20  # Tables up to this many cells are fitted faster by one thread than by threads that wait.
 _TREE = 1 << 22  # Cells of the largest graphical model of both groups; marginals beyond are fitted by relaxed rows.
 _MOST = 2**53  # people: more are no whole numbers to a double
 
@@ -141,14 +140,14 @@ class Reported(Later):
 
 @dataclass(frozen=True, eq=False)
 class Made(Round):
-    """Rows that follow from all rounds: whoever kept them answers with them, or makes them; None: nobody has."""
+    """Records that follow from all rounds: whoever kept them answers with them, or makes them; None: nobody has."""
 
     kind: ClassVar[str] = "made"
-    make: Callable[[str, Moved], Relaxed | Records]
+    make: Callable[[Moved], Codes]
 
     def kept_or_made(self) -> Conversation:
         result = yield self
-        return self.make("cpu", lambda part: None) if result is None else result
+        return self.make(lambda part: None) if result is None else result
 
 
 class _Model:
@@ -173,11 +172,11 @@ class TableTask(Task):
     """Everything that is decided, and public, before a row is read.
 
     `method` "tables" measures all whole marginals of the workload; "adaptive" chooses one marginal in each of `rounds`
-    rounds (`adaptive_count` unless given), fits a graphical model, and has records (twice as many as people, at least
-    2^15 and `rows`) drawn, which follow all that is asked where that is measured at the end (`last`); "mixed" is that
-    of people who trust differently. `rows` is n', and `seed` the public start of D', or of the records. With `choose`
-    an adaptive fit to the trusted rows says what local people are asked. The values of the columns `read` were read
-    from rows. `people` are the groups' sizes, which are public.
+    rounds (`adaptive_count` unless given), fits a graphical model, and has records drawn, which follow all that is
+    asked where that is measured at the end (`last`); "mixed" is that of people who trust differently. Records are twice
+    as many as people, and at least 2^15; `rows` is how many relaxed ones are fitted, and `seed` the public start. With
+    `choose` an adaptive fit to the trusted rows says what local people are asked. The values of the columns `read` were
+    read from rows. `people` are the groups' sizes, which are public.
     """
 
     workload: Workload
@@ -328,12 +327,7 @@ class TableTask(Task):
                 said.append((reported, answer))
                 return (yield from self._blended(tables, invite, answer.local, crowd, said))
 
-        def make(device: str, moved: Moved) -> Relaxed | Records:
-            if self.method == "tables":
-                return self._relaxed(tables, device, moved)
-            return self._records(model, tables, moved)
-
-        data = yield from Made(make).kept_or_made()
+        records = yield from Made(partial(self._records, model, tables)).kept_or_made()
         receipt = build_receipt(
             self.protection,
             None,
@@ -346,9 +340,7 @@ class TableTask(Task):
             reads="rows",
             **crowd.made(),
         )
-        return SyntheticModel(
-            self.workload, trusted, self.method, data.to("cpu"), tuple(tables), receipt, self, tuple(said)
-        )
+        return SyntheticModel(self.workload, trusted, self.method, records, tuple(tables), receipt, self, tuple(said))
 
     def _domain_words(self, asked: str) -> str:
         """Where the schema and what is asked come from."""
@@ -356,29 +348,24 @@ class TableTask(Task):
             return f"NOT PROTECTED: which values occur in {', '.join(self.read)} was read from the rows"
         return f"the schema, its bins and the {asked} were chosen without looking at the rows"
 
-    def _relaxed(self, tables: list[MeasuredTable], device: str, moved: Moved) -> Relaxed:
-        """The public start, moved to the one-way marginals first, then to everything measured."""
-        from hybridp.blend.relaxed import one_thread, start
-        from hybridp.blend.synth import Fit, fit_tables
+    def _many(self, people: int) -> int:
+        """How many records are made."""
+        return min(max(2 * people, _LEAST_RECORDS), _MOST_RECORDS)
 
-        people, data = self.trusted_people, start(self.rows, self.workload.schema.sizes, seed=self.seed).to(device)
-        largest = max(self.workload.schema.cells(f) for use in self.plan for f in use.tables)
-        with one_thread(largest <= _ONE_THREAD and device == "cpu"):
-            if len(self.plan) > 1:
-                first, how = tables[: len(self.plan[0].tables)], Fit(steps=60, learning_rate=0.05)
-                data = fit_tables(data, first, people, how, moved=lambda part: moved(part / 2))
-            return fit_tables(data, tables, people, Fit(), moved=lambda part: moved((1 + part) / 2))
+    def _relaxed(self, tables: Sequence[MeasuredTable], people: int, moved: Moved) -> Codes:
+        sizes = self.workload.schema.sizes
+        lines = fit_rows(tables, sizes, people, rows=self.rows, seed=self.seed, moved=moved)
+        return round_rows(lines, sizes, self._many(people), seed=self.seed)
 
-    def _records(self, model: _Model, tables: list[MeasuredTable], moved: Moved) -> Records:
+    def _records(self, model: _Model, tables: list[MeasuredTable], moved: Moved) -> Codes:
         """Records of the model of all rounds; where the last one measured all that is asked, they follow that."""
-        from hybridp.blend.relaxed import Records
-
-        sizes, people = self.workload.schema.sizes, self.trusted_people
-        rows = min(max(self.rows, 2 * people, _LEAST_RECORDS), _MOST_RECORDS)
-        if new := len(self.last):
+        people, new = self.trusted_people, len(self.last)
+        if self.method == "tables":
+            return self._relaxed(tables, people, moved)
+        if new:
             parts = tables[:-new], tables[-new:]
-            return Records(raked(model(), *parts, people, rows=rows, seed=self.seed, moved=moved), sizes)
-        return Records(model().fit(tables, people, sweeps=60).records(rows, seed=self.seed), sizes)
+            return raked(model(), *parts, people, rows=self._many(people), seed=self.seed, moved=moved)
+        return model().fit(tables, people, sweeps=60).records(self._many(people), seed=self.seed)
 
     def _blended(
         self, tables: list[MeasuredTable], invite: OnMarginals, reports: MarginalReports, crowd: Crowd, said: Any
@@ -394,37 +381,32 @@ class TableTask(Task):
         note = f"The budget leaves no signal: the noise of both groups' tables hides every share below {hidden:.2g}; "
         notes = (f"{note}ask fewer marginals, of more people, or with a larger epsilon.",) if hidden > 0.5 else ()
 
-        def make(device: str, moved: Moved) -> Relaxed | Records:
+        def make(moved: Moved) -> Codes:
             for note in notes:
                 warnings.warn(note, NoSignalWarning, stacklevel=2)
             chosen = {tuple(sorted(t.features)) for t in tables[: len(tables) - len(self.last)]}
-            return self._blended_rows([one.fitted for one in blended], chosen, people)
+            return self._blended_records([one.fitted for one in blended], chosen, people, moved)
 
-        data = yield from Made(make).kept_or_made()
+        records = yield from Made(make).kept_or_made()
         stated, method = tuple(one.table for one in blended), "chosen" if self.choose else self.method
         receipt = self.receipt(crowd, invite, notes)
-        return SyntheticModel(self.workload, people, method, data, stated, receipt, self, tuple(said))
+        return SyntheticModel(self.workload, people, method, records, stated, receipt, self, tuple(said))
 
-    def _blended_rows(
-        self, tables: list[MeasuredTable], chosen: set[tuple[int, ...]], people: int
-    ) -> Relaxed | Records:
-        """Records of a graphical model; of marginals whose junction tree is too large, relaxed rows. A public rule.
+    def _blended_records(
+        self, tables: list[MeasuredTable], chosen: set[tuple[int, ...]], people: int, moved: Moved
+    ) -> Codes:
+        """Records of a graphical model; of marginals whose junction tree is too large, by relaxed rows. A public rule.
 
         Where the trusted people's fit ended with all that is asked, the records of the model of the `chosen` marginals
         follow the others, as they do there.
         """
-        from hybridp.blend.relaxed import Records, start
-        from hybridp.blend.synth import fit_tables
-
-        sizes, rows = self.workload.schema.sizes, min(max(self.rows, 2 * people), _MOST_RECORDS)
+        sizes, how = self.workload.schema.sizes, {"rows": self._many(people), "seed": self.seed}
         held = [table for table in tables if not self.last or table.features in chosen]
         rest = [table for table in tables if self.last and table.features not in chosen]
         if tree_cells(sizes, [table.features for table in held]) > _TREE:
-            return fit_tables(start(self.rows, sizes, seed=self.seed), tables, people)
+            return self._relaxed(tables, people, moved)
         model = GraphModel.uniform(sizes).fit(held, people, sweeps=60)
-        if rest:
-            return Records(raked(model, held, rest, people, rows=rows, seed=self.seed), sizes)
-        return Records(model.records(rows, seed=self.seed), sizes)
+        return raked(model, held, rest, people, **how, moved=moved) if rest else model.records(**how)
 
     def receipt(self, crowd: Crowd, invite: OnMarginals, notes: tuple[str, ...] = ()) -> Receipt:
         """What both groups are promised, and by what."""

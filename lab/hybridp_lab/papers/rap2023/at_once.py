@@ -342,7 +342,7 @@ def bands(point: Point) -> list[Row]:
     """The largest errors of all fits of a point, `panels` times `repeats` of one T, K, k and n'; on a GPU."""
     import torch
 
-    from hybridp.blend.relaxed import start
+    from hybridp_lab.papers.rap2023.relaxed import start
 
     must(torch.cuda.is_available(), "device", "must be a GPU", "none")
     fits, people = _fits(point), experiments.codes(point["data"])

@@ -28,7 +28,7 @@ from hybridp_lab.papers.rap2023 import experiments as rap
 from hybridp_lab.papers.rap2023.mechanism import select
 
 if TYPE_CHECKING:
-    from hybridp.blend.relaxed import Relaxed
+    from hybridp_lab.papers.rap2023.relaxed import Relaxed
 
 __all__ = ["at_once", "costs", "draw_costs", "judge_costs", "peak"]
 
@@ -95,7 +95,7 @@ def _project_at_once(data: Relaxed, workload: Workload, wanted: NDArray[np.float
     """Steps of gradient descent on all queries, written out, by automatic differentiation."""
     import torch
 
-    from hybridp.blend.relaxed import sparsemax_blocks
+    from hybridp_lab.papers.rap2023.relaxed import sparsemax_blocks
 
     asked = torch.from_numpy(select(workload, np.arange(workload.queries)).columns)
     goal = torch.from_numpy(wanted)
@@ -162,7 +162,7 @@ def _fit(point: Point, workload: Workload, rounds: int, steps: int) -> None:
             rng=rng,
         )
     elif dense:
-        from hybridp.blend.relaxed import start
+        from hybridp_lab.papers.rap2023.relaxed import start
 
         # The answers' values change neither time nor memory: any will do.
         wanted = np.zeros(workload.queries, dtype=np.float32)

@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 
 from hybridp import noise
 from hybridp.bench.synth import all_zero, present_error
-from hybridp.curator import marginals
 from hybridp.curator.marginals import Codes, codes_of
 from hybridp.errors import InvalidInput, must
+from hybridp.public import queries
 from hybridp.public.budgets import ZCDP, ApproxDP, as_approx
 from hybridp.public.queries import Piece, Schema, Threshold, Workload
 from hybridp.public.synth import total_rho
@@ -50,7 +50,7 @@ from hybridp_lab.papers.rap2023.mechanism import (
 from hybridp_lab.problems.data import ADULT_SIZES, adult
 
 if TYPE_CHECKING:
-    from hybridp.blend.relaxed import Relaxed
+    from hybridp_lab.papers.rap2023.relaxed import Relaxed
 
 __all__ = [
     "GEOMETRIC",
@@ -151,7 +151,7 @@ Answers = Callable[["Relaxed", Workload], Iterable[tuple[Piece, NDArray[Any]]]]
 
 def by_pieces(data: Relaxed, workload: Workload) -> Iterator[tuple[Piece, NDArray[Any]]]:
     """The shares that D' gives, piece by piece."""
-    from hybridp.blend.relaxed import answers
+    from hybridp_lab.papers.rap2023.relaxed import answers
 
     for piece, result in answers(data, workload):
         yield piece, result.cpu().numpy()
@@ -179,8 +179,8 @@ def rap(
     """
     import torch
 
-    from hybridp.blend.relaxed import start
     from hybridp_lab.papers.rap2023.projection import Options, QueryGoal, project
+    from hybridp_lab.papers.rap2023.relaxed import start
 
     start_seed, *sources = rng.spawn(rounds + 1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -228,13 +228,13 @@ def non_adaptive(
     """
     import torch
 
-    from hybridp.blend.relaxed import start
     from hybridp_lab.papers.rap2023.projection import Options, TableGoal, project
+    from hybridp_lab.papers.rap2023.relaxed import start
 
     start_seed, source = rng.spawn(2)
     sigma = answer_sigma(total_rho(guarantee, 1) / workload.queries)
     goals = []
-    for piece, counts in marginals.counts(people, workload):
+    for piece, counts in queries.counts(people.values, workload):
         noisy = (counts + noise.discrete_gaussian(sigma, len(counts), rng=source)) / people.people
         if piece.cells == workload.schema.cells(piece.threshold.features):
             goals.append(TableGoal(piece.threshold, noisy.astype(np.float32)))
@@ -254,7 +254,7 @@ def clipped_gaussian(people: Codes, workload: Workload, guarantee: ApproxDP, *, 
     """The largest error of the Gaussian mechanism on all queries, its answers clipped to [0, 1] as in the original."""
     sigma = answer_sigma(total_rho(guarantee, 1) / workload.queries)
     most = 0.0
-    for _, counts in marginals.counts(people, workload):
+    for _, counts in queries.counts(people.values, workload):
         truth = counts / people.people
         noisy = (counts + noise.discrete_gaussian(sigma, len(counts), rng=rng)) / people.people
         most = max(most, float(np.abs(np.clip(noisy, 0.0, 1.0) - truth).max()))

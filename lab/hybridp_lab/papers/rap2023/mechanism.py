@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise
-from hybridp.curator import marginals
 from hybridp.curator.marginals import LATTICE, Codes
 from hybridp.errors import must
+from hybridp.public import queries
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import MOST_CELLS, Piece, Workload
 from hybridp.public.synth import gumbel_scale, table_sigma, total_rho
@@ -29,8 +29,8 @@ from hybridp.randomness import Randomness
 from hybridp_lab.papers.rap2023.gumbel import SLACK, Candidate, gumbel_keys, settled, unsettled
 
 if TYPE_CHECKING:
-    from hybridp.blend.relaxed import Relaxed
-    from hybridp.blend.synth import Fit
+    from hybridp_lab.papers.rap2023.descent import Fit
+    from hybridp_lab.papers.rap2023.relaxed import Relaxed
 
 __all__ = [
     "MeasuredQueries",
@@ -184,10 +184,10 @@ def errors(
 ) -> Iterator[tuple[int, Ints]]:
     """RAW: |count - n q(D')| of every consistent query, in lattice steps: replacing a person moves it by LATTICE.
 
-    `answers` are the shares that D' gives, piece by piece as `marginals.counts` yields them for `most_cells`.
+    `answers` are the shares that D' gives, piece by piece as `queries.counts` yields them for `most_cells`.
     """
     scale = float(LATTICE) * codes.people
-    counted = marginals.counts(codes, workload, most_cells=most_cells)
+    counted = queries.counts(codes.values, workload, most_cells=most_cells)
     for (piece, counts), (other, shares) in zip(counted, answers, strict=True):
         must(piece.start == other.start, "answers", "must come in the workload's own pieces", "others")
         modelled = np.rint(np.asarray(shares, dtype=np.float64) * scale).astype(np.int64)
@@ -264,7 +264,7 @@ def fit_queries(data: Relaxed, asked: list[MeasuredQueries], people: int, fit: F
     """Relaxed projection (Algorithm 4.3) on single noisy answers of one common sigma: least squares, few steps."""
     import torch
 
-    from hybridp.blend.synth import descend
+    from hybridp_lab.papers.rap2023.descent import descend
     from hybridp_lab.papers.rap2023.single import selected_loss
 
     must(bool(asked), "queries", "must be at least one", 0)
@@ -301,8 +301,8 @@ def fit_rap(
     makes steps shrink with errors below a percent: the largest error on ADULT (eps = 1, 16 marginals) falls from .021
     to .015. `watch` is shown what every round measured, and the D' that it chose on.
     """
-    from hybridp.blend.relaxed import answers, start
-    from hybridp.blend.synth import Fit
+    from hybridp_lab.papers.rap2023.descent import Fit
+    from hybridp_lab.papers.rap2023.relaxed import answers, start
 
     picked = rounds * per_round
     must(picked <= workload.queries, "rounds times per_round", f"must be at most {workload.queries} queries", picked)

@@ -23,10 +23,10 @@ from hybridp.errors import must
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hybridp.blend.relaxed import Relaxed
     from hybridp.public.queries import Threshold
     from hybridp_lab.papers.rap2023.mechanism import Selection
     from hybridp_lab.papers.rap2023.projection import TableGoal
+    from hybridp_lab.papers.rap2023.relaxed import Relaxed
 
 __all__ = ["EPOCHS", "MOST", "TOLERANCE", "learning_rate", "project_queries", "project_tables"]
 
@@ -101,7 +101,7 @@ class _Packed:
         return cls(numbers, named, member.to(numbers.device), where, order)
 
     def simplex(self, lines: Tensor) -> Tensor:
-        """Sparsemax of every feature of every row, by Newton's method from 0 (`blend.relaxed.sparsemax_lines`)."""
+        """Sparsemax of every feature of every row, by Newton's method from 0 (`relaxed.sparsemax_lines`)."""
         import torch
 
         tau = lines.new_zeros((len(self.member), lines.shape[1]))
@@ -138,8 +138,8 @@ def project_queries(
     """D' moved towards the clipped answers of single queries, and the loss where it ended."""
     import torch
 
-    from hybridp.blend.relaxed import Relaxed
     from hybridp_lab.papers.rap2023.mechanism import Selection
+    from hybridp_lab.papers.rap2023.relaxed import Relaxed
     from hybridp_lab.papers.rap2023.single import selected_loss
 
     must(epochs >= 1, "epochs", "must be at least 1", epochs)
@@ -183,8 +183,8 @@ def project_tables(
     """
     import torch
 
-    from hybridp.blend.relaxed import Relaxed, sparsemax_blocks
     from hybridp_lab.papers.rap2023.projection import TableGoal, loss_and_gradient
+    from hybridp_lab.papers.rap2023.relaxed import Relaxed, sparsemax_blocks
 
     queries = sum(values.size for _, values in tables)
     moved = sorted({f for t, _ in tables for f in t.features})

@@ -19,11 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hybridp.blend.contraction import MOST_ENTRIES, Contraction, Scratch, Support
-from hybridp.blend.relaxed import Relaxed, sparsemax_blocks
 from hybridp.errors import must
 from hybridp.public.queries import Threshold, at_least
+from hybridp_lab.papers.rap2023.contraction import MOST_ENTRIES, Contraction, Scratch, Support
 from hybridp_lab.papers.rap2023.mechanism import Selection
+from hybridp_lab.papers.rap2023.relaxed import Relaxed, sparsemax_blocks
 from hybridp_lab.papers.rap2023.single import selected_loss
 
 __all__ = ["Options", "Projection", "QueryGoal", "TableGoal", "loss_and_gradient", "project"]
@@ -193,7 +193,7 @@ def project(
 ) -> Projection:
     """Move D' towards the wanted answers. The same start, goals and options give the same D' on the same device.
 
-    >>> from hybridp.blend.relaxed import start
+    >>> from hybridp_lab.papers.rap2023.relaxed import start
     >>> goal = TableGoal(Threshold((0, 1), 2), np.array([[0.5, 0.0], [0.25, 0.25]]))
     >>> found = project(start(50, (2, 2), seed=3), tables=[goal], options=Options(steps=300))
     >>> found.losses[-1] < 1e-3 < found.losses[0]

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hybridp.blend.relaxed import Relaxed
-from hybridp.blend.synth import add_rows
 from hybridp.errors import must
 from hybridp.public.queries import at_least_coefficients
+from hybridp_lab.papers.rap2023.descent import add_rows
 from hybridp_lab.papers.rap2023.mechanism import Selection
+from hybridp_lab.papers.rap2023.relaxed import Relaxed
 
 __all__ = ["Form", "selected_answers", "selected_loss"]
 
@@ -32,7 +32,7 @@ def selected_answers(data: Relaxed, selection: Selection, *, form: Form = "trial
     """The answers of D' to the selected queries. Differentiable with respect to `data.values`.
 
     >>> import numpy as np
-    >>> from hybridp.blend.relaxed import one_hot
+    >>> from hybridp_lab.papers.rap2023.relaxed import one_hot
     >>> asked = Selection(np.array([[0, 3], [0, 3]]), np.array([2, 1]))
     >>> selected_answers(one_hot(np.array([[0, 1], [0, 2]]), (2, 3)), asked).tolist()
     [0.5, 1.0]
