@@ -12,7 +12,6 @@ import shutil
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +90,8 @@ def _pictures(demo: Demo, out: Path, *, phone: bool) -> None:
 def main(names: list[str]) -> None:
     out = Path(*names) if names else IMAGES
 
-    def crowd(demo: Demo, stopped: Callable[[], bool]) -> None:
-        take_part(demo, PEOPLE // 2, 0.05, SECONDS / 2, stopped)
+    def crowd(demo: Demo) -> None:
+        take_part(demo, PEOPLE // 2, 0.05, SECONDS / 2)
         _pictures(demo, out, phone=bool(names))
 
     with tempfile.TemporaryDirectory() as folder:

@@ -129,7 +129,7 @@ def _try_out(python: Path, version: str, folder: Path) -> None:
     if version not in said:
         raise Problem(f"`hybridp --version` says {said.strip()}, not {version}")
     _run([command, "--help"], "the help fails", cwd=folder)
-    demo = [command, "demo", "--n", "20_000", "--trials", "5", "--out", "tour", "--json"]
+    demo = [command, "demo", "--n", "20_000", "--out", "tour", "--json"]
     result = json.loads(_run(demo, "the demo fails", cwd=folder))
     left = {p.suffix for p in (folder / "tour").iterdir()}
     missing = {".ledger", ".parquet", ".png"} - left

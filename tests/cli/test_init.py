@@ -89,7 +89,7 @@ def test_a_person_is_asked_for_what_nobody_may_read(run: Runner, folder: Path, m
     import io
 
     people(folder / "people.csv", 1)
-    typed = ["", "yes", "no", "-", "10", "90000", "Wages", "the council", "0.5"]
+    typed = ["", "yes", "no", "salary", "10", "90000", "Wages", "the council", "0.5"]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(typed) + "\n"))
     said = run("init people.csv")
     assert said.code == 0, said.err

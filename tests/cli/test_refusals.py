@@ -108,7 +108,6 @@ BAD = [
     (f"{LOG} --popularity negative.csv", "`popularity`"),
     (f"{FIT} --bins town", "must be written like"),
     ("synth answer folder.csv age=3", "`model` must be the folder"),
-    ("demo --n 1000 --trials 1", "`trials`"),
 ]  # fmt: skip
 
 

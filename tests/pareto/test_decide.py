@@ -9,14 +9,12 @@ from toys import SPACE, laplace_epsilon, toy, true_error
 
 from hybridp.errors import InvalidInput
 from hybridp.pareto import (
-    Evaluation,
     Problem,
     final_front,
     guarded,
     random_search,
     release_front,
     suggest,
-    wins,
 )
 from hybridp.public.budgets import PureDP
 from hybridp.randomness import seeded
@@ -54,15 +52,6 @@ def test_the_final_front_is_ordered_and_measured(done):
     assert epsilons == sorted(epsilons)
     assert errors == sorted(errors, reverse=True)
     assert {tuple(c.setting.items()) for c in front} <= {tuple(e.setting.items()) for e in done}
-
-
-def test_wins_shares_are_lengths():
-    def at(epsilon, error):
-        return Evaluation({}, 0, epsilon, (error,), (error,), 0.0)
-
-    found = wins(toy(anti_ideal=(math.e**4, 1.0)), [at(1.0, 0.5)], [at(1.0, 0.7), at(math.e**3, 0.2)])
-    assert (found.first_share, found.second_share) == pytest.approx((0.75, 0.25))
-    assert (found.first, found.second) == pytest.approx((2.0, 0.3 * 3 + 0.8))
 
 
 @pytest.mark.parametrize("right", [0, 1, 24_999, 25_000, 25_001, 50_000, math.nan, math.inf, -math.inf])

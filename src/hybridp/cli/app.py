@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -18,137 +19,99 @@ from hybridp.errors import HybridpError, PromiseWarning, did_you_mean
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["NOTHING", "cli", "if_interrupted", "main"]
+__all__ = ["NOTHING", "cli", "first_clause", "if_interrupted", "main"]
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are used, so that `--help` stays quick.
+class Group(click.Group):
+    """Commands in their order."""
 
-    `lazy` is what each command does, in a line; the command is the attribute of that name in the group's module, and of
-    the whole tool in its own module; those of `mix` are in that of `serve`. `plugged` names a group of entry points:
-    commands that other packages add.
-    """
+    def __init__(self, name: str, text: str, commands: dict[str, click.Command]) -> None:
+        super().__init__(name, commands, help=text, context_settings={"help_option_names": ["-h", "--help"]})
 
-    def __init__(self, name: str, text: str, lazy: dict[str, str], plugged: str | None = None) -> None:
-        super().__init__(name, help=text, context_settings={"help_option_names": ["-h", "--help"]})
-        self.lazy = lazy
-        self.plugged = plugged
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, first_clause(one)) for name, one in self.commands.items()])
+
+
+def first_clause(command: click.Command) -> str:
+    """What a command is about, in a line."""
+    return re.split(r"[.:;](?:\s|$)", " ".join((command.help or "").split()))[0] + "."
+
+
+class Tool(Group):
+    """All commands, imported when they are used, so that `--help` stays quick; and those that other packages add."""
 
     def _added(self) -> dict[str, EntryPoint]:
         from importlib.metadata import entry_points
 
-        result = entry_points(group=self.plugged) if self.plugged else ()
-        return {point.name: point for point in result if point.name not in self.lazy}
+        return {point.name: point for point in entry_points(group="hybridp.commands") if point.name not in _COMMANDS}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self.lazy, *sorted(self._added())]
+        return [*_COMMANDS, *sorted(self._added())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.lazy:
+        if cmd_name not in _COMMANDS:
             added = self._added().get(cmd_name)
             return None if added is None else added.load()
-        if self is cli and cmd_name in _GROUPS:
-            return _GROUPS[cmd_name]
-        home, attribute = cmd_name if self is cli else str(self.name), cmd_name.replace("-", "_")
-        module = importlib.import_module(f"hybridp.cli.{_HOMES.get(home, home)}")
-        command: click.Command = getattr(module, f"{home}_{attribute}", None) or getattr(module, attribute)
-        return command
+        home = _HOMES.get(cmd_name, cmd_name)
+        module = importlib.import_module(f"hybridp.cli.{home}")
+        if cmd_name not in _GROUPS:
+            command: click.Command = getattr(module, cmd_name)
+            return command
+        own = {key: one for key, one in vars(module).items() if isinstance(one, click.Command) and key != home}
+        return Group(cmd_name, _COMMANDS[cmd_name], {str(one.name): one for one in own.values()})
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As usual; what is unknown gets a hint, a command of another group too."""
+        """As usual; what is unknown gets a hint, a command of a group too."""
         try:
             return super().resolve_command(ctx, args)
-        except click.UsageError as error:
+        except click.UsageError:
             given = args[0] if args else ""
-            homes = [f"{name} {given}" for name in self.lazy if self is cli and given in _inside(ctx, name)]
-            hint = f" Did you mean `{'` or `'.join(homes)}`?" if homes else did_you_mean(given, self.lazy)
-            raise click.UsageError(f"{error.format_message()}{hint}", ctx) from None
+            homes = [f"{name} {given}" for name in (*_GROUPS, *_VERBS) if given in _inside(ctx, name)]
+            hint = f" Did you mean `{'` or `'.join(homes)}`?" if homes else did_you_mean(given, _COMMANDS)
+            raise click.UsageError(f"No such command '{given}'.{hint}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The one-line helps are known here: listing them imports nothing."""
         with formatter.section("Commands"):
-            added = [(name, point.load().get_short_help_str(limit=80)) for name, point in sorted(self._added().items())]
-            formatter.write_dl([*self.lazy.items(), *added])
+            added = [(name, first_clause(point.load())) for name, point in sorted(self._added().items())]
+            formatter.write_dl([*_COMMANDS.items(), *added])
 
 
 def _inside(ctx: click.Context, name: str) -> Iterable[str]:
     """The commands of a group, or the tasks of a verb."""
-    if name in _GROUPS:
-        return _GROUPS[name].lazy
-    return getattr(cli.get_command(ctx, name), "tasks", ()) if name in _VERBS else ()
+    inner = cli.get_command(ctx, name)
+    return inner.commands if isinstance(inner, click.Group) else getattr(inner, "tasks", ())
 
 
+_COMMANDS = {
+    "demo": "A tour in under a minute, on generated data.",
+    "init": "A study file for your table; looks at no value of it.",
+    "plan": "How good will it be, before anyone is asked?",
+    "randomise": "What a device does: values in, reports out.",
+    "release": "Publish an estimate with interval and receipt.",
+    "compare": "What changed between two releases; nothing is spent.",
+    "tally": "Local reports added up as they come, in a state that can be merged.",
+    "ledger": "Who was charged what.",
+    "synth": "Private synthetic data: fit once, ask as often as you like.",
+    "pareto": "The privacy-utility front of a mechanism with knobs.",
+    "serve": "Run the collection service.",
+    "mix": "A mixer: it sees who sends, and not what; the collector sees what, and not by whom.",
+    "study": "Studies of the collection service.",
+}
+_GROUPS = ("tally", "ledger", "synth", "pareto", "mix", "study")
 _VERBS = ("plan", "randomise", "release")
 _HOMES = {"mix": "serve", "compare": "tasks", "randomise": "tasks", "release": "tasks"}
-_GROUPS = {
-    name: LazyGroup(name, text, lazy)
-    for name, text, lazy in (
-        ("tally", "Local reports added up as they come, in a state that can be merged.", {
-            "add": "Add files of reports to a tally; a missing one is created.",
-            "merge": "Several tallies in one, whatever their order.",
-            "show": "What a tally holds.",
-        }),
-        ("mix", "A mixer: it sees who sends, and not what; the collector sees what was sent, and not by whom.", {
-            "key": "The mixer's public key, for a study's plan.",
-            "join": "Mix for a study from now on.",
-            "serve": "Run the mixer.",
-            "close": "Take no more reports; send the rest.",
-            "status": "What is held, and what waits to be sent.",
-        }),
-        ("ledger", "Who was charged what.", {
-            "create": "A new ledger with a total for each group.",
-            "show": "Accounts and history of a ledger file.",
-        }),
-        ("synth", "Private synthetic data: fit once, ask as often as you like.", {
-            "fit": "Fit a synthetic data set to a table, with receipt; resumes.",
-            "invite": "Ask local people about the marginals that trusted people chose.",
-            "answer": "The share of people for whom a query holds, with uncertainty.",
-            "sample": "Synthetic records with the original columns and values.",
-            "evaluate": "True errors against the real file. NOT PRIVATE.",
-            "report": "How good it is, from what was paid for.",
-        }),
-        ("pareto", "The privacy-utility front of a mechanism with knobs.", {
-            "run": "Find the front of a problem.",
-            "front": "The front that a run has measured.",
-            "suggest": "The setting for an epsilon.",
-            "compare": "Two runs side by side.",
-        }),
-        ("study", "Studies of the collection service.", {
-            "create": "A new study from a plan.",
-            "list": "All studies.",
-            "invite": "Single-use links.",
-            "close": "No more reports.",
-            "delete": "Delete answers and reports, for good.",
-            "phase-two": "Two phases: invite local people.",
-            "release": "Charge and publish.",
-            "export": "Plan, ledger, releases, local reports.",
-            "analyst": "Make or revoke a key.",
-            "rotate-key": "A new sealing key.",
-        }),
-    )
-}  # fmt: skip
 
-cli = LazyGroup(
+cli = Tool(
     "hybridp",
     "Differential privacy when people do not all trust you the same way.\n\nStart with `hybridp demo`.",
-    {
-        "demo": "A tour in under a minute, on generated data.",
-        "init": "A study file for your table; looks at no value of it.",
-        "plan": "How good will it be, before anyone is asked?",
-        "randomise": "What a device does: values in, reports out.",
-        "release": "Publish an estimate with interval and receipt.",
-        "compare": "What changed between two releases; nothing is spent.",
-        "tally": "Local reports added up as they come.",
-        "ledger": "Who was charged what.",
-        "synth": "Private synthetic data: fit once, ask as often as you like.",
-        "pareto": "The privacy-utility front of a mechanism with knobs.",
-        "serve": "Run the collection service.",
-        "mix": "A mixer between people and the collector.",
-        "study": "Studies of the service.",
-    },
-    plugged="hybridp.commands",
+    {},
 )
 cli = click.version_option(__version__, prog_name="hybridp")(cli)
 

@@ -1,4 +1,4 @@
-"""`hybridp demo`: plan, collect, release and compare, on generated salary-like data.
+"""`hybridp demo`: plan, collect and release, on generated salary-like data.
 
 With --serve: a server with one study, and a crowd of made-up people who answer it while one watches.
 """
@@ -18,20 +18,17 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.bench.crowd import PLAIN, Guesses
-from hybridp.bench.simulate import collect, salary_like
+from hybridp.bench.crowd import Guesses
+from hybridp.bench.simulate import salary_like
 from hybridp.bench.study import plan_question
-from hybridp.blend.mean import Rule
 from hybridp.cli.common import FOLDER_PATH, count, note, number, progress, receipt, share_type, table, telling
 from hybridp.cli.serve import needs_service
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import must
 from hybridp.randomness import secure, seeded, synthetic_data_generator
-from hybridp.release import style
 from hybridp.release.plan import Plan
 from hybridp.release.release import Release
 from hybridp.study import Study
-from hybridp.tasks.mean import MeanTask, mean_task
 
 __all__ = ["Demo", "demo", "demo_plan", "serve_demo", "take_part"]
 
@@ -44,14 +41,12 @@ RULES = ("tcm-only", "full-lm", "everyone", "pwh", "kvh", "adaptive")
 @click.option("--n", "people", type=count, help="How many made-up people [250,000; 10,000 with --serve].")
 @click.option("--opt-in", type=share_type, help="The share that trusts [.01; .05 with --serve].")
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="What everyone is promised.")
-@click.option("--trials", type=count, default=60, show_default=True, help="Simulated collections for the comparison.")
 @click.option("--serve", is_flag=True, help="Instead: a study online that made-up people answer while you watch.")
 @click.option("--seconds", type=float, default=300.0, show_default=True, help="--serve: until the last one comes.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="--serve: where.")
 def demo(
-    out: Path, people: int | None, opt_in: float | None, epsilon: float, trials: int, serve: bool, seconds: float,
-    port: int,
-) -> Any:  # fmt: skip
+    out: Path, people: int | None, opt_in: float | None, epsilon: float, serve: bool, seconds: float, port: int
+) -> Any:
     """A tour in under a minute: 250,000 generated people, 1 % of whom trust the curator.
 
     The people are made up; the mechanisms, the ledger and the noise of the release are the real ones. With --serve a
@@ -61,38 +56,28 @@ def demo(
     many = (10_000 if serve else 250_000) if people is None else people
     share = (0.05 if serve else 0.01) if opt_in is None else opt_in
     if not serve:
-        return _tour(out, many, share, epsilon, trials)
+        return _tour(out, many, share, epsilon)
     stay = not click.get_current_context().params["as_json"]
-    return serve_people(out, many, share, epsilon, seconds=seconds, port=port, stay=stay), lambda: None
+    return _serve_people(out, many, share, epsilon, seconds=seconds, port=port, stay=stay), lambda: None
 
 
-def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int) -> Any:
+def _tour(out: Path, people: int, opt_in: float, epsilon: float) -> Any:
     must(100 <= people <= 20_000_000, "n", "must be at least 100 and at most 20,000,000", people)
-    must(2 <= trials <= 100_000, "trials", "must be at least 2 and at most 100,000", trials)
     must(people * opt_in >= 1, "opt-in", "must leave at least one trusted person", opt_in)
     began, trusted, ledger = time.perf_counter(), round(people * opt_in), out / "demo.ledger"
     asked = {"name": "salary", "kind": "number", "lower": 0, "upper": UPPER, "missing": "middle"}
     study = Study(questions=[asked], promise={"epsilon": epsilon}, trust={"column": "trust"})
     out.mkdir(parents=True, exist_ok=True)
     with progress() as bar:
-        task = bar.add_task("demo", total=4 + trials)
+        bar.add_task("demo", total=None)
         pay = salary_like(people, rng=seeded(2010))
         clipped = np.clip(pay, 0, UPPER)
         truth, sd = float(clipped.mean()), float(clipped.std())
         plan = plan_question(study, 0, people, opt_in, Guesses(mean=truth, sd=sd))
         collected = _collect(out, pay, trusted, study)
-        bar.update(task, advance=3)
         ledger.unlink(missing_ok=True)  # every demo is a new, made-up study
         release = study.release(collected, ledger=ledger)
-        bar.update(task, advance=1)
-        errors = _compare(clipped, trusted, mean_task(study, 0), sd, trials, lambda: bar.update(task, advance=1))
-    roots = {name: math.sqrt(float((some**2).mean())) for name, some in errors.items()}
-    rows = [
-        {"estimator": name, "predicted_rmse": math.sqrt(plan.estimators[name]["mse"]), "measured_rmse": roots[name]}
-        for name in RULES
-    ]
-    files = {"collected": str(collected), "ledger": str(ledger),
-             "picture": _picture(out / "demo.png", plan, errors, roots, release, truth)}  # fmt: skip
+        picture = _picture(out / "demo.png", plan, release)
     document: dict[str, Any] = {
         "generated": True,
         "people": people,
@@ -100,8 +85,7 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int) ->
         "truth": truth,
         "plan": plan.to_dict(),
         "release": release.to_dict(),
-        "comparison": {"trials": trials, "against": "the mean of these people", "estimators": rows},
-        "files": files,
+        "files": {"collected": str(collected), "ledger": str(ledger), "picture": picture},
         "seconds": round(time.perf_counter() - began, 2),
     }
     return document, lambda: _print(document, plan, release)
@@ -122,29 +106,8 @@ def _collect(out: Path, pay: NDArray[np.float64], trusted: int, study: Study) ->
     return collected
 
 
-def _compare(
-    clipped: NDArray[np.float64], trusted: int, study: MeanTask, sd: float, trials: int, tick: Any
-) -> dict[str, NDArray[np.float64]]:
-    """Every estimator on the same simulated collections of these people; signed errors in the value's unit."""
-    rng = seeded(7)
-    shuffle = synthetic_data_generator(rng)
-    levels, half = study.bounds.levels(clipped), study.bounds.half
-    noise, local = study.sum_noise, study.invite.mechanism
-    rules = [Rule(name, sd=sd / half if name == "kvh" else None) for name in RULES]  # type: ignore[arg-type]
-    errors = np.empty((trials, len(rules)))
-    for i in range(trials):
-        shuffle.shuffle(levels)
-        one = collect(levels[:trusted], levels[trusted:], noise, local, population_mean=0.0, baseline=True, rng=rng)
-        errors[i] = [one.blend(rule).estimate - one.empirical_mean for rule in rules]
-        tick()
-    return {name: errors[:, j] * half for j, name in enumerate(RULES)}
-
-
-def _picture(
-    file: Path, plan: Plan, errors: dict[str, NDArray[np.float64]], roots: dict[str, float], release: Release,
-    truth: float,
-) -> str | None:  # fmt: skip
-    """Beside the plan, the simulated errors of every estimator and that of this release."""
+def _picture(file: Path, plan: Plan, release: Release) -> str | None:
+    """The plan, and beside it what came."""
     try:
         import matplotlib as mpl
     except ImportError:
@@ -153,20 +116,9 @@ def _picture(
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(13.5, 4.6), layout="constrained", width_ratios=(1.15, 1))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(13.5, 4.6), layout="constrained")
     plan.plot(left)
-    rows = []
-    for name, some in errors.items():
-        low, middle, high = (float(x) for x in np.quantile(some, (0.05, 0.5, 0.95)))
-        words = f"root mean square {roots[name]:,.4g}"
-        rows.append(style.Row(PLAIN[name], middle, low, high, words, words, style.QUIET))
-    off = release.estimate - truth
-    interval = f"{off:+,.4g}, with its {style.percent(release.level or 0.95)} interval"
-    rows.append(style.Row("this release", off, release.low - truth, release.high - truth, interval, interval))
-    style.interval_rows(right, rows)
-    right.axvline(0, color=style.QUIET, lw=0.8)
-    about = "A bar holds nine of ten errors of an estimator, the dot is the one in the middle."
-    style.dress(right, f"Errors of {len(some)} simulated collections", about, x="error of the estimated mean")
+    release.plot(right)
     figure.savefig(file, dpi=130)
     plt.close(figure)
     return str(file)
@@ -174,21 +126,21 @@ def _picture(
 
 def _print(document: dict[str, Any], plan: Plan, release: Release) -> None:
     people, trusted, files = document["people"], document["trusted"], document["files"]
-    epsilon, compared, facts = plan.promise["epsilon"], document["comparison"], plan.facts
+    epsilon, facts = plan.promise["epsilon"], plan.facts
     interval = f"{100 * (release.level or 0):.6g}% interval {number(release.low)} to {number(release.high)}"
+    click.echo(
+        f"1. Plan      {people:,} made-up people, {trusted:,} of whom trust the curator; everyone is promised epsilon "
+        f"{epsilon:g}."
+    )
+    errors = [(name, number(math.sqrt(plan.estimators[name]["mse"]))) for name in RULES]
+    table("", ["estimator", "expected error"], errors)
     click.echo(f"""\
-1. Plan      {people:,} made-up people, {trusted:,} of whom trust the curator; everyone is promised epsilon {epsilon:g}.
+tcm-only: only the trusting. full-lm: everybody local. everyone: each group by its number of people. The others gain
+because these groups are alike; kvh knows the sd, adaptive learns it for free.
 2. Collect   {people - trusted:,} devices sent one {facts["mechanisms"]["local"]} report each; {trusted:,} people sent \
 their value.
 3. Release   mean {number(release.estimate)}  ({interval})
              the truth, which nobody sees in a real study: {number(document["truth"])}""")
-    rows = ([str(row["estimator"]), *map(number, list(row.values())[1:])] for row in compared["estimators"])
-    table(
-        f"4. Compare   root mean squared error over {compared['trials']} simulated collections",
-        ["estimator", "predicted", "measured"], rows,
-        caption="tcm-only: only the trusting. full-lm: everybody local. everyone: each group by its number of people. "
-        "The others gain because these groups are alike; kvh knows the sd, adaptive learns it for free.",
-    )  # fmt: skip
     receipt(release)
     if files["picture"]:
         click.echo(f"Picture: {files['picture']}")
@@ -213,26 +165,23 @@ class Demo:
     key: str
 
 
-Crowd = Callable[[Demo, Callable[[], bool]], None]
-"""Called with where the study is, and a function that says when to stop."""
+_AT_ONCE = 500  # reports a request
 
 
 def take_part(
-    demo: Demo, people: int, opt_in: float, seconds: float, stopped: Callable[[], bool],
-    tick: Callable[[int], None] = lambda sent: None,
-) -> None:  # fmt: skip
+    demo: Demo, people: int, opt_in: float, seconds: float, tick: Callable[[int], None] = lambda sent: None
+) -> None:
     """Let made-up people, a share `opt_in` of whom trust, answer the study one after the other, by a device's client.
 
     Their reports are drawn as real devices draw them. Minutes on the way to work are skewed like real ones, with a
     median of 27; many come early, few late, none after the end. `tick` is told how many have been sent.
     """
-    task, rng, made_up = fetch_task(demo.base_url, demo.study_id), secure(), seeded(2010)
-    minutes = 27 * np.exp(0.6 * synthetic_data_generator(made_up).standard_normal(people))
-    values = np.clip(np.round(minutes), 1, 240).tolist()
-    when = np.sort(synthetic_data_generator(made_up).beta(1.3, 2.0, people)) * seconds
-    trusts = (synthetic_data_generator(made_up).random(people) < opt_in).tolist()
+    task, rng, made_up = fetch_task(demo.base_url, demo.study_id), secure(), synthetic_data_generator(seeded(2010))
+    values = np.clip(np.round(27 * np.exp(0.6 * made_up.standard_normal(people))), 1, 240).tolist()
+    when = np.sort(made_up.beta(1.3, 2.0, people)) * seconds
+    trusts = (made_up.random(people) < opt_in).tolist()
     began, sent = time.monotonic(), 0
-    while sent < people and not stopped():
+    while sent < people:
         due = int(np.searchsorted(when, time.monotonic() - began, side="right")) if seconds else people
         stop = min(due, sent + _AT_ONCE)
         if stop == sent:
@@ -247,19 +196,15 @@ def take_part(
         tick(sent)
 
 
-_AT_ONCE = 500  # reports a request
-
-
-def serve_people(
+def _serve_people(
     out: Path, people: int, opt_in: float, epsilon: float, *, seconds: float, port: int, stay: bool
 ) -> dict[str, Any]:
-    """Serve, let the crowd come, and stop in good order on Ctrl-C; the study's summary."""
     needs_service()
     must(1 <= people <= 1_000_000, "n", "must be at least 1 and at most 1,000,000", people)
     must(0 <= opt_in <= 1, "opt-in", "must be at least 0 and at most 1", opt_in)
     must(0 <= seconds <= 86_400, "seconds", "must be at least 0 and at most a day", seconds)
 
-    def crowd(demo: Demo, stopped: Callable[[], bool]) -> None:
+    def crowd(demo: Demo) -> None:
         note(
             f"Take part:  {demo.base_url}/s/{demo.study_id}\n"
             f"Watch:      {demo.base_url}/studies/{demo.study_id}?live=3\n"
@@ -268,8 +213,8 @@ def serve_people(
         )
         with progress() as bar:
             task = bar.add_task("people", total=people)
-            take_part(demo, people, opt_in, seconds, stopped, lambda sent: bar.update(task, completed=sent))
-        if stay and not stopped():
+            take_part(demo, people, opt_in, seconds, lambda sent: bar.update(task, completed=sent))
+        if stay:
             note("All have come. Close the study and release it on its page, or stop with Ctrl-C.")
 
     result = serve_demo(out, crowd, demo_plan(people, opt_in, epsilon), port=port, keep=stay)
@@ -301,7 +246,9 @@ def demo_plan(people: int, opt_in: float, epsilon: float) -> dict[str, Any]:
     }
 
 
-def serve_demo(folder: Path, crowd: Crowd, plan: dict[str, Any], *, port: int, keep: bool) -> dict[str, Any]:
+def serve_demo(
+    folder: Path, crowd: Callable[[Demo], None], plan: dict[str, Any], *, port: int, keep: bool
+) -> dict[str, Any]:
     """Serve until interrupted (or, without `keep`, until the crowd is through); the study's summary at the end.
 
     Every demonstration is a new study in a new database: an old one in the folder is replaced.
@@ -310,42 +257,25 @@ def serve_demo(folder: Path, crowd: Crowd, plan: dict[str, Any], *, port: int, k
 
     from hybridp.service import studies
     from hybridp.service.app import build_app, listen
-    from hybridp.service.core import Service
     from hybridp.service.settings import Limits, Settings
 
-    failed: list[Exception] = []
     with listen("127.0.0.1", port) as (listening, base_url):
         folder.mkdir(parents=True, exist_ok=True)
         for old in ("demo.db", "demo.db-wal", "demo.db-shm", "demo.key"):
             (folder / old).unlink(missing_ok=True)
         database, everybody = f"sqlite:///{(folder / 'demo.db').resolve()}", Limits(rate=0)  # they have one address
-        settings = Settings.from_environment(database, folder / "demo.key", base_url, everybody)
-        app = build_app(settings)
+        app = build_app(Settings.from_environment(database, folder / "demo.key", base_url, everybody))
         service = app.state.service
         key, study_id = studies.add_analyst(service, "demo"), str(studies.create_study(service, plan)["id"])
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
-
-        def visit() -> None:
-            while not (server.started or server.should_exit):
-                time.sleep(0.05)
-            try:
-                if not server.should_exit:
-                    crowd(Demo(base_url, study_id, key), lambda: server.should_exit)
-            except Exception as error:
-                # Interrupted in the middle of a request: the server was told to go, and went.
-                if not server.should_exit:
-                    failed.append(error)
-            finally:
-                if not keep or failed:
-                    server.should_exit = True
-
-        visitors = threading.Thread(target=visit, name="crowd", daemon=True)
-        visitors.start()
-        with contextlib.suppress(KeyboardInterrupt):  # uvicorn stops in good order, then passes the signal on
-            server.run(sockets=[listening])
-        server.should_exit = True
-        visitors.join(timeout=10)
-    if failed:
-        raise failed[0]
-    with contextlib.closing(Service(settings)) as again:
-        return studies.study_summary(again, study_id)
+        serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="server")
+        serving.start()
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                crowd(Demo(base_url, study_id, key))
+                if keep:
+                    serving.join()
+            return studies.study_summary(service, study_id)
+        finally:
+            server.should_exit = True
+            serving.join()

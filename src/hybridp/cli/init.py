@@ -7,11 +7,9 @@ names and marked as a guess.
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,29 +56,27 @@ _GUESSES: tuple[tuple[str, float, float], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+# A question put to a person, with what is suggested, and of which type; without a person it is what is suggested.
+Ask = Callable[[str, Any, Any], Any]
+
+
+def _prompt(what: str, suggested: Any, kind: Any = str) -> Any:
+    try:
+        result = click.prompt(what, default=suggested, type=kind, err=True, show_default=suggested != "")
+    except click.Abort:
+        raise InvalidInput(f"`answers` must be typed, or --yes given. Got none to: {what}.") from None
+    return result.strip() if kind is str else result
+
+
+def _look(file: Any, table: str | None) -> tuple[str, dict[str, bool | None]]:
     """All that is looked at: the columns' names, and whether their types say that they are numbers (None: unknown)."""
-
-    name: str
-    columns: Mapping[str, bool | None]
-
-    @property
-    def looked(self) -> str:
-        many = len(self.columns)
-        return "the name and type of the 1 column" if many == 1 else f"the names and types of the {many} columns"
-
-
-def _look(file: Any, table: str | None) -> _Seen:
-    instead = "Name a table, or a view, that has these columns"
-    must_not_ask(file, "no value is looked at, and nobody pays", instead)
+    must_not_ask(file, "no value is looked at, and nobody pays", "Name a table, or a view, that has these columns")
     with open_rows(file, table=table) as rows:
         typed = any(not rows.is_text(name) for name in rows.columns)
-        known = {name: rows.is_number(name) if typed else None for name in rows.columns}
         header = not any(isinstance(number_or_word(name), float) for name in rows.columns)
         # Names are not repeated: without a header they are somebody's answers.
         must(header, "file", "must start with a line of column names, and no name may be a number", "one that is")
-        return _Seen(rows.name, known)
+        return rows.name, {name: rows.is_number(name) if typed else None for name in rows.columns}
 
 
 @telling("init", cls=Spread)
@@ -105,63 +101,70 @@ def init(
     from the names.
     """
     must(not out_file.exists(), "out", "must name a new file", f"{out_file}, which exists")
-    seen = _look(file, table_name)
+    name, known = _look(file, table_name)
     columns, lower, upper, missing = question.values.values()
     person, epsilon = people.values["column"], promise.values["epsilon"]
-    for option, name in (*(("column", one) for one in columns), ("trust", trust.values["column"]), ("person", person)):
-        must(not name or name in seen.columns, option, f"must be a column of {seen.name}", f"`{name}`")
-    asker = _Asker(quiet=defaults)
-    choice = _trust(seen, asker, **trust.values)
-    rest = (name for name in seen.columns if name != choice.get("column"))
-    who = person or next((name for name in rest if _PERSON.fullmatch(name.lower())), None)
-    taken = {choice.get("column"), who}
-    questions, others = _questions(seen, asker, taken, columns, lower, upper)
+    ask: Ask = (lambda _, suggested, __: suggested) if defaults else _prompt
+    choice = _trust(name, known, ask, **trust.values)
+    if defaults and choice == {"everyone": "local"} and trust.values["everyone"] is None:
+        note("No column's name says who trusts you: everyone counts as local. --trust COLUMN names one.")
+    rest = (one for one in known if one != choice.get("column"))
+    who = person or next((one for one in rest if _PERSON.fullmatch(one.lower())), None)
+    free = [one for one in known if one not in (choice.get("column"), who)]
+    chosen = list(columns) or _suggested(known, free)
+    if not columns and not defaults:
+        chosen = joined(_prompt("Columns to ask about, by commas", ", ".join(chosen)))
+    must(bool(chosen), "column", f"must name a column of numbers in {name}", "none")
+    for option, one in (*(("column", one) for one in chosen), ("person", person)):
+        must(one is None or one in known, option, f"must be a column of {name}", f"`{one}`")
+    questions = _questions(ask, chosen, lower, upper, guess=defaults)
     # Whoever has no value can be left out where all are trusted; a report cannot say that there is none.
     instead = missing[0] if missing else "exclude" if choice.get("everyone") == "trusted" else "middle"
-    for one in questions:
-        one["missing"] = instead
-    named = asker.text("What the study is called", f"A study of {seen.name}")
-    by = asker.text("Who asks", "")
-    level = epsilon if epsilon is not None else asker.number("What every person is promised (epsilon)", 1.0, above=0)
+    title, by = ask("What the study is called", f"A study of {name}", str), ask("Who asks", "", str)
+    positive = click.FloatRange(min=0, min_open=True)
+    level = epsilon if epsilon is not None else ask("What every person is promised (epsilon)", 1.0, positive)
     counted = {"public": [choice["column"]]} if "column" in choice else {}  # a plan counts who trusts
     study = Study.of(
         {
-            "title": named,
+            "title": title,
             "asked_by": by,
             "promise": {"epsilon": level},
             "trust": choice,
             "people": counted | ({} if who is None else {"column": who}),
-            "questions": questions,
+            "questions": [{**one, "missing": instead} for one in questions],
         }
     )
-    looked = f"Written by `hybridp init`, which looked at {seen.looked} of"
-    write_new(out_file, to_toml(study, first=f"{looked}\n{seen.name} and at no value.", last=_left(others)))
+    others = [one for one in free if one not in chosen]
+    many = "name and type of the 1 column" if len(known) == 1 else f"names and types of the {len(known)} columns"
+    first = f"Written by `hybridp init`, which looked at the {many} of\n{name} and at no value."
+    write_new(out_file, to_toml(study, first=first, last=_left(others)))
     asked: Any = study.questions
     document = {
         "schema": 1,
         "study": str(out_file),
         "looked_at": "the names and types of the columns, and no value",
-        "columns": list(seen.columns),
+        "columns": list(known),
         "questions": [one.name for one in asked],
         "guessed_bounds": [one.name for one in asked if one.guessed],
         "missing": asked[0].missing,
-        "left_out": list(others),
+        "left_out": others,
     }
-    return document, lambda: _say(study, seen, document, f"hybridp plan {shlex.join([str(out_file), file.shown])}")
+    note(f"Looked at the {many} of {name}, and at no value.")
+    return document, _said(study, document, f"hybridp plan {shlex.join([str(out_file), file.shown])}")
 
 
-def _say(study: Any, seen: _Seen, document: Mapping[str, Any], following: str) -> None:
-    note(f"Looked at {seen.looked} of {seen.name}, and at no value.")
+def _said(study: Any, document: Mapping[str, Any], following: str) -> str:
     asked = ", ".join(f"{q.name} ({q.lower:g} to {q.upper:g})" for q in study.questions)
-    rule = study.trust
+    rule, absent = study.trust, document["missing"]
     who = f"everyone is {rule.everyone}" if rule.everyone else f"`{rule.column}` says who trusts"
-    click.echo(f"Wrote {document['study']}: {asked}; {who}; epsilon {study.promise.epsilon:g}.")
-    absent = study.questions[0].missing
     does = "is left out" if absent == "exclude" else f"counts as {absent if isinstance(absent, str) else f'{absent:g}'}"
-    click.echo(f"A missing or unreadable value {does}: change `missing` if that is not right.")
+    lines = [
+        f"Wrote {document['study']}: {asked}; {who}; epsilon {study.promise.epsilon:g}.",
+        f"A missing or unreadable value {does}: change `missing` if that is not right.",
+    ]
     if guessed := document["guessed_bounds"]:
-        click.echo(f"GUESSED bounds, from the names alone: {', '.join(guessed)}. Choose them before you release.")
-    click.echo(f"Next: {following}")
+        lines += [f"GUESSED bounds, from the names alone: {', '.join(guessed)}. Choose them before you release."]
+    return "\n".join([*lines, f"Next: {following}"])
 
 
 def _left(others: Sequence[str]) -> str:
@@ -172,69 +175,33 @@ def _left(others: Sequence[str]) -> str:
     return "\n".join(said)
 
 
-# --- what is asked ----------------------------------------------------------------------------------------------------
-
-
-class _Asker:
-    """Asks a person, on stderr; quiet, it takes what is suggested."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self.quiet = quiet
-
-    def text(self, what: str, suggested: str) -> str:
-        if self.quiet:
-            return suggested
-        try:
-            result: str = click.prompt(what, default=suggested, err=True, show_default=bool(suggested))
-        except click.Abort:
-            raise InvalidInput(f"`answers` must be typed, or --yes given. Got none to: {what}.") from None
-        return result.strip()
-
-    def number(
-        self, what: str, suggested: float, *, above: float = -math.inf, leave: str | None = None
-    ) -> float | None:
-        """A finite number above a limit, asked for until it is one; None for the word that leaves the question out."""
-        while True:
-            given = self.text(what, f"{suggested:g}")
-            if given == leave:
-                return None
-            if isinstance(result := number_or_word(given), float) and above < result < math.inf:
-                return result
-            note(f"`{given}` is no number{f' above {above:g}' if above > -math.inf else ''}.")
-
-
 def _trust(
-    seen: _Seen, asker: _Asker, column: str | None, trusted: Sequence[str], local: Sequence[str], everyone: str | None
-) -> dict[str, Any]:
+    name: str, known: Mapping[str, Any], ask: Ask, column: str | None, trusted: Sequence[str], local: Sequence[str],
+    everyone: str | None,
+) -> dict[str, Any]:  # fmt: skip
     if everyone is not None:
         must(column is None and not trusted and not local, "trust", "must not go with --everyone", column or "words")
         return {"everyone": everyone}
-    likely = (name for name in seen.columns if _TRUST.search(name.lower()))
-    guess = next((name for name in likely if not _DISTRUST.search(name.lower())), "")
     if column is None:
-        what = f"The column that says who trusts you (of {', '.join(seen.columns)}; everyone: trusted or local)"
-        column = asker.text(what, guess or "local")
-    if column not in seen.columns:
-        known = column in ("trusted", "local")
-        must(known, "trust", f"must be a column of {seen.name}, or trusted or local for everyone", f"`{column}`")
+        likely = (one for one in known if _TRUST.search(one.lower()) and not _DISTRUST.search(one.lower()))
+        what = f"The column that says who trusts you (of {', '.join(known)}; everyone: trusted or local)"
+        column = str(ask(what, next(likely, "local"), str))
+    if column not in known:
+        alike = column in ("trusted", "local")
+        must(alike, "trust", f"must be a column of {name}, or trusted or local for everyone", f"`{column}`")
         must(not trusted, "trusted-value", "must go with --trust", ", ".join(trusted))
-        if asker.quiet:
-            note("No column's name says who trusts you: everyone counts as local. --trust COLUMN names one.")
         return {"everyone": column}
     if trusted:
         return {"column": column, "trusted": list(trusted), "local": list(local)}
-    yes = asker.text(f"Words in `{column}` that mean trusted, by commas", ", ".join(_YES))
-    no = asker.text(f"Words in `{column}` that mean local, by commas (none: any other word)", ", ".join(_NO))
+    yes = ask(f"Words in `{column}` that mean trusted, by commas", ", ".join(_YES), str)
+    no = ask(f"Words in `{column}` that mean local, by commas (none: any other word)", ", ".join(_NO), str)
     return {"column": column, "trusted": joined(yes), "local": list(local) or joined(no)}
 
 
 def _questions(
-    seen: _Seen, asker: _Asker, taken: set[Any], columns: Sequence[str], lower: Sequence[float], upper: Sequence[float]
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """One question of kind number for every column that is asked about, and the columns that are left."""
-    free = [name for name in seen.columns if name not in taken]
-    asked = list(columns) or _suggested(seen, free)
-    must(bool(asked), "column", f"must name a column of numbers in {seen.name}", "none")
+    ask: Ask, asked: Sequence[str], lower: Sequence[float], upper: Sequence[float], *, guess: bool
+) -> list[dict[str, Any]]:
+    """One question of kind number for every column that is asked about."""
     for option, sides in (("lower", lower), ("upper", upper)):
         rule = f"must be one number, or one for each of the {len(asked)} columns ({', '.join(asked)})"
         must(len(sides) in (0, 1, len(asked)), option, rule, len(sides))
@@ -242,27 +209,20 @@ def _questions(
     result = []
     for i, name in enumerate(asked):
         if lower:
-            limits = (lower[i % len(lower)], upper[i % len(upper)])
-            result.append({"name": name, "kind": "number", "lower": limits[0], "upper": limits[1]})
-            continue
-        low, high = _guessed(name) or (0.0, 100.0)
-        if asker.quiet:
-            result.append({"name": name, "kind": "number", "lower": low, "upper": high, "guessed": True})
-            continue
-        least = asker.number(f"Public lower bound of `{name}`, or - to leave the column out", low, leave="-")
-        if least is not None:
-            most = asker.number(f"Public upper bound of `{name}`", high, above=least)
-            result.append({"name": name, "kind": "number", "lower": least, "upper": most})
-    must(bool(result), "column", "must leave at least one to ask about", "none")
-    names = {question["name"] for question in result}
-    return result, [name for name in free if name not in names]
+            least, most = lower[i % len(lower)], upper[i % len(upper)]
+        else:
+            least, most = _guessed(name) or (0.0, 100.0)
+            least = ask(f"Public lower bound of `{name}`", least, float)
+            most = ask(f"Public upper bound of `{name}`", most, click.FloatRange(min=least, min_open=True))
+        one = {"name": name, "kind": "number", "lower": least, "upper": most}
+        result.append(one if lower or not guess else {**one, "guessed": True})
+    return result
 
 
-def _suggested(seen: _Seen, free: Sequence[str]) -> list[str]:
+def _suggested(known: Mapping[str, bool | None], free: Sequence[str]) -> list[str]:
     """Columns whose types say number. Where types are unknown: names that say number; failing that, all but words."""
-    typed = [name for name in free if seen.columns[name]]
-    if any(known is not None for known in seen.columns.values()):
-        return typed
+    if any(typed is not None for typed in known.values()):
+        return [name for name in free if known[name]]
     said = [name for name in free if _guessed(name) is not None]
     return said or [name for name in free if not _WORDS.search(name.lower())] or list(free)
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import click
 
+from hybridp.cli.app import first_clause
 from hybridp.cli.common import FILE_PATH, check_delta, count, needed, share_type, stack
 from hybridp.errors import InvalidInput, did_you_mean
 from hybridp.public.lattice import Bounds
@@ -325,15 +326,10 @@ class Verb(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The tasks, each of which has a help of its own."""
         with formatter.section("Tasks"):
-            formatter.write_dl([(name, _first(task)) for name, task in self.tasks.items()])
+            formatter.write_dl([(name, first_clause(task)) for name, task in self.tasks.items()])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [f"TASK|{FILE} [OPTIONS] ..."]
-
-
-def _first(task: click.Command) -> str:
-    """What a command is about, in a line."""
-    return re.split(r"[.:;](?:\s|$)", " ".join((task.help or "").split()))[0] + "."
 
 
 def number_or_word(text: str | None) -> float | str | None:

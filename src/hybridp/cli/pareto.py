@@ -15,6 +15,7 @@ from typing import Any
 import click
 import numpy as np
 
+from hybridp.cli.app import if_interrupted
 from hybridp.cli.common import FILE_PATH, count, note, number, progress, table, telling
 from hybridp.errors import InvalidInput
 from hybridp.pareto import (
@@ -24,10 +25,8 @@ from hybridp.pareto import (
     band,
     dpareto,
     final_front,
-    grid_search,
     publishing_cost,
     random_search,
-    wins,
 )
 from hybridp.pareto import load_problem as load_named
 from hybridp.pareto import suggest as advise
@@ -96,9 +95,8 @@ def load_problem(source: str) -> Problem:
 @click.option("--steps", type=count, default=256, show_default=True, help="Settings chosen after that.")
 @click.option("--jobs", type=count, default=1, show_default=True, help="Settings chosen, and evaluated, at a time.")
 @click.option(
-    "--search", type=click.Choice(["exact", "random", "grid"]), default="exact", show_default=True,
-    help="exact: by models, with epsilon known exactly. To compare with: random tries init + steps settings, grid "
-    "about as many.",
+    "--search", type=click.Choice(["exact", "random"]), default="exact", show_default=True,
+    help="exact: by models, with epsilon known exactly. random: any init + steps settings, to compare with.",
 )  # fmt: skip
 @click.option("--out", "store_file", type=FILE_PATH, help="Keep the run; resumes.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the search and the oracle.")
@@ -112,7 +110,9 @@ def run(problem: str, init: int, steps: int, jobs: int, search: str, store_file:
         asked = load_problem(problem)
     source = str(Path(problem.rpartition(":")[0]).resolve()) + ":" + problem.rpartition(":")[2]
     place = Store.open(store_file, asked, source=source if ".py:" in problem else problem)
-    with place as store, progress() as bar, _aside(), _kept(store_file):
+    if store_file is not None:
+        if_interrupted(f"what was evaluated is in {store_file}, and the same command goes on from there")
+    with place as store, progress() as bar, _aside():
         task = bar.add_task("evaluating", total=init + steps)
 
         def told(done: int, total: int, volume: float, last: Any) -> None:
@@ -123,8 +123,6 @@ def run(problem: str, init: int, steps: int, jobs: int, search: str, store_file:
         every: dict[str, Any] = {"jobs": jobs, "store": store, "seed": seed, "progress": told}
         if search == "exact":
             result = dpareto(asked, init=init, steps=steps, batch=jobs, **every)
-        elif search == "grid":
-            result = grid_search(asked, per_axis=_per_axis(asked, init + steps), **every)
         else:
             result = random_search(asked, n=init + steps, **every)
     if not result.evaluations:
@@ -137,23 +135,6 @@ def run(problem: str, init: int, steps: int, jobs: int, search: str, store_file:
     if search == "exact" and len(result.evaluations) >= 3:  # fewer are no data for a model
         document["chosen"] = [asdict(c) for c in final_front(asked, result.evaluations)]
     return document, lambda: _show(document, asked), lambda: _draw({asked.name: result.evaluations})
-
-
-@contextlib.contextmanager
-def _kept(store_file: Path | None) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        if store_file is not None:
-            note(f"What was evaluated is in {store_file}; the same command goes on from there.")
-        raise
-
-
-def _per_axis(problem: Problem, wanted: int) -> int:
-    per_axis = 1
-    while len(problem.space.grid(per_axis)) < len(problem.space.grid(per_axis + 1)) <= wanted:
-        per_axis += 1
-    return per_axis
 
 
 def _document(run: Run) -> dict[str, Any]:
@@ -290,7 +271,7 @@ def suggest(file: Path, epsilon: float, problem: str | None) -> Any:
 
 @telling("compare", click.argument("first", type=FILE_PATH), click.argument("second", type=FILE_PATH), plot=True)
 def compare(first: Path, second: Path) -> Any:
-    """Two runs on common axes: hypervolumes, where each is better, and errors at round epsilons."""
+    """Two runs on common axes: hypervolumes, and errors at round epsilons."""
     (a, _), (b, _) = _read(first), _read(second)
     da, db = a.problem, b.problem
     if da.anti_ideal != db.anti_ideal or da.measures != db.measures or da.delta != db.delta:
@@ -298,28 +279,23 @@ def compare(first: Path, second: Path) -> Any:
             "`second` must have the anti-ideal point, objectives and delta of `first`."
             f" Got {list(db.anti_ideal)} at delta {db.delta:g} and {list(da.anti_ideal)} at {da.delta:g}."
         )
-    result = wins(a.problem, a.evaluations, b.evaluations)
     names = [f"{d.name} ({p.name})" for d, p in ((da, first), (db, second))]
     low = min(e.epsilon for r in (a, b) for e in r.evaluations)
     grid = [e for e in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0) if low <= e <= da.anti_ideal[0]]
     bands = (np.column_stack(band(one.evaluations, grid)).tolist() for one in (a, b))
     errors = [{"epsilon": e, "first": x, "second": y} for e, x, y in zip(grid, *bands, strict=True)]
-    document = {
-        "first": {"name": names[0], "observed_hypervolume": result.first, "lower_share": result.first_share},
-        "second": {"name": names[1], "observed_hypervolume": result.second, "lower_share": result.second_share},
-        "errors": errors,
-    }
+    sides = [{"name": name, "observed_hypervolume": one.hypervolume} for name, one in zip(names, (a, b), strict=True)]
+    document = {"first": sides[0], "second": sides[1], "errors": errors}
 
     def cell(values: Any) -> str:
         return f"{values[1]:.4f} ({values[0]:.3f}-{values[2]:.3f})" if np.isfinite(values[1]) else "-"
 
     def show() -> None:
-        shares = f"{result.first_share:.0%} and {result.second_share:.0%}"
         table(
-            f"observed hypervolume {result.first:.4f} and {result.second:.4f}",
+            f"observed hypervolume {a.hypervolume:.4f} and {b.hypervolume:.4f}",
             ["epsilon", *names],
             [(number(r["epsilon"]), cell(r["first"]), cell(r["second"])) for r in errors],
-            caption=f"mean error (best-worst run); lower on {shares} of ln epsilon.",
+            caption="mean error (best-worst run).",
         )
 
     return document, show, lambda: _draw(dict(zip(names, (a.evaluations, b.evaluations), strict=True)))

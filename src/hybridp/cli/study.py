@@ -197,7 +197,7 @@ def _is_stored(service: Service, study: str, key: str, kind: str) -> bool:
     click.option("--yes", is_flag=True, help="Make a list of records that will probably be empty, unasked."),
 )  # fmt: skip
 def phase_two(service: Service, study: str, key: str, yes: bool) -> Any:
-    """Studies in two phases: release the first one, and invite local people to answer what it says.
+    """Release the first of two phases, and invite local people to answer what it says.
 
     They are those of heavy hitters, of steered numbers, and of a regression, alone or beside other questions.
     """

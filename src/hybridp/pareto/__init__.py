@@ -16,14 +16,12 @@ from hybridp.pareto.problem import (
     Measure,
     Problem,
     Staircase,
-    Wins,
     band,
     hypervolume,
     load_problem,
     pareto_indices,
     problem_names,
     staircase,
-    wins,
 )
 from hybridp.pareto.publish import (
     Advice,
@@ -40,7 +38,7 @@ from hybridp.pareto.run import Run, Store, dpareto, grid_search, observed_hyperv
 from hybridp.pareto.space import Categorical, Integer, LogInteger, LogReal, Real, Setting, Space
 
 __all__ = ["Advice", "Categorical", "Choice", "Cost", "Evaluation", "Integer", "LogInteger", "LogReal", "Measure"]
-__all__ += ["Models", "Problem", "PublishedFront", "Real", "Run", "Setting", "Space", "Staircase", "Store", "Wins"]
+__all__ += ["Models", "Problem", "PublishedFront", "Real", "Run", "Setting", "Space", "Staircase", "Store"]
 __all__ += ["band", "dpareto", "final_front", "fit_models", "grid_search", "guarded", "hypervolume", "load_problem"]
 __all__ += ["observed_hypervolume", "pareto_indices", "problem_names", "publishing_cost", "random_search"]
-__all__ += ["release_front", "search", "staircase", "suggest", "wins"]
+__all__ += ["release_front", "search", "staircase", "suggest"]

@@ -21,7 +21,7 @@ partition in more.
 >>> pareto_indices([[0, 1], [1, 0], [1, 1]]).tolist()
 [0, 1]
 
-Of fronts side by side there are bands over repeats (Avent 2023, Figure 3.9), and where each of two is lower.
+Of repeats there are bands (Avent 2023, Figure 3.9).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import entry_points
-from typing import Any, Literal, NamedTuple, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,8 +41,8 @@ from numpy.typing import ArrayLike, NDArray
 from hybridp.errors import InvalidInput, must
 from hybridp.pareto.space import Setting, Space
 
-__all__ = ["Evaluation", "Measure", "Problem", "Staircase", "Wins", "band", "hypervolume", "load_problem"]
-__all__ += ["pareto_indices", "problem_names", "quiet", "staircase", "wins"]
+__all__ = ["Evaluation", "Measure", "Problem", "Staircase", "band", "hypervolume", "load_problem"]
+__all__ += ["pareto_indices", "problem_names", "quiet", "staircase"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -359,27 +359,3 @@ def band(done: Sequence[Evaluation], epsilon: ArrayLike) -> tuple[Floats, Floats
     rows = ([min(e.runs) for e in done], [e.values[0] for e in done], [max(e.runs) for e in done])
     best, mean, worst = (staircase(np.column_stack([[e.epsilon for e in done], errors])).at(epsilon) for errors in rows)
     return best, mean, worst
-
-
-class Wins(NamedTuple):
-    """Two fronts on common axes: their volumes, and the share of ln(epsilon) where each is strictly lower."""
-
-    first: float
-    second: float
-    first_share: float
-    second_share: float
-
-
-def wins(problem: Problem, first: Sequence[Evaluation], second: Sequence[Evaluation]) -> Wins:
-    """Compare two runs below one anti-ideal point, over the range of epsilon that either has measured."""
-    corner = problem.corner
-    tables = [problem.points(run) for run in (first, second)]
-    a, b = (hypervolume(t, corner) for t in tables)
-    steps = [staircase(t[:, :2]) for t in tables]
-    start = min(s.x[0] for s in steps)
-    if start >= corner[0]:
-        return Wins(a, b, 0.0, 0.0)
-    edges = np.unique(np.clip(np.concatenate([steps[0].x, steps[1].x, [corner[0]]]), start, corner[0]))
-    width = np.diff(edges) / (corner[0] - start)
-    one, two = (s.at(edges[:-1]) for s in steps)
-    return Wins(a, b, float(width[one < two].sum()), float(width[two < one].sum()))
