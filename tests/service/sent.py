@@ -71,7 +71,6 @@ def alone(question: dict[str, Any]) -> dict[str, Any]:
 
 def within(plan: Survey, place: int, invite: Any) -> Survey:
     """The plan, whose question at this place is asked as a first phase told."""
-    found, asked = replace(plan), list(plan.asked)
+    asked = list(plan.asked)
     asked[place] = replace(asked[place], invite=invite) if invite is not None else asked[place]
-    found.__dict__["asked"] = tuple(asked)
-    return found
+    return replace(plan, asked=tuple(asked))

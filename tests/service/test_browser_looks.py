@@ -98,7 +98,7 @@ def test_every_page_is_readable(server: Any, page: Any, traffic: Any) -> None:
     addresses += [f"/s/{open_study}", f"/s/{released}", f"/s/{open_study}/thanks", "/login"]
     private = ["/", "/studies/new", "/studies/new?kind=heavy-hitters", "/studies/new?kind=number"]
     private += [f"/studies/{s}" for s in (personal, released, heavy, answered)]
-    private += [f"/studies/{heavy}/confirm?what=discover"]
+    private += [f"/studies/{heavy}/confirm?what=phase-two"]
     for address in [*addresses, *private]:
         if address == "/":
             page.goto(f"{server.url}/login")

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
-from hybridp.service import participant, studies
+from hybridp.service import pages, studies
 from hybridp.service.app import build_app
 from hybridp.service.settings import Limits, Settings
 from tests import warm
@@ -93,7 +93,7 @@ def test_without_a_store_the_form_still_comes_back(tmp_path: Path, monkeypatch: 
             raise OperationalError("select", {}, Exception("gone"))
 
         with monkeypatch.context() as patch:
-            patch.setattr(participant.studies, "task_document", away)
+            patch.setattr(pages.studies, "task_document", away)
             answer = web.post(f"/s/{study}", data=form)
         assert (answer.status_code, fields_of(answer.text)) == (503, form)
         assert answer.headers["retry-after"]

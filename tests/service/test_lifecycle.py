@@ -254,7 +254,7 @@ def test_what_cannot_be_undone_is_asked_about(web: TestClient) -> None:
     forms = re.findall(r'<form method="(\w+)" action="([^"]+)"', page[page.index("<main") :])
     assert len(forms) == 3  # each of them leads to a question
     assert {f for f in forms if f[0] == "post"} == set()
-    for what, says in (("close", "Discover"), ("discover", "public from then on"), ("delete", "ledger")):
+    for what, says in (("close", "Discover"), ("phase-two", "public from then on"), ("delete", "ledger")):
         asked = web.get(f"/studies/{study}/confirm?what={what}").text
         assert says in asked
         assert "No, go back" in asked

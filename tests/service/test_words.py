@@ -26,7 +26,7 @@ from hybridp.public.randomisers import (
 )
 from hybridp.public.shuffling import mixed_delta
 from hybridp.service import words
-from hybridp.service.participant import participant_view
+from hybridp.service.pages import participant_view
 from hybridp.service.plans import Survey, parse_plan
 from hybridp.service.words import task_of
 

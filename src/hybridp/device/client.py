@@ -1,11 +1,8 @@
 """Taking part in a study from a program: read the task, make a report on this machine, send it.
 
 The local report is drawn here; the value goes no further. Before anything is drawn the task's integers are checked
-against its promise in exact arithmetic: a server that asks for less noise than it says is refused. A device answers a
-task once, and after a failure sends the *same* report again: fresh draws can be averaged.
-
-Every report of a study and group has the same length, whatever it says. Times are the server's: `fetch_task` notes how
-far this machine's clock is off. An entrusted answer is sent once the server has said that its invitation is good.
+against its promise in exact arithmetic. A device answers a task once, and after a failure sends the *same* report
+again: fresh draws can be averaged. Every report of a study and group has the same length, whatever it says.
 
 >>> from hybridp.public.randomisers import dithered_bit
 >>> from hybridp.randomness import secure
@@ -198,9 +195,6 @@ def _encoded(document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-# --- the question as it is asked --------------------------------------------------------------------------------------
-
-
 def _with(task: Task, randomiser: Mapping[str, Any], promise: Mapping[str, float]) -> Task:
     """The task whose only question is reported on by another mechanism, at another promise."""
     (question,) = task["questions"]
@@ -228,7 +222,6 @@ def _address(server: str, study: str, tail: str = "") -> str:
 
 
 def _open(request: urllib.request.Request, timeout: float) -> tuple[Any, str | None]:
-    """The answer and its date."""
     try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:
             return json.load(answer), answer.headers.get("date")
@@ -251,48 +244,42 @@ def fetch_task(server: str, study: str, *, timeout: float = 30.0) -> dict[str, A
     return result
 
 
-def _post(server: str, study: str, tail: str, document: Any, timeout: float) -> Any:
+def _post(where: str, document: Any, timeout: float) -> Any:
     headers = {"content-type": "application/json"}
-    request = urllib.request.Request(_address(server, study, tail), _encoded(document), headers, method="POST")
-    return _open(request, timeout)[0]
+    return _open(urllib.request.Request(where, _encoded(document), headers, method="POST"), timeout)[0]
 
 
 def send_shuffled(server: str, task: Task, made: Mapping[str, Any], *, timeout: float = 60.0) -> None:
     """Ask the collector for a ticket, which says nothing of the answer, and hand the sealed report to the mixer.
 
     Refused before that where the mixer was told something else than this device: by a key of their own the collector
-    would know whose report it opens. It is held, durably, when this returns. Sending the same report again is safe, and
-    what to do when no answer came.
+    would know whose report it opens. It is held, durably, when this returns. Sending the same again is safe.
     """
     where = f"{str(task['mixer']['url']).rstrip('/')}/mix/{quote(task['id'], safe='')}"
     told, _ = _open(urllib.request.Request(where), timeout)
     same = all(told.get(name) == task["mixer"][name] for name in ("key", "batch", "report_key"))
     must(same, "task", "must say of keys and batches what the mixer says", "something else")
     asked = {"id": made["id"], "token": made["token"]}
-    ticket = _post(server, task["id"], "/ticket", asked, timeout)["ticket"]
-    body, headers = _encoded({"ticket": ticket, "sealed": made["sealed"]}), {"content-type": "application/json"}
-    _open(urllib.request.Request(where, body, headers, method="POST"), timeout)
+    ticket = _post(_address(server, task["id"], "/ticket"), asked, timeout)["ticket"]
+    _post(where, {"ticket": ticket, "sealed": made["sealed"]}, timeout)
 
 
 def send_reports(
     server: str, study: str, made: Sequence[Mapping[str, Any]], *, timeout: float = 60.0
 ) -> list[dict[str, Any]]:
     """Send reports, in as many requests as it takes; what could not be taken comes back, [] means all is durable.
-
-    Sending the same reports again is safe, and what to do when no answer came. Entrusted answers wait until the server
-    has said that their invitations are good.
-    """
-    _address(server, study)  # refused before anything is looked at
+    Sending the same again is safe. Entrusted answers wait until the server has said that their invitations are good."""
+    where = _address(server, study)
     failures: list[dict[str, Any]] = []
     rest = list(made)
     asked = [{"id": r["id"], "token": r["token"]} for r in rest if r["group"] == "trusted" and r.get("token")]
     for start in range(0, len(asked), _MOST):
-        told = _post(server, study, "/invitations", {"reports": asked[start : start + _MOST]}, timeout)
+        told = _post(f"{where}/invitations", {"reports": asked[start : start + _MOST]}, timeout)
         failures += told["failures"]
         settled = {f["id"] for f in told["failures"]} | set(told["stored"])
         rest = [r for r in rest if r["id"] not in settled]
     size = max([len(_encoded(r)) + 1 for r in rest], default=1)
     step = max(1, min(_MOST, _BODY // size))
     for start in range(0, len(rest), step):
-        failures += _post(server, study, "/reports", {"reports": rest[start : start + step]}, timeout)["failures"]
+        failures += _post(f"{where}/reports", {"reports": rest[start : start + step]}, timeout)["failures"]
     return failures

@@ -253,9 +253,7 @@ def report_options(held: Ints, invite: OnOptions, joint: Joint | None = None, *,
     return written_reports(invite.mechanism, option_reports(held, invite, joint, rng=rng), invite.encoding.told)
 
 
-def simulated_reports(
-    counts: Ints, invite: OnOptions, values: Ints | None = None, *, rng: Randomness
-) -> ShareReports:
+def simulated_reports(counts: Ints, invite: OnOptions, values: Ints | None = None, *, rng: Randomness) -> ShareReports:
     """For a trial: everybody's reports, added up, where so many people hold each option, or each of the `values`."""
     everyone = np.repeat(np.arange(len(counts)) if values is None else values, counts)
     if invite.encoding.most:
@@ -268,9 +266,7 @@ def simulated_reports(
 # --- a record: one report on one drawn marginal -----------------------------------------------------------------------
 
 
-def _drawn(
-    codes: NDArray[np.uint16], invite: OnMarginals, rng: Randomness
-) -> Iterator[tuple[int, Ints, NDArray[Any]]]:
+def _drawn(codes: NDArray[np.uint16], invite: OnMarginals, rng: Randomness) -> Iterator[tuple[int, Ints, NDArray[Any]]]:
     """Each marginal, who drew it, and their reports. The draw comes first, and looks at nobody's codes."""
     steps = invite.mechanism.steps
     asked = np.searchsorted(steps, uniform_below(int(steps[-1]), codes.shape[1], rng=rng), side="right")

@@ -81,7 +81,6 @@ class Sender:
         return not stuck
 
     def _is_over(self, route: Route) -> bool:
-        """Whether the study's time is up, or its collector has closed it."""
         now = self._clock()
         if route.closes is not None and route.closes <= now:
             return True
@@ -106,13 +105,8 @@ class Sender:
 
 
 def _send(route: Route, body: bytes) -> bool:
-    """Whether the collector says that it has the batch."""
-    asked = urllib.request.Request(
-        f"{route.collector}/tasks/{route.study}/mixed",
-        data=body,
-        headers={"Content-Type": "application/octet-stream"},
-        method="POST",
-    )
+    where, kind = f"{route.collector}/tasks/{route.study}/mixed", {"Content-Type": "application/octet-stream"}
+    asked = urllib.request.Request(where, body, kind, method="POST")
     try:
         with urllib.request.urlopen(asked, timeout=600) as answer:
             return bool(200 <= answer.status < 300)
@@ -169,10 +163,7 @@ class Writer:
 
 
 def build_app(store: Store, signer: Signer, wait: Callable[[str], float] = lambda address: 0.0) -> Starlette:
-    """The application; its sender runs as long as it does.
-
-    `wait` says for how many seconds an address must still wait before it may send: it keeps none, and logs none.
-    """
+    """The application; its sender runs as long as it does. `wait`: the seconds after which an address may send."""
     writer, sender, known, read = Writer(store), Sender(store, signer), dict[str, Route](), -math.inf
 
     @contextlib.asynccontextmanager
@@ -191,8 +182,7 @@ def build_app(store: Store, signer: Signer, wait: Callable[[str], float] = lambd
         return known.get(study)
 
     async def mix(request: Request) -> Response:
-        """To whoever asks, what the mixer promises, and was told when it joined: public, and what devices hold the
-        collector to."""
+        """GET: what the mixer promises, and was told when it joined, which devices hold the collector to."""
         route = await route_of(request)
         if route is None:
             return _problem(404, "This mixer does not know the study.")
@@ -205,8 +195,7 @@ def build_app(store: Store, signer: Signer, wait: Callable[[str], float] = lambd
         if seconds := math.ceil(wait(request.client.host if request.client else "")):
             return _problem(429, f"Too many at once: come back in {seconds} s.", route, seconds)
         try:
-            body = await _body(request)
-            given = _decoder.decode(body)
+            given = _decoder.decode(await _body(request))
             sealed = from_text(given.sealed, route.size + OVERHEAD, "sealed")
             nonce = check_ticket(given.ticket, route.ticket_key, route.study)
         except (InvalidInput, msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -236,13 +225,8 @@ async def _body(request: Request) -> bytes:
 
 def _allowed(route: Route) -> dict[str, str]:
     """The study's own page, and no other, may send from a browser."""
-    return {
-        **_SAFE,
-        "access-control-allow-origin": route.origin,
-        "access-control-allow-headers": "content-type",
-        "access-control-allow-methods": "GET, POST",
-        "vary": "origin",
-    }
+    how = {"origin": route.origin, "headers": "content-type", "methods": "GET, POST"}
+    return {**_SAFE, **{f"access-control-allow-{name}": value for name, value in how.items()}, "vary": "origin"}
 
 
 def _problem(status: int, detail: str, route: Route | None = None, seconds: int = 2) -> Response:

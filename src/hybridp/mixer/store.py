@@ -85,8 +85,6 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Ticketed:
-    """A sealed report with the nonce of the ticket it came with."""
-
     study: str
     nonce: bytes
     sealed: bytes
@@ -127,13 +125,10 @@ class Store:
     def close(self, study: str) -> None:
         """Take no more reports; what is held goes on as the last batch, and then the study is `sent`."""
 
-        def run(db: Connection) -> None:
-            if db.execute(select(routes.c.study).where(routes.c.study == study)).first() is None:
-                raise InvalidInput(f"`study` must be one that this mixer mixes for. Got {study}.")
-            here = (routes.c.study == study, routes.c.state == "open")
-            db.execute(routes.update().where(*here).values(state="closed"))
-
-        self._change(run)
+        if study not in [route.study for route in self.routes()]:
+            raise InvalidInput(f"`study` must be one that this mixer mixes for. Got {study}.")
+        here = (routes.c.study == study, routes.c.state == "open")
+        self._change(lambda db: db.execute(routes.update().where(*here).values(state="closed")))
 
     # --- reports ------------------------------------------------------------------------------------------------------
 
@@ -161,7 +156,6 @@ class Store:
         return [(one.study, _hashed(one.nonce)) not in refused for one in given]
 
     def waiting(self, study: str) -> int:
-        """How many reports are held back until there are enough."""
         with self.engine.connect() as db:
             return _waiting(db, study)
 
@@ -211,7 +205,6 @@ class Store:
             return bytes(db.execute(select(outbox.c.body).where(outbox.c.id == name)).scalar_one())
 
     def sent(self, name: bytes) -> None:
-        """The collector has it: nothing of it is kept."""
         self._change(lambda db: db.execute(outbox.delete().where(outbox.c.id == name)))
 
     def emptied_log(self) -> bool:
@@ -242,7 +235,6 @@ def _waiting(db: Connection, study: str) -> int:
 
 
 def _each(db: Connection, study: str, tickets: Sequence[bytes]) -> Iterable[bytes]:
-    """The sealed reports of these tickets, a thousand at a time."""
     for i in range(0, len(tickets), 1000):
         some = tickets[i : i + 1000]
         result = select(held.c.sealed).where(held.c.study == study, held.c.ticket.in_(some))

@@ -25,30 +25,13 @@ import hashlib
 import secrets
 import struct
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 from hybridp.errors import InvalidInput, must
 
-__all__ = [
-    "HEAD",
-    "MOST_BATCH",
-    "OVERHEAD",
-    "Batch",
-    "Head",
-    "Signer",
-    "check_ticket",
-    "from_text",
-    "new_key",
-    "pack_batch",
-    "public",
-    "read_batch",
-    "read_head",
-    "seal",
-    "text",
-    "ticket",
-    "unseal",
-]
+__all__ = ["HEAD", "MOST_BATCH", "OVERHEAD", "Batch", "Head", "Signer", "check_ticket", "from_text", "new_key"]
+__all__ += ["pack_batch", "public", "read_batch", "read_head", "seal", "text", "ticket", "unseal"]
 
 OVERHEAD = 48
 """Bytes by which a sealed report is longer than what is in it: a fresh public key and an authentication tag."""
@@ -127,12 +110,13 @@ def unseal(sealed: bytes, key: bytes, study: str) -> bytes:
 # --- signatures -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Signer:
     """An Ed25519 key: the collector's for tickets, the mixer's for batches."""
 
     key: bytes
 
+    @cached_property
     def _private(self) -> Any:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -140,10 +124,10 @@ class Signer:
 
     @property
     def public(self) -> bytes:
-        return bytes(self._private().public_key().public_bytes_raw())
+        return bytes(self._private.public_key().public_bytes_raw())
 
     def sign(self, message: bytes) -> bytes:
-        return bytes(self._private().sign(message))
+        return bytes(self._private.sign(message))
 
 
 def _verified(key: bytes, signature: bytes, message: bytes) -> bool:
@@ -187,8 +171,7 @@ class Batch:
     last: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """What a batch says of itself, signed by the mixer: whoever has read it knows how many bytes may follow."""
 
     id: bytes
@@ -196,11 +179,6 @@ class Head:
     people: int
     last: bool
     digest: bytes
-
-    @property
-    def bytes(self) -> int:
-        """Of the reports that follow."""
-        return self.size * self.people
 
 
 def pack_batch(batch: Batch, study: str, signer: Signer) -> bytes:
@@ -218,8 +196,7 @@ def read_head(packed: bytes, study: str, key: bytes) -> Head:
     signature, head = packed[:64], packed[64:HEAD]
     if len(head) < _HEAD.size or not _verified(key, signature, _BATCH + study.encode() + b"\0" + head):
         raise InvalidInput("`batch` must be signed by this study's mixer. Got something else.")
-    name, size, people, last, digest = _HEAD.unpack(head)
-    return Head(name, size, people, last, digest)
+    return Head(*_HEAD.unpack(head))
 
 
 def read_batch(packed: bytes, study: str, key: bytes) -> Batch:
@@ -231,6 +208,6 @@ def read_batch(packed: bytes, study: str, key: bytes) -> Batch:
     (b'one', b'two')
     """
     head, rest = read_head(packed, study, key), packed[HEAD:]
-    if len(rest) != head.bytes or hashlib.sha256(rest).digest() != head.digest:
+    if len(rest) != head.size * head.people or hashlib.sha256(rest).digest() != head.digest:
         raise InvalidInput("`batch` must be signed by this study's mixer. Got something else.")
     return Batch(head.id, tuple(rest[i : i + head.size] for i in range(0, len(rest), head.size or 1)), head.last)

@@ -1,17 +1,13 @@
-"""The analysts' and participants' JSON routes, and the OpenAPI document; uploads are in `app.py`.
-
-The document is FastAPI's own, with the upload in it, and with every answer that a route can give. What is refused is a
-problem document everywhere. Which refusals a route has follows from what it is: who may use it, whether it names a
-study, whether it takes a body.
-"""
+"""The analysts' and participants' JSON routes, and the OpenAPI document; uploads are answered in `app.py`, in front of
+everything else, and are only described here. What is refused is a problem document everywhere."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import time
-from http import HTTPStatus
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Depends, Header, Request, Response
@@ -28,9 +24,18 @@ from hybridp.service.reports import PAYLOADS, Upload
 
 __all__ = ["MIXED", "UPLOAD", "complete", "router"]
 
+T = TypeVar("T")
+_NAMED = "#/components/schemas/{name}"
 
-router = APIRouter()
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": _NAMED.format(name=name)}
+
+
+_refused = {"description": "Refused (RFC 9457)", "content": {MEDIA_TYPE: {"schema": _ref("Problem")}}}
+router = APIRouter(responses={"default": _refused})
 _bearer = HTTPBearer(auto_error=False, description="An analyst's key.")
+Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 Idempotency = Annotated[str, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 
 
@@ -39,18 +44,21 @@ def service_of(request: Request) -> Service:
     return result
 
 
-def analyst_of(
-    request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> studies.Analyst:
-    """Whoever holds the key, or 401."""
-    service, address = service_of(request), address_of(request)
+def _holder(request: Request, given: HTTPAuthorizationCredentials | None, key: str, known: Callable[[str], T]) -> T:
+    """What is `known` of the key that was sent, or 401; a wrong one counts as a guess."""
+    guesses, address = service_of(request).guesses, address_of(request)
     if given is not None:
-        service.guesses.may_guess(address)
-    result = None if given is None else studies.check_key(service, given.credentials)
-    if result is None:
-        if given is not None:
-            service.guesses.guessed_wrong(address)
-        raise Refused("unauthorised", "This needs an analyst's key: Authorization: Bearer KEY.")
+        guesses.may_guess(address)
+        if result := known(given.credentials):
+            return result
+        guesses.guessed_wrong(address)
+    raise Refused("unauthorised", f"This needs {key}: Authorization: Bearer KEY.")
+
+
+def analyst_of(request: Request, given: Bearer) -> studies.Analyst:
+    service = service_of(request)
+    result = _holder(request, given, "an analyst's key", lambda key: studies.check_key(service, key))
+    assert result is not None
     return result
 
 
@@ -58,10 +66,13 @@ Here = Annotated[Service, Depends(service_of)]
 Who = Annotated[studies.Analyst, Depends(analyst_of)]
 
 
-class HowMany(BaseModel):
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class HowMany(_Body):
     """How many invitations."""
 
-    model_config = ConfigDict(extra="forbid")
     count: Annotated[int, Field(ge=1, le=studies.MOST_INVITATIONS)]
 
 
@@ -140,16 +151,14 @@ def task(id: str, request: Request, service: Here) -> Response:
     return Response(body, media_type="application/json", headers=headers)
 
 
-class Asked(BaseModel):
+class Asked(_Body):
     """A report that is to be sent, under a random name that stays the same, and its invitation."""
 
-    model_config = ConfigDict(extra="forbid")
     id: Annotated[str, Field(max_length=64)]
     token: Annotated[str, Field(max_length=200)] | None = None
 
 
-class AskedAll(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class AskedAll(_Body):
     reports: Annotated[list[Asked], Field(max_length=1000)]
 
 
@@ -179,6 +188,42 @@ async def ask_ticket(id: str, asked: Asked, request: Request, service: Here) -> 
         raise
 
 
+UPLOAD = "/tasks/{id}/reports"
+MIXED = "/tasks/{id}/mixed"
+
+
+class Failed(BaseModel):
+    """A report that was not taken; its status is what it would have got alone."""
+
+    id: str
+    code: str
+    status: int
+    detail: str
+
+
+class Failures(BaseModel):
+    """Everything that is not listed is stored, durably."""
+
+    failures: list[Failed]
+
+
+def _takes(kind: str, schema: dict[str, str]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {kind: {"schema": schema}}}}
+
+
+@router.post(UPLOAD, tags=["participants"], openapi_extra=_takes("application/json", _ref("Upload")))
+def upload_reports(id: str) -> Failures:
+    """Send one or many reports. Sending them again changes nothing."""
+    raise NotImplementedError
+
+
+@router.post(MIXED, tags=["mixers"],
+             openapi_extra=_takes("application/octet-stream", {"type": "string", "format": "binary"}))  # fmt: skip
+def upload_batch(id: str) -> dict[str, int]:
+    """Send a batch of sealed reports, as the study's mixer. Sending it again changes nothing."""
+    raise NotImplementedError
+
+
 # --- operations -------------------------------------------------------------------------------------------------------
 
 
@@ -190,20 +235,15 @@ def healthz(service: Here) -> dict[str, str]:
 
 
 @router.get("/metrics", tags=["operations"], response_class=Response)
-def metrics(
-    request: Request, service: Here, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
-) -> Response:
+def metrics(request: Request, service: Here, given: Bearer) -> Response:
     """Counters for Prometheus: nothing about anybody. Closed unless HYBRIDP_METRICS_TOKEN is set, and sent as a bearer,
     or HYBRIDP_METRICS is `open`."""
     token = service.settings.metrics_token
-    if not token and not service.settings.metrics_open:
+    if token:
+        own = token.encode()
+        _holder(request, given, "the token of the metrics", lambda key: hmac.compare_digest(key.encode(), own))
+    elif not service.settings.metrics_open:
         raise Refused("metrics-closed", "The metrics are closed: set HYBRIDP_METRICS_TOKEN, or HYBRIDP_METRICS=open.")
-    if token and given is not None:
-        service.guesses.may_guess(address_of(request))
-    if token and (given is None or not hmac.compare_digest(given.credentials.encode(), token.encode())):
-        if given is not None:
-            service.guesses.guessed_wrong(address_of(request))
-        raise Refused("unauthorised", "This needs the token of the metrics: Authorization: Bearer TOKEN.")
     service.metrics.gauge("hybridp_waiting_reports", service.writer.waiting)
     service.metrics.gauge("hybridp_up_seconds", time.monotonic() - service.started)
     return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
@@ -211,105 +251,24 @@ def metrics(
 
 # --- their description ------------------------------------------------------------------------------------------------
 
-UPLOAD = "/tasks/{id}/reports"
-MIXED = "/tasks/{id}/mixed"
-
-# Besides what follows from the route itself.
-_OWN: dict[tuple[str, str], set[int]] = {
-    ("post", "/api/studies/{id}/phase-two"): {409, 422},
-    ("post", "/api/studies/{id}/release"): {409, 422},
-    ("post", "/api/studies/{id}/invitations"): {409, 422},
-    ("post", "/api/studies"): {422},
-    ("post", "/tasks/{id}/invitations"): {422, 429},
-    ("post", "/tasks/{id}/ticket"): {401, 403, 409, 422, 429},
-    ("post", UPLOAD): {409, 415, 429},
-    ("post", MIXED): {409, 422, 429},
-    ("get", "/tasks/{id}"): {304, 429},
-    ("get", "/metrics"): {401, 403, 429},
-}
-
-
-def _refusals(method: str, path: str) -> dict[str, Any]:
-    """The statuses of a route with what is sent: problem documents of these codes."""
-    result = {500, 503} | _OWN.get((method, path), set())
-    result |= {401, 429} if path.startswith("/api/") else set()
-    result |= {404} if "{id}" in path else set()
-    result |= {400, 408, 411, 413} if method == "post" else set()
-    responses = {}
-    for status in sorted(result):
-        codes = ", ".join(code for code, own in STATUS.items() if own == status)
-        sent = {"content": {MEDIA_TYPE: {"schema": _ref("Problem")}}} if codes else {}
-        responses[str(status)] = {"description": f"{HTTPStatus(status).phrase}: {codes}".strip(": "), **sent}
-    return responses
-
-
-def _ref(name: str) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{name}"}
-
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with the upload, from the very types that parse it, and with every answer; again, the same."""
-    parts = document.setdefault("components", {}).setdefault("schemas", {})
-    parts.update(_parts())
-    document["paths"] |= _uploads()
-    parts.update(_study())
-    stated = {"application/json": {"schema": _ref("Study")}}
-    document["paths"]["/api/studies"]["post"]["requestBody"] = {"required": True, "content": stated}
-    for path, methods in document["paths"].items():
-        for method, route in methods.items():
-            route["responses"].pop("422", None)  # FastAPI's own form of it, which is never sent
-            route["responses"] |= _refusals(method, path)
-    for unused in ("HTTPValidationError", "ValidationError"):
-        parts.pop(unused, None)
+    """FastAPI's document with what it does not see: problems, uploads by the very types that parse them, and a study as
+    it is declared; again, the same."""
+    forms = [form for some in PAYLOADS.values() for form in some]
+    (_, *shown), own = msgspec.json.schema_components([Upload, *forms, *PAYLOADS], ref_template=_NAMED)
+    for kind, some in PAYLOADS.items():
+        of = own[kind.__name__]["properties"][kind.__name__.lower()]
+        of["additionalProperties"] = {"anyOf": [shown[forms.index(form)] for form in some]}
+    own["Report"]["properties"]["payload"] = {"anyOf": [_ref(kind.__name__) for kind in PAYLOADS]}
+    own["Report"]["properties"]["id"] |= {"pattern": "^[A-Za-z0-9_-]{21}[AQgw]$"}
+    said: dict[str, Any] = {name: {"type": "string"} for name in ("type", "title", "detail")}
+    said |= {"status": {"type": "integer"}, "code": {"enum": sorted(STATUS)}}
+    own["Problem"] = {"type": "object", "required": [*said], "properties": said}
+    document["components"]["schemas"] |= own | _study()
+    document["paths"]["/api/studies"]["post"] |= _takes("application/json", _ref("Study"))
     return document
 
-
-def _parts() -> dict[str, Any]:
-    forms = [form for some in PAYLOADS.values() for form in some]
-    named = _ref("{name}")["$ref"]
-    (_, *result), parts = msgspec.json.schema_components([Upload, *forms, *PAYLOADS], ref_template=named)
-    for kind, some in PAYLOADS.items():
-        own = [result[forms.index(form)] for form in some]
-        parts[kind.__name__]["properties"][kind.__name__.lower()]["additionalProperties"] = {"anyOf": own}
-    parts["Report"]["properties"]["payload"] = {"anyOf": [_ref(kind.__name__) for kind in PAYLOADS]}
-    parts["Report"]["properties"]["id"] |= {"pattern": "^[A-Za-z0-9_-]{21}[AQgw]$"}
-    text, whole = {"type": "string"}, {"type": "integer"}
-    failure = _all_of(id=text, code=text, status=whole | {"minimum": 400, "maximum": 499}, detail=text)
-    parts["Failures"] = _all_of(failures={"type": "array", "items": failure})
-    parts["Problem"] = _all_of(type=text, title=text, status=whole, detail=text, code=text)
-    parts["Problem"]["description"] = "RFC 9457"
-    return dict(parts)
-
-
-def _all_of(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "required": [*properties], "properties": properties}
-
-
-def _route(summary: str, name: str, tag: str, takes: dict[str, Any], fine: str, told: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "summary": summary,
-        "operationId": name,
-        "tags": [tag],
-        "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}],
-        "requestBody": {"required": True, "content": takes},
-        "responses": {"200": {"description": fine, "content": {"application/json": {"schema": told}}}},
-    }
-
-
-def _uploads() -> dict[str, Any]:
-    """What FastAPI does not see: uploads are answered in front of it."""
-    fine = "Everything that is not listed is stored, durably. Sending it again changes nothing."
-    takes = {"application/json": {"schema": _ref("Upload")}}
-    failures = _ref("Failures")
-    reports = _route("Send one or many reports", "upload_reports", "participants", takes, fine, failures)
-    told = _all_of(taken={"type": "integer", "minimum": 0})
-    raw = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    fine, title = "The batch is stored, durably. Sending it again changes nothing.", "Send a batch of sealed reports"
-    batch = _route(f"{title}, as the study's mixer", "upload_batch", "mixers", raw, fine, told)
-    return {UPLOAD: {"post": reports}, MIXED: {"post": batch}}
-
-
-# --- the declaration of a study ---------------------------------------------------------------------------------------
 
 _JSON: dict[str, dict[str, Any]] = {
     "text": {"type": "string"},
@@ -317,52 +276,47 @@ _JSON: dict[str, dict[str, Any]] = {
     "value": {"type": ["number", "string"]},
     "whole": {"type": "integer"},
     "yes/no": {"type": "boolean"},
-    "texts": {"type": "array", "items": {"type": "string"}},
-    "numbers": {"type": "array", "items": {"type": "number"}},
-    "values": {"type": "array", "items": {"type": ["number", "string"]}},
     "moment": {"type": "string", "format": "date-time"},
 }
+_JSON |= {f"{form}s": {"type": "array", "items": _JSON[form]} for form in ("text", "number", "value")}
 
 
 def _study() -> dict[str, Any]:
     """The study and its parts, as they are declared; questions of the kinds that people can answer on a page."""
     parts: dict[str, Any] = {}
-    kinds = {question.kind: question for question in KINDS.values()}
-    for kind, question in kinds.items():
-        one = _object(question, parts)
-        one["properties"] = {"kind": {"const": kind}, **one["properties"]}
-        parts[question.__name__] = one | {"required": ["kind", *one["required"]]}
+    kinds = {question.__name__: question for question in KINDS.values()}
+    for name, question in kinds.items():
+        own = _object(question, parts)
+        own["properties"] = {"kind": {"const": question.kind}, **own["properties"]}
+        parts[name] = own | {"required": ["kind", *own["required"]]}
     study = _object(Declaration, parts)
-    one_of = [_ref(question.__name__) for question in kinds.values()]
     study["properties"] |= {
         "schema": {"const": SCHEMA, "description": "The version of this form.", "default": SCHEMA},
-        "questions": {"type": "array", "items": {"oneOf": one_of}, "minItems": 1,
+        "questions": {"type": "array", "items": {"oneOf": [_ref(name) for name in kinds]}, "minItems": 1,
                       "description": "What is asked: one, or several of any kind but table."},
     }  # fmt: skip
     parts.pop("Question", None)
-    # On a page people choose by themselves: there is no column to name.
+    # On a page people choose by themselves: there is no column to name. Who asks, why, and how to reach them is needed.
     needed = [name for name in study["required"] if name != "trust"]
-    parts["Study"] = study | {"required": [*needed, "asked_by", "collection"]}  # who asks, why, and how to reach them
+    parts["Study"] = study | {"required": [*needed, "asked_by", "collection"]}
     parts["Collection"]["required"] += ["purpose", "contact"]
     return parts
 
 
 def _object(of: type[Fields], parts: dict[str, Any]) -> dict[str, Any]:
-    about = " ".join((of.__doc__ or "").strip().split("\n\n")[0].split())
-    fields = declared(of)
-    properties = {one.name: _property(one, parts) for one in fields}
-    required = [one.name for one in fields if one.required]
-    return {"type": "object", "description": about, "additionalProperties": False, "properties": properties,
-            "required": required}  # fmt: skip
+    about, fields = " ".join((of.__doc__ or "").strip().split("\n\n")[0].split()), declared(of)
+    return {"type": "object", "description": about, "additionalProperties": False,
+            "properties": {one.name: _property(one, parts) for one in fields},
+            "required": [one.name for one in fields if one.required]}  # fmt: skip
 
 
 def _property(one: Declared, parts: dict[str, Any]) -> dict[str, Any]:
     if one.of is not None:
-        if one.of.__name__ not in parts:
-            parts[one.of.__name__] = {}
-            parts[one.of.__name__] = _object(one.of, parts)
-        inner = _ref(one.of.__name__)
-        return inner if one.form == "table" else {"type": "array", "items": inner}
+        name = one.of.__name__
+        if name not in parts:
+            parts[name] = {}
+            parts[name] = _object(one.of, parts)
+        return _ref(name) if one.form == "table" else {"type": "array", "items": _ref(name)}
     rule = f" It {one.rule}." if one.check is not None else ""
     result: dict[str, Any] = {**_JSON[one.form], "description": f"{one.help}{rule}"}
     if one.choices:

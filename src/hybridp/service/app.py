@@ -1,11 +1,8 @@
 """Settings -> the application that uvicorn, and every test, runs; and the hot path, POST /tasks/{id}/reports, as plain
 ASGI in front of everything else.
 
-A report costs one request's parsing, a handful of checks, and its share of a group commit. What is answered with 200 is
-durable. No address, token, id or body is written anywhere but into the store; refusals are logged by their kind.
-
-Bodies must come within a time, and what is held of all those that are still on their way is bounded: whoever begins a
-thousand bodies and finishes none costs no more memory than that.
+What is answered with 200 is durable. No address, token, id or body is written anywhere but into the store; refusals are
+logged by their kind. Bodies must come within a time, and what is held of all that are on their way is bounded.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ import contextlib
 import gc
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -29,19 +26,17 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hybridp import __version__
-from hybridp.errors import HybridpError, InvalidInput
+from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput
 from hybridp.public.mixing import HEAD, MOST_BATCH, from_text, read_batch, read_head
-from hybridp.service import api, html, pages, participant
+from hybridp.service import api, html, pages
 from hybridp.service.api import MIXED, UPLOAD, complete
 from hybridp.service.core import Service
-from hybridp.service.problems import MEDIA_TYPE, Refused, log_internal, problem, problem_of
+from hybridp.service.problems import MEDIA_TYPE, STATUS, Refused, log_internal
 from hybridp.service.reports import parse_upload
 from hybridp.service.settings import Settings
 from hybridp.service.studies import submit_reports, take_batch
 
 __all__ = ["Front", "build_app", "listen", "settle"]
-
-_CODES = {400: "bad-request", 401: "unauthorised", 404: "not-found", 405: "wrong-method", 413: "too-large"}
 
 
 def build_app(settings: Settings, *, service: Service | None = None) -> FastAPI:
@@ -58,10 +53,11 @@ def build_app(settings: Settings, *, service: Service | None = None) -> FastAPI:
     # Interactive documentation would load scripts from elsewhere: the description itself is at /openapi.json.
     app = FastAPI(title="hybridp", version=__version__, lifespan=life, docs_url=None, redoc_url=None)
     app.state.service = running
-    for one in (api, pages, participant):
+    for one in (api, pages):
         app.include_router(one.router)
     app.mount("/static", StaticFiles(directory=html.HERE / "static"), name="static")
-    _handle_errors(app)
+    for kind in (HybridpError, RequestValidationError, HTTPException, SQLAlchemyError):
+        app.add_exception_handler(kind, _refuse)
     described = app.openapi
     app.openapi = lambda: complete(described())  # type: ignore[method-assign]
     app.add_middleware(Front, service=running)
@@ -70,10 +66,7 @@ def build_app(settings: Settings, *, service: Service | None = None) -> FastAPI:
 
 @contextmanager
 def listen(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
-    """A socket that takes connections from now on, and its address; port 0 is any free one.
-
-    It is open before anybody is told of it: what is told is true, and nobody else can have the port.
-    """
+    """A socket that takes connections from now on, and its address; port 0 is any free one."""
     six = ":" in host
     try:
         opened = socket.create_server((host, port), family=socket.AF_INET6 if six else socket.AF_INET)
@@ -87,19 +80,16 @@ def listen(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
 async def _keep_promises(service: Service) -> None:
     """Delete what must be deleted by today, as long as the server runs: at each such moment, and once a minute."""
     while True:
-        due: int | None = None
+        wait = 60
         with contextlib.suppress(HybridpError, SQLAlchemyError):  # the store is away: the next turn tries again
-            due = await asyncio.to_thread(service.delete_due)
-        wait = 60.0 if due is None else min(max(due - service.now(), 1), 60)
+            if (due := await asyncio.to_thread(service.delete_due)) is not None:
+                wait = min(max(due - service.now(), 1), wait)
         await asyncio.sleep(wait)
 
 
 def settle() -> None:
-    """For a process that serves and does nothing else: shorter pauses. Called once, when everything is loaded.
-
-    What was loaded stays for good, so that the collector of cycles need not walk over it again and again; and the
-    writer, when a commit is through, gets the interpreter within a millisecond instead of five.
-    """
+    """For a process that serves and does nothing else, once everything is loaded: the collector of cycles need not walk
+    over it again, and the writer gets the interpreter back within a millisecond."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
@@ -111,57 +101,58 @@ _SAFE = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
 }
+_CODES = {401: "unauthorised", 404: "not-found", 405: "wrong-method", 413: "too-large"}
+_SMALL = 1 << 16
 
 
-def _answer(status: int, body: bytes, wait: int | None = None) -> Response:
-    """A problem document."""
-    headers = dict(_SAFE)
+def refusal(error: Exception) -> Response:
+    """What went wrong as a problem document. Of what nobody expected nothing is told or logged but its kind."""
+    code, detail = "internal", "Something went wrong here; nothing about it was logged but its kind."
+    headers, wait = {**_SAFE}, None
+    match error:
+        case Refused():
+            code, detail, wait = error.code, str(error), error.retry_after
+        case BudgetExceeded():
+            code, detail = "budget-exceeded", str(error)
+        case InvalidInput():
+            code, detail = "invalid", str(error)
+        case RequestValidationError():
+            first = error.errors()[0]
+            code, detail = "malformed", "The body must be JSON."
+            if first["type"] != "json_invalid":  # one of pydantic's findings, without what was sent
+                name = ".".join(str(part) for part in first["loc"] if part != "body")[:80] or "body"
+                code, detail = "invalid", f"`{name}` must follow its rule: {first['msg']}."
+        case HTTPException():
+            code, detail = _CODES.get(error.status_code, "bad-request"), str(error.detail)
+            headers |= error.headers or {}
+            if detail == "There was an error parsing the body":
+                detail = "The body must be JSON, with numbers and texts of a moderate size."
+        case HybridpError():
+            code, detail, wait = "unavailable", str(error), 5
+        case SQLAlchemyError():
+            log_internal(error)
+            code, detail, wait = "unavailable", "The store does not answer.", 5
+        case _:
+            log_internal(error)
+    status = getattr(error, "status_code", STATUS[code])
     if wait is not None:
         headers["retry-after"] = str(wait)
     if status == 401:
         headers["www-authenticate"] = "Bearer"
     if status in (408, 413, 503):  # the rest of the body need not come any more
         headers["connection"] = "close"
-    return Response(body, status, headers, media_type=MEDIA_TYPE)
+    said = {"type": f"/problems/{code}", "title": code.replace("-", " ").capitalize(), "status": status}
+    said |= {"detail": detail, "code": code}
+    return Response(msgspec.json.encode(said), status, headers, media_type=MEDIA_TYPE)
 
 
-def _handle_errors(app: FastAPI) -> None:
-    @app.exception_handler(HybridpError)
-    async def ours(_: Request, error: HybridpError) -> Response:
-        return _answer(*problem_of(error))
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
-        result = error.errors()
-        malformed = any(e.get("type") == "json_invalid" for e in result)
-        if malformed:
-            return _answer(400, problem("malformed", "The body must be JSON."))
-        # One of pydantic's findings as one of our sentences, without what was sent.
-        name = ".".join(str(part) for part in result[0].get("loc", ()) if part != "body")[:80] or "body"
-        return _answer(422, problem("invalid", f"`{name}` must follow its rule: {result[0]['msg']}."))
-
-    @app.exception_handler(HTTPException)
-    async def plain(request: Request, error: HTTPException) -> Response:
-        if html.for_people(request):
-            return html.trouble(error.status_code, f"{error.detail}.")
-        code = _CODES.get(error.status_code, "bad-request")
-        detail = str(error.detail)
-        if detail == "There was an error parsing the body":
-            detail = "The body must be JSON, with numbers and texts of a moderate size."
-        answer = _answer(error.status_code, problem(code, detail, status=error.status_code))
-        answer.headers.update(error.headers or {})
-        return answer
-
-    @app.exception_handler(SQLAlchemyError)
-    async def store(_: Request, error: SQLAlchemyError) -> Response:
-        log_internal(error)
-        return _answer(503, problem("unavailable", "The store does not answer."), 5)
+async def _refuse(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException) and html.for_people(request):
+        return html.trouble(error.status_code, f"{error.detail}.")
+    return refusal(error)
 
 
 # --- uploads, in front of everything else -----------------------------------------------------------------------------
-
-_INTERNAL = problem("internal", "Something went wrong here; nothing about it was logged but its kind.")
-_SMALL = 1 << 16
 
 
 class Front:
@@ -175,39 +166,34 @@ class Front:
         self._held = 0  # bytes of bodies that are still on their way
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope.get("path", "")
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-            return
-        path: str = scope["path"]
-        if path.startswith("/tasks/") and path.count("/") == 3 and path.endswith(("/reports", "/mixed")):
-            study_id, _, kind = path[7:].partition("/")
-            route, answer = (UPLOAD, self._reports) if kind == "reports" else (MIXED, self._mixed)
-            await self._uploads(scope, receive, send, route, lambda: answer(scope, receive, study_id))
+        elif path.startswith("/tasks/") and path.count("/") == 3 and path.endswith(("/reports", "/mixed")):
+            await self._uploads(scope, receive, send, *path[7:].split("/"))
         else:
             await self._others(scope, receive, send)
 
-    # --- uploads ------------------------------------------------------------------------------------------------------
-
-    async def _uploads(
-        self, scope: Scope, receive: Receive, send: Send, route: str, answer: Callable[[], Awaitable[Any]]
-    ) -> None:
+    async def _uploads(self, scope: Scope, receive: Receive, send: Send, study_id: str, kind: str) -> None:
         try:
             if scope["method"] != "POST":
                 raise Refused("wrong-method", "Reports and batches are sent with POST.")
-            self._pass(scope, 1)
-            response = Response(msgspec.json.encode(await answer()), 200, _SAFE, media_type="application/json")
-        except HybridpError as error:
-            response = _answer(*problem_of(error))
+            address = (scope.get("client") or ("",))[0]
+            self._service.gate.check(address)
+            answer = self._reports if kind == "reports" else self._mixed
+            told = msgspec.json.encode(await answer(scope, receive, study_id, address))
+            response = Response(told, 200, _SAFE, media_type="application/json")
+        except Exception as error:
+            response = refusal(error)
             if response.status_code == 405:
                 response.headers["allow"] = "POST"
-            self._service.metrics.refused(getattr(error, "code", "invalid"))
-        except Exception as error:
-            log_internal(error)
-            response = _answer(500, _INTERNAL)
+            if isinstance(error, HybridpError):
+                self._service.metrics.refused(getattr(error, "code", "invalid"))
         await response(scope, receive, send)
-        self._service.metrics.count("hybridp_requests_total", route=route, status=str(response.status_code))
+        route, status = UPLOAD if kind == "reports" else MIXED, str(response.status_code)
+        self._service.metrics.count("hybridp_requests_total", route=route, status=status)
 
-    async def _reports(self, scope: Scope, receive: Receive, study_id: str) -> dict[str, Any]:
+    async def _reports(self, scope: Scope, receive: Receive, study_id: str, address: str) -> dict[str, Any]:
         service = self._service
         kind = Headers(scope=scope).get("content-type", "")
         if kind.split(";")[0].strip().lower() != "application/json":
@@ -216,8 +202,7 @@ class Front:
         body = await self._body(receive, _length(scope))
         given = parse_upload(body, service.settings.limits.reports_per_request)
         if len(given) > 1:
-            self._pass(scope, len(given) - 1)
-        address = (scope.get("client") or ("",))[0]
+            service.gate.check(address, len(given) - 1)
         if view.study.plan.collection.by_invitation:
             service.guesses.may_guess(address)
         failures = await submit_reports(service, view, given)
@@ -225,10 +210,10 @@ class Front:
             service.guesses.guessed_wrong(address, unknown)
         return {"failures": failures}
 
-    async def _mixed(self, scope: Scope, receive: Receive, study_id: str) -> dict[str, int]:
+    async def _mixed(self, scope: Scope, receive: Receive, study_id: str, address: str) -> dict[str, int]:
         """A batch from the study's mixer, whose signature is looked at before the rest of the body is read."""
         service = self._service
-        _needed_length(scope)
+        _length(scope, needed=True)
         view = await asyncio.to_thread(service.view, study_id)
         mixer = view.study.plan.declared.mixer
         if mixer is None or mixer.key is None:
@@ -240,19 +225,14 @@ class Front:
             nonlocal body, most
             body += part
             if most == HEAD and len(body) >= HEAD:
-                most = HEAD + min(read_head(bytes(body[:HEAD]), study_id, key).bytes, MOST_BATCH)
+                head = read_head(bytes(body[:HEAD]), study_id, key)
+                most = HEAD + min(head.size * head.people, MOST_BATCH)
             if len(body) > most:
                 raise Refused("too-large", "The batch must be as long as it says.")
 
         await _read(receive, 10 * service.settings.limits.body_seconds, take)
         batch = await asyncio.to_thread(read_batch, bytes(body), study_id, key)
         return await asyncio.to_thread(take_batch, service, view, batch)
-
-    def _pass(self, scope: Scope, cost: int) -> None:
-        client = scope.get("client")
-        self._service.gate.check(client[0] if client else "", cost)
-
-    # --- the rest -----------------------------------------------------------------------------------------------------
 
     async def _others(self, scope: Scope, receive: Receive, send: Send) -> None:
         status = 0
@@ -269,30 +249,21 @@ class Front:
 
         try:
             if scope["method"] in ("POST", "PUT", "PATCH"):
-                receive = await self._whole(scope, receive)
+                body = await self._body(receive, _length(scope, needed=True))  # whole, before anybody else sees it
+                first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+                rest = receive
+
+                async def receive() -> Message:
+                    return first.pop() if first else await rest()
+
             await self._app(scope, receive, watched)
-        except Refused as error:
-            await _answer(*problem_of(error))(scope, receive, watched)
-        except Exception as error:
-            # Caught here, so that nobody further out logs a message that may hold data.
-            log_internal(error)
+        except Exception as error:  # caught here, so that nobody further out logs a message that may hold data
+            response = refusal(error)
             if not status:
-                await _answer(500, _INTERNAL)(scope, receive, watched)
+                await response(scope, receive, watched)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             self._service.metrics.count("hybridp_requests_total", route=str(route), status=str(status))
-
-    async def _whole(self, scope: Scope, receive: Receive) -> Receive:
-        """The body, whole, before anybody else sees the request."""
-        body = await self._body(receive, _needed_length(scope))
-        first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def again() -> Message:
-            return first.pop() if first else await receive()
-
-        return again
-
-    # --- bodies -------------------------------------------------------------------------------------------------------
 
     async def _body(self, receive: Receive, length: int | None) -> bytes:
         limits = self._service.settings.limits
@@ -334,17 +305,12 @@ async def _read(receive: Receive, seconds: float, take: Callable[[bytes], None])
         raise Refused("too-slow", f"The body must come within {seconds:g} seconds.") from None
 
 
-def _length(scope: Scope) -> int | None:
+def _length(scope: Scope, *, needed: bool = False) -> int | None:
     stated = Headers(scope=scope).get("content-length")
     if stated is None:
+        if needed:
+            raise Refused("length-needed", "The body must come with its length.")
         return None
     if not (stated.isascii() and stated.isdigit() and len(stated) <= 18):
         raise Refused("bad-request", "The length of the body must be a number.")
     return int(stated)
-
-
-def _needed_length(scope: Scope) -> int:
-    length = _length(scope)
-    if length is None:
-        raise Refused("length-needed", "The body must come with its length.")
-    return length

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import TypeVar
 
@@ -35,8 +36,6 @@ _FRESH = 2.0  # seconds for which a study's phase is taken from memory; the writ
 
 @dataclass(frozen=True)
 class StudyRow:
-    """A study's row: immutable."""
-
     number: int
     id: str
     plan: Survey
@@ -101,6 +100,7 @@ class Service:
         self.pages = Gate(limits.rate / 2, limits.burst // 2)
         self.guesses = Gate(limits.guess_rate, limits.guess_burst)
         self.writer = Writer(self.engine, most_waiting=limits.waiting, watch=self.metrics.committed)
+        self.write = self.writer.change
         self._studies: dict[str, StudyRow] = {}
         self._views: dict[str, tuple[float, View]] = {}
         self._releasing: dict[int, threading.Lock] = {}
@@ -118,12 +118,7 @@ class Service:
     def now(self) -> int:
         return int(self.clock())
 
-    def write(self, run: Callable[[Connection], T]) -> T:
-        """A change in a transaction of its own, durable when this returns."""
-        return self.writer.change(run)
-
     async def store(self, view: View, reports: Sequence[Packed], now: int) -> list[Failure]:
-        """Reports that were checked against this view: the failures, once everything else is durable."""
         if not reports:
             return []
         plan = view.study.plan
@@ -135,37 +130,31 @@ class Service:
         return failed
 
     def releasing(self, study: StudyRow) -> threading.Lock:
-        """Releases of one study take turns within a process: the second finds the first one's, and reads nothing."""
         with self._lock:
             return self._releasing.setdefault(study.number, threading.Lock())
 
     def check_store(self) -> None:
-        """Refused where nothing can be written, on a full disk for example, or where the key file is gone or another
-        one. What was fine is believed for five seconds: whoever asks often does not keep the disk busy."""
+        """Refused where nothing can be written, or the key file is gone or another one. What was fine is believed for
+        five seconds: whoever asks often does not keep the disk busy."""
         if time.monotonic() - self._written < _BELIEVED:
             return
         try:
             with reading(self.engine) as db:
                 stored = meta_value(db, "key")
-            there = set(load(self.settings.key_file).checks.values()) & set(self.settings.keys.checks.values())
+            if stored not in set(load(self.settings.key_file).checks.values()) & {*self.settings.keys.checks.values()}:
+                raise Refused("unavailable", "The key is not the one that sealed what is stored.", retry_after=5)
+            # Something that was not there before: SQLite writes nothing where nothing changes.
+            self.write(partial(set_meta, key="written", value=str(time.time_ns())))
         except KeyProblem:
             raise Refused("unavailable", "The key file is gone, or cannot be used.", retry_after=5) from None
         except SQLAlchemyError:
-            raise Refused("unavailable", "The store does not answer.", retry_after=5) from None
-        if stored not in there:
-            raise Refused("unavailable", "The key is not the one that sealed what is stored.", retry_after=5)
-        try:
-            # Something that was not there before: SQLite writes nothing where nothing changes.
-            self.write(lambda db: set_meta(db, "written", str(time.time_ns())))
-        except SQLAlchemyError:
-            raise Refused("unavailable", "Nothing can be written to the store.", retry_after=5) from None
+            raise Refused("unavailable", "The store does not answer, or takes nothing.", retry_after=5) from None
         self._written = time.monotonic()
 
     # --- studies ------------------------------------------------------------------------------------------------------
 
     def study(self, study_id: str) -> StudyRow:
-        result = self._studies.get(study_id)
-        if result is not None:
+        if (result := self._studies.get(study_id)) is not None:
             return result
         if not (len(study_id) <= 40 and study_id.isascii() and study_id.isprintable()):
             raise no_such_study()
@@ -180,7 +169,6 @@ class Service:
         return result
 
     def number(self, study_id: str) -> int:
-        """The study's number in the store, without reading its plan."""
         with reading(self.engine) as db:
             result = db.execute(select(studies.c.number).where(studies.c.id == study_id[:40])).scalar()
         if result is None:
@@ -210,8 +198,7 @@ class Service:
         with reading(self.engine) as db:
             wanted = select(progress.c.state, progress.c.phase, progress.c.raw)
             now = db.execute(wanted.where(progress.c.study == study.number)).one()
-            same = before is not None and (before[1].state, before[1].phase, before[1].raw) == tuple(now)
-            if before is not None and same:
+            if before is not None and (before[1].state, before[1].phase, before[1].raw) == tuple(now):
                 view = before[1]
             else:
                 plan, cipher = self.asked_in(db, study, now.phase), self.cipher(db, study)
@@ -231,7 +218,6 @@ class Service:
         return study.plan.within(json.loads(db.execute(result).scalar_one()))
 
     def cipher(self, db: Connection, study: StudyRow) -> RowCipher | None:
-        """The study's own cipher; None when its raw values were deleted."""
         sealed = db.execute(select(study_keys.c.sealed).where(study_keys.c.study == study.number)).scalar()
         return None if sealed is None else RowCipher(self.settings.keys.unseal(bytes(sealed)), study.number)
 
@@ -243,7 +229,7 @@ class Service:
 
     def delete(self, number: int, study_id: str, *, whole: bool = True) -> None:
         """End a study and delete its trusted answers; the `whole` of it: local reports and invitations too."""
-        self.write(lambda db: end(db, number, whole=whole))
+        self.write(partial(end, study=number, whole=whole))
         self._views.pop(study_id, None)
         self.sweeper.add(number)
 
@@ -267,17 +253,6 @@ class Service:
 
 _QUIET = 60.0  # seconds for which a kind of refusal is not logged again
 _log = logging.getLogger("hybridp.service")
-
-_HELP = {
-    "hybridp_requests_total": ("counter", "Requests by route and status."),
-    "hybridp_reports_total": ("counter", "Reports by outcome."),
-    "hybridp_commits_total": ("counter", "Group commits."),
-    "hybridp_commit_seconds_total": ("counter", "Seconds spent in group commits."),
-    "hybridp_commit_reports_total": ("counter", "Reports in group commits."),
-    "hybridp_releases_total": ("counter", "Releases by kind and outcome."),
-    "hybridp_waiting_reports": ("gauge", "Reports that are not yet durable."),
-    "hybridp_up_seconds": ("gauge", "Seconds since the start."),
-}
 
 
 class Metrics:
@@ -323,8 +298,7 @@ class Metrics:
             values = sorted(self._values.items())
         lines: list[str] = []
         for name, some in groupby(values, key=lambda item: item[0][0]):
-            kind, text = _HELP[name]
-            lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+            lines.append(f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}")
             for (_, labels), value in some:
                 inside = ",".join(f'{label}="{word}"' for label, word in labels)
                 lines.append(f"{name}{{{inside}}} {value:.10g}" if inside else f"{name} {value:.10g}")

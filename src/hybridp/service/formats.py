@@ -64,7 +64,6 @@ def double(given: Any) -> float:
 
 
 def rising(places: Sequence[Any], size: int) -> bool:
-    """Whether these are different places in a list, in their order."""
     return all(0 <= a < size for a in places) and all(a < b for a, b in pairwise(places))
 
 
@@ -93,12 +92,10 @@ class Field:
     """Bytes of an entrusted answer in the store, before it is sealed."""
 
     def column(self) -> dict[str, Any]:
-        """As a task document states it."""
         return {"name": self.name, **self.about}
 
 
 def number_field(name: str, about: Mapping[str, Any]) -> Field:
-    """One number."""
 
     def pack(given: Any, choose: Choose) -> bytes:
         if not math.isfinite(number := double(given)):
@@ -128,7 +125,6 @@ def option_field(name: str, about: Mapping[str, Any]) -> Field:
 
 
 def numbers_field(name: str, about: Mapping[str, Any]) -> Field:
-    """One number for each of several columns."""
     many = len(about["coordinates"])
 
     def pack(given: Any, choose: Choose) -> bytes:
@@ -176,7 +172,6 @@ def record_field(name: str, about: Mapping[str, Any]) -> Field:
 
 
 def unpacked_record(packed: bytes) -> tuple[str, ...]:
-    """A record as it was packed."""
     parts, at = [], 1
     for _ in range(packed[0]):
         (size,) = _PART.unpack_from(packed, at)
@@ -193,8 +188,6 @@ class OutOfReach(InvalidInput):
 
 
 class Bit(msgspec.Struct, forbid_unknown_fields=True):
-    """A dithered bit as it was drawn."""
-
     threshold: Annotated[int, msgspec.Meta(ge=0, lt=LEVELS)]
     above: bool
 
@@ -249,7 +242,6 @@ class Heard:
 
     @property
     def sum(self) -> Sums:
-        """Of the only number."""
         return self.sums[0] if self.sums else NOTHING
 
     def __add__(self, other: Heard) -> Heard:

@@ -14,12 +14,13 @@ False
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import cycle
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from fastapi import Request
@@ -28,15 +29,15 @@ from fastapi.routing import APIRoute
 
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.public.study import KINDS as QUESTIONS
-from hybridp.public.study import Collection, Declaration, Declared, Fields, Grouped, Mixer, People, Promise, declared
+from hybridp.public.study import Collection, Declaration, Declared, Fields, Mixer, People, Promise, declared
 from hybridp.public.study.basics import GROUPED
-from hybridp.release.facts import Facts, cells, heading, is_share
+from hybridp.release.facts import Facts, heading, is_share
 from hybridp.release.release import Release
 from hybridp.service.problems import log_internal
 from hybridp.service.words import TEMPLATES
 
 __all__ = ["HERE", "KINDS", "NAMES", "POLICY", "PageRoute", "address_of", "charts", "declared_by"]
-__all__ += ["error_rows", "fieldsets", "for_people", "form_fields", "paced", "page", "policy_with"]
+__all__ += ["fieldsets", "for_people", "form_fields", "paced", "page", "policy_with"]
 __all__ += ["safe_headers", "see", "shown_release", "slowly", "status_of", "trouble", "whatever_is_stored"]
 
 HERE = Path(__file__).parent
@@ -99,7 +100,6 @@ def address_of(request: Request) -> str:
 
 
 def for_people(request: Request) -> bool:
-    """Whether a page was asked for, and not a document of an interface."""
     return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(("/api/", "/tasks/"))
 
 
@@ -180,29 +180,7 @@ charts: Any = TEMPLATES.get_template("charts.html").module
 _MOST = 15  # records in the chart
 
 
-def _half_width(release: Mapping[str, Any], question: Mapping[str, Any]) -> float | None:
-    """The largest of all cells, of columns in half-ranges of each one's bounds; None of what no plan is about."""
-    (only, *others) = [(name, key, facts) for name, some in release["questions"].items() for key, facts in some.items()]
-    facts = only[2]
-    if others or "by" in facts or facts["task"] not in ("mean", "shares", "histogram", "count", "vector-mean"):
-        return None
-    scales = [float(facts.get("people", 1)) if facts["task"] == "count" else 1.0]
-    if facts["task"] == "vector-mean":
-        scales = [(high - low) / 2 for low, high in zip(question["lower"], question["upper"], strict=True)]
-    return max(cell.width / 2 / scale for cell, scale in zip(cells(*only), cycle(scales), strict=False))
-
-
-def error_rows(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Half-widths of the interval: as planned, as predicted for the people who came, and of the release."""
-    labels = {"planned": "planned", "now_predicted": "predicted for those who came"}
-    result = [(label, float(summary[name]["half_width"])) for name, label in labels.items() if summary.get(name)]
-    release = summary.get("release")
-    actual = _half_width(release, summary["plan"]["questions"][0]) if release else None
-    return result if actual is None else [*result, ("the release", actual)]
-
-
 def shown_release(document: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
-    """For the template; `plan` gives the unit."""
     release = Release.of_dict(document)
     units = {q["name"]: q.get("unit") or "" for q in plan.get("questions", ())}
     several, parts = len(release.questions) > 1, []
@@ -228,10 +206,7 @@ def _part(release: Release, facts: Facts, unit: str) -> dict[str, Any]:
     if task == "synthetic-data":
         said = "`hybridp study release STUDY --model FOLDER` fits its rows, for free."
         return shown | {"beside": f"{facts['people']:,} people. {said}", "chart": "", "tables": [], "remarks": []}
-    if task == "kmeans":
-        rows, what, level = _centres(facts), "people", "95%"
-        shown["beside"] = "how many people are near each, with 95% intervals for the noise"
-    elif len(every) == 1 and "by" not in facts:
+    if len(every) == 1 and "by" not in facts:
         (cell,) = every
         at, low, high = cell.texts()
         shown |= {"headline": f"{at} {unit}".strip(), "beside": f"{level} interval: {low} to {high}"}
@@ -241,86 +216,55 @@ def _part(release: Release, facts: Facts, unit: str) -> dict[str, Any]:
                 rows.append((f"{group} people ({part['people']:,})", own, own - reach, own + reach))
     known = [(at, x, low, high) for at, x, low, high in rows
              if x is not None and low is not None and high is not None and math.isfinite(low)]  # fmt: skip
-    whole = bool(rows) and len(known) == len(rows) and task != "regression"
+    whole = bool(rows) and len(known) == len(rows) and task not in ("regression", "kmeans")
     chart = charts.intervals(known[:_MOST], f"{what}, with {level} interval") if whole else ""
     return shown | {"chart": chart, "tables": [words, *more], "remarks": words.remarks}
 
 
-def _centres(facts: Facts) -> list[tuple[str, float | None, float | None, float | None]]:
-    """How many people are near each centre, which its coordinates name, with an interval of two deviations."""
-    result = []
-    for centre, size, error in zip(facts["estimate"], facts["size"], facts["size_error"], strict=True):
-        named = ", ".join(f"{column} {x:,.4g}" for column, x in zip(facts["columns"], centre, strict=True))
-        reach = math.inf if error is None else 1.96 * error
-        result.append((named, size, size - reach, size + reach))
-    return result
-
-
 # --- the form of a new study ------------------------------------------------------------------------------------------
 
-_READ = ("text", "unit")
-_PLACES = ("at", "below", "above", "edges")
 _RANGE = ("lower", "upper", "sd", "step")
-_PROMISED = ("epsilon", "delta", "trusted_epsilon")
 _KEPT = ("min_batch", "releases", "delete_raw_after_release", "delete_by")
 _WHEN = ("by_invitation", "opens", "closes", "time_precision")
 _MIXER = ("batch", "url", "run_by", "key", "delta", "epsilon", "cap")
-_GROUPED = ("by", "categories", "by_private", "least", "compare")
-_OF_TABLES = {"column", "report", "missing", "weight", "statistics", "publish", "clipped_share", "guessed"}
+_OF_TABLES = {"column", "report", "missing", "weight", "publish", "clipped_share", "guessed"}
 """Fields of questions that a page has no use for."""
-_ASKER = {"title", "asked_by", "collection.purpose", "collection.contact"}
-_NEEDED = _ASKER | {"promise.epsilon", "promise.allowed_epsilons", "question.options"}
-_SUGGESTED = {
-    "question.name": "answer",
-    "collection.by_invitation": "true",
-    "question.least": "",
-    "promise.epsilon": "1",
-}
-"""What a new form holds already, beside the declared defaults."""
+_NEEDED = {"title", "asked_by", "collection.purpose", "collection.contact", "promise.epsilon",
+           "promise.allowed_epsilons", "question.options"}  # fmt: skip
+_SUGGESTED = {"question.name": "answer", "collection.by_invitation": "true", "question.least": "",
+              "promise.epsilon": "1"}  # fmt: skip
+"""What a new form holds already, beside the declared defaults and what its kind suggests."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """What a form of this kind shows, and what it holds already."""
+class _Form(NamedTuple):
+    """What a form of this kind asks for first, and what it holds already."""
 
     name: str
     question: str
     collected: tuple[str, ...]
-    suggested: Mapping[str, str] = field(default_factory=dict)
-    promised: tuple[str, ...] = _PROMISED
-    hidden: tuple[str, ...] = ()
-    """Fields of the question that are for other kinds."""
-    later: tuple[str, ...] = ()
-    """Fields by group that stand among those which most studies leave alone."""
-    grouped: tuple[str, ...] = ()
-    """Where answers may be told by group: the fields that say by which."""
+    suggested: Mapping[str, str] = MappingProxyType({})
+    promised: tuple[str, ...] = ("epsilon", "delta", "trusted_epsilon")
     counted: tuple[str, ...] = ()
     """Where questions follow from how many people are expected: the groups that must be stated."""
     mixes: bool = False
-    once: bool = False
 
 
 _FORMS = {
-    "mean": _Kind("Mean of a number", "number", _RANGE, {"question.lower": "0"}, hidden=(*_PLACES, "form"),
-                  grouped=(*_GROUPED, "joint"), mixes=True),
-    "number": _Kind("Statistics of a number", "number", ("lower", "upper", "statistics", *_PLACES, "form", "step"),
-                    {"question.lower": "0", "question.statistics": "mean, quantiles",
-                     "question.at": "0.25, 0.5, 0.75"}, later=("joint",)),
-    "choice": _Kind("Choice among options", "choice", ("options", "several", "other"), hidden=(*_PLACES, "form"),
-                    later=("joint",), grouped=_GROUPED),
-    "count": _Kind("Count", "count", ("value",), {"question.value": "yes"}),
-    "personal-mean": _Kind("Mean, everyone their own ε", "number", _RANGE,
+    "mean": _Form("Mean of a number", "number", _RANGE, {"question.lower": "0"}, mixes=True),
+    "number": _Form("Statistics of a number", "number", ("lower", "upper", "statistics", "at", "below", "above",
+                    "edges", "form", "step"), {"question.lower": "0", "question.statistics": "mean, quantiles",
+                                               "question.at": "0.25, 0.5, 0.75"}),
+    "choice": _Form("Choice among options", "choice", ("options", "several", "other"), mixes=True),
+    "count": _Form("Count", "count", ("value",), {"question.value": "yes"}),
+    "personal-mean": _Form("Mean, everyone their own ε", "number", _RANGE,
                            {"question.lower": "0", "promise.allowed_epsilons": "0.2, 0.5, 1, 2"},
-                           promised=("allowed_epsilons",), once=True,
-                           hidden=(*_PLACES, "form", "local", "noise", "local_sd", "gap", "trusted_weight")),
-    "vector-mean": _Kind("Mean of several numbers", "vector", ("columns", "lower", "upper"), {"question.lower": "0"}),
-    "heavy-hitters": _Kind("Heavy hitters", "records", ("columns", "head"),
-                           {"question.columns": "query, url", "promise.epsilon": "4", "promise.delta": "1e-6"},
-                           promised=("epsilon", "delta"), once=True),
-    "regression": _Kind("Regression", "regression", ("target", "on", "lower", "upper", "model"), once=True,
-                        counted=("local",)),
-    "points": _Kind("Centres of K groups", "points", ("columns", "lower", "upper", "clusters"),
-                    {"question.columns": "x, y", "promise.epsilon": "2"}, counted=("trusted", "local"), once=True),
+                           promised=("allowed_epsilons",)),
+    "vector-mean": _Form("Mean of several numbers", "vector", ("columns", "lower", "upper"), {"question.lower": "0"}),
+    "heavy-hitters": _Form("Heavy hitters", "records", ("columns", "head"),
+                           {"question.columns": "query, url", "promise.epsilon": "4", "promise.delta": "1e-6"}),
+    "regression": _Form("Regression", "regression", ("target", "on", "lower", "upper", "model"), counted=("local",)),
+    "points": _Form("Centres of K groups", "points", ("columns", "lower", "upper", "clusters"),
+                    {"question.columns": "x, y", "promise.epsilon": "2"}, counted=("trusted", "local")),
 }  # fmt: skip
 NAMES = {kind: form.name for kind, form in _FORMS.items()}
 KINDS = {kind: QUESTIONS[form.question] for kind, form in _FORMS.items()}
@@ -343,55 +287,50 @@ class FormField:
 def fieldsets(kind: str) -> list[tuple[str, list[FormField]]]:
     """The form of a kind: a legend and its fields, in order; the last set holds what most studies leave alone."""
     question, form = KINDS[kind], _FORMS[kind]
-    shown = {"name", *_READ, *form.collected, *form.hidden} | _OF_TABLES
-    by_group = GROUPED if issubclass(question, Grouped) else frozenset[str]()
-    rest = [one.name for one in declared(question) if one.name not in shown | by_group]
-    single = (*_KEPT[:1], *_KEPT[2:]) if form.once else _KEPT
-    return [
-        ("What participants read", [
-            *_fields(kind, Declaration, "", ("title", "asked_by")),
-            *_fields(kind, Collection, "collection.", ("purpose", "contact")),
-            *_fields(kind, question, "question.", _READ)]),
-        ("What is collected", [*_fields(kind, question, "question.", form.collected),
-                               *_fields(kind, question, "question.", ("name",))]),
-        ("What is promised", [*_fields(kind, Promise, "promise.", form.promised),
-                              *_fields(kind, Collection, "collection.", single)]),
-        ("Who, and when", [*_fields(kind, Collection, "collection.", _WHEN),
-                           *_fields(kind, People, "people.", ("trusted", "local"))]),
-        *([] if not form.grouped else [("By group, if the answer is told so", [
-            *_fields(kind, question, "question.", form.grouped)])]),
-        *([] if not form.mixes else [("A mixer between, if there is one", [
-            *(replace(one, required=False, value="") for one in _fields(kind, Mixer, "mixer.", _MIXER)),
-            *_fields(kind, People, "people.", ("shuffled",))])]),
-        ("How the estimate is made", [
-            *_fields(kind, question, "question.", (*rest, *form.later)), *_fields(kind, Declaration, "", ("level",))]),
+    grouped = [one.name for one in declared(question) if one.name in GROUPED]
+    shown = {"name", "text", "unit", *form.collected, *grouped} | _OF_TABLES
+    shown |= set() if kind == "number" else {"statistics"}
+    rest = [one.name for one in declared(question) if one.name not in shown]
+
+    def fields(of: type[Fields], where: str, *names: str) -> list[FormField]:
+        known = {one.name: one for one in declared(of)}
+        return [_field(form, known[name], where) for name in names]
+
+    asked, collection = partial(fields, question, "question."), partial(fields, Collection, "collection.")
+    result = [
+        ("What participants read", [*fields(Declaration, "", "title", "asked_by"), *collection("purpose", "contact"),
+                                    *asked("text", "unit")]),
+        ("What is collected", asked(*form.collected, "name")),
+        ("What is promised", [*fields(Promise, "promise.", *form.promised), *collection(*_KEPT)]),
+        ("Who, and when", [*collection(*_WHEN), *fields(People, "people.", "trusted", "local")]),
     ]  # fmt: skip
+    if grouped:
+        result.append(("By group, if the answer is told so", asked(*grouped)))
+    if form.mixes:
+        mixer = [replace(one, required=False, value="") for one in fields(Mixer, "mixer.", *_MIXER)]
+        result.append(("A mixer between, if there is one", [*mixer, *fields(People, "people.", "shuffled")]))
+    return [*result, ("How the estimate is made", [*asked(*rest), *fields(Declaration, "", "level")])]
 
 
-def _fields(kind: str, of: type[Fields], where: str, names: Iterable[str]) -> list[FormField]:
-    known = {one.name: one for one in declared(of)}
-    return [_field(kind, known[name], where) for name in names]
-
-
-def _field(kind: str, one: Declared, where: str) -> FormField:
+def _field(form: _Form, one: Declared, where: str) -> FormField:
     name = f"{where}{one.name}"
-    value = _FORMS[kind].suggested.get(name, _SUGGESTED.get(name, _written(one)))
-    needed = one.required or name in _NEEDED or (where == "people." and one.name in _FORMS[kind].counted)
-    listed = {"texts": " Separated by commas.", "numbers": " Separated by commas.", "moment": " UTC."}
+    value = form.suggested.get(name, _SUGGESTED.get(name, _written(one)))
+    needed = one.required or name in _NEEDED or (where == "people." and one.name in form.counted)
+    hint = one.help + {"texts": " Separated by commas.", "numbers": " Separated by commas.", "moment": " UTC."}.get(
+        one.form, ""
+    )
     choices = () if one.form == "texts" else tuple((word, word) for word in one.choices)
     if choices and one.optional:
         choices = (("", "the default"), *choices)
     if one.form == "yes/no":
         choices = (("true", "yes"), ("false", "no"))
-    kinds = {"whole": "number", "moment": "datetime-local"}
-    label, hint = one.name.replace("_", " ").capitalize(), one.help + listed.get(one.form, "")
     if one.form == "texts" and one.choices:
         hint += f" Of {', '.join(one.choices)}."
-    return FormField(name, label, hint, kinds.get(one.form, "text"), value, needed, choices)
+    kind = {"whole": "number", "moment": "datetime-local"}.get(one.form, "text")
+    return FormField(name, one.name.replace("_", " ").capitalize(), hint, kind, value, needed, choices)
 
 
 def _written(one: Declared) -> str:
-    """A default as it stands in a form."""
     if one.default is None or one.default == ():
         return ""
     if isinstance(one.default, bool):

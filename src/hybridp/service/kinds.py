@@ -34,7 +34,7 @@ from hybridp.randomness import Randomness
 from hybridp.release.release import Release, statistic
 from hybridp.service.formats import Heard, number_field, numbers_field, option_field, record_field
 from hybridp.service.problems import Refused
-from hybridp.service.questions import Part, pack_reports, unpacked_reports
+from hybridp.service.questions import Forecast, Part, pack_reports, unpacked_reports
 from hybridp.tasks.declared import task_of
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.kmeans import kmeans_task
@@ -53,7 +53,6 @@ _FOR_TABLES = "must be left out: a study that people answer on a page cannot do 
 
 
 def _check_bounds(asked: Question, lower: float, upper: float) -> None:
-    """Bounds that can be shown on a page and computed with."""
     for name, value in (("lower", lower), ("upper", upper)):
         asked.must(abs(value) <= _FAR, name, f"must lie between {-_FAR:g} and {_FAR:g}", value)
     least = max(_NEAR * max(abs(lower), abs(upper)), 1 / _FAR)
@@ -105,7 +104,6 @@ def _number(declared: Declaration, place: int, asked: Any) -> Part:
 
 
 def _option(asked: Question, task: Any, **about: Any) -> Part:
-    """A choice of one, or of several, options."""
     feature = task.invite.encoding
     several = {"several": feature.most or None, **({"edges": list(feature.edges)} if feature.edges else {})}
     shown = option_field(asked.name, _about(asked, options=list(feature.values), **several))
@@ -140,73 +138,50 @@ def _vector(declared: Declaration, place: int, asked: Any) -> Part:
     return _several(asked, task_of(declared, place), norm=asked.norm, radius=asked.radius)
 
 
+def _expect(people: Any, name: str, why: str, least: int = 0) -> int:
+    """How many people of a group are expected, which decides what is asked."""
+    expected = getattr(people, name)
+    rule = f"must say how many {name} people are expected{', from 1 on' * least}: {why}"
+    people.must(expected is not None and expected >= least, name, rule, expected or "none")
+    return int(expected)
+
+
 def _points(declared: Declaration, place: int, asked: Any) -> Part:
     """Around K centres: trusted people give their point, local people one cell of a map, which follows from how many
     people are expected."""
-    many, people = len(asked.columns), declared.people
+    many = len(asked.columns)
     asked.must(many <= MOST_COORDINATES, "columns", f"must be at most {MOST_COORDINATES} on a page", many)
-    for name, expected in (("trusted", people.trusted), ("local", people.local)):
-        rule = f"must say how many {name} people are expected: the map follows from it"
-        people.must(expected is not None, name, rule, "none")
-    answering = round(int(people.local or 0) * declared.chances[asked.name])  # as devices draw
-    task = kmeans_task(declared, place).mapped(int(people.trusted or 0), answering)
+    trusted, local = (_expect(declared.people, name, "the map follows from it") for name in ("trusted", "local"))
+    task = kmeans_task(declared, place).mapped(trusted, round(local * declared.chances[asked.name]))  # as devices draw
     return _several(asked, task, clusters=asked.clusters)
 
 
 def _regression(declared: Declaration, place: int, asked: Any) -> Part:
-    """Trusted people find the line first, and local people are asked about it."""
     asked.left_out(_FOR_TABLES, "missing")
     rule = "must not be tcm-only in the service, which asks local people too"
     asked.must(asked.form != "tcm-only", "form", rule, asked.form)
-    people = declared.people
-    rule = "must say how many local people are expected, from 1 on: what they are asked follows from it"
-    people.must(bool(people.local), "local", rule, people.local or "none")
+    _expect(declared.people, "local", "what they are asked follows from it", 1)
     return _several(asked, task_of(declared, place), model=asked.model)
 
 
 def _records(declared: Declaration, place: int, asked: Any) -> Part:
-    """Trusted people discover records, and local people answer the list of these."""
     own = {"record": list(asked.columns), "max_records": asked.max_records, "max_length": asked.max_length}
     shown = record_field(asked.name, _about(asked, **own, text_rule=TEXT_RULE))
     return _Discovered(asked, task_of(declared, place), shown, (shown,), None)
 
 
 class _Discovered(Part):
-    """Of a list of records it is public beforehand how many people must give one for it to be listed."""
-
-    def _expected(self, trusted: int) -> tuple[int, int, float]:
-        """The threshold, how many people discover, and how many records pass if their shares fall as 1/rank."""
+    def forecast(self, trusted: int) -> Forecast:
+        """How many records pass if their shares fall as 1/rank."""
         mechanism, among = discovery(self.task.trusted_whole), round(trusted * self.task.discovery_share)
-        return mechanism.threshold, among, float(shown_probability(zipf(1000, 1.0), among, mechanism).sum())
-
-    def remark(self, found: Release) -> str:
-        if found.facts["discovered_records"]:
-            return ""
-        return (
-            "No record was given often enough to be listed, and the trusted people's promise is spent. Close the "
-            "study: local people would be asked about nothing."
-        )
-
-    def first_forecast(self, trusted: int) -> str | None:
-        threshold, among, records = self._expected(trusted)
+        threshold, records = mechanism.threshold, float(shown_probability(zipf(1000, 1.0), among, mechanism).sum())
         share = f"{min(1.0, threshold / max(among, 1)):.1%}"
-        return (
+        words = (
             f"A record is listed if about {threshold:,} of the {among:,} people who discover give it ({share}): "
             f"at most about {among // threshold:,} records, and {records:.1f} if 1,000 are given as often as 1/rank. "
             "The promise is spent even if the list is empty."
         )
-
-    def check_first(self, trusted: int, *, sure: bool) -> None:
-        """Refuse a list that must be empty; and one that probably is, unless somebody is `sure`."""
-        threshold, _, records = self._expected(trusted)
-        if trusted < threshold:
-            must_give = f"of which about {threshold:,} must give the same"
-            detail = f"{trusted:,} trusted people cannot discover a record, {must_give}"
-            raise Refused("batch-too-small", f"{detail}: invite more. Nothing was spent.")
-        if records < 1 and not sure:
-            way_out = "Wait for more people, or confirm (`--yes`, in the API `?sure=true`)."
-            detail = f"The list would probably be empty. {self.first_forecast(trusted)} {way_out}"
-            raise Refused("little-to-discover", detail)
+        return Forecast(threshold, records, words)
 
 
 def _table(declared: Declaration, place: int, asked: Any) -> Part:
@@ -225,7 +200,6 @@ def _table(declared: Declaration, place: int, asked: Any) -> Part:
 
 
 def _stated_choice(name: str, options: Sequence[str], promise: Any, **about: Any) -> Part:
-    """A choice that no study declares by itself."""
     study = SharesTask(Feature.categorical(name, options), promise)
     return _option(Choice(name=name, options=tuple(options)), study, **about)
 

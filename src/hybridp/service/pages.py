@@ -1,45 +1,48 @@
-"""HTML pages: for participants (no login, no cookie) and for analysts (a session and a token in every form).
-
-Pages work without scripts; the one exception is the local choice, whose point is that the answer stays on the page.
-"""
+"""HTML pages: for analysts (a session and a token in every form), and for participants (no login): what each choice
+means for one person, from the task document alone, and the trusted form. They work without scripts, but for the local
+choice, whose point is that the answer stays on the page."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import math
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy import Connection, delete, select
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-from hybridp.errors import HybridpError
-from hybridp.service import html, schema, store, studies
+from hybridp.errors import HybridpError, InvalidInput
+from hybridp.service import html, schema, store, studies, words
+from hybridp.service.api import Here
 from hybridp.service.core import Service
-from hybridp.service.problems import Refused
-from hybridp.service.schema import analysts, meta
+from hybridp.service.problems import Refused, log_internal
+from hybridp.service.schema import TICKET, analysts, meta
+from hybridp.service.words import VISIT_HOURS
 
-__all__ = ["COOKIE", "open_session", "read_session", "router"]
+__all__ = ["COOKIE", "open_session", "participant_view", "read_session", "router"]
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(html.paced)], route_class=html.PageRoute)
 
 
 # --- an analyst's session ---------------------------------------------------------------------------------------------
 
-# The cookie says who, until when, and a random number; a keyed hash (HMAC-SHA256) of that makes it unforgeable. The
-# form token is a keyed hash of the whole cookie, so that another site, which can make a browser send the cookie but
-# cannot read it, cannot make the token. A change of the secret ends every session; logging out ends one, by a hash of
-# its cookie that the server keeps until the session would have ended by itself.
+# The cookie says who, until when, and a random number, with a keyed hash that makes it unforgeable; the form token is a
+# keyed hash of the whole cookie, which another site cannot read. Logging out ends a session by a hash of its cookie
+# that the server keeps until it would have ended by itself; a change of the secret ends all.
 
 COOKIE = "hybridp_session"
-LASTS = 12 * 3600
-"""Seconds until a session ends."""
+LASTS = 12 * 3600  # seconds
 
 
 def _mac(secret: bytes, purpose: str, text: str) -> str:
@@ -61,7 +64,6 @@ def open_session(secret: bytes, analyst: int, *, now: float) -> str:
 
 
 def read_session(secret: bytes, cookie: str, *, now: float) -> int | None:
-    """Whose session it is; None for a forged or an old one."""
     text, _, mac = cookie.rpartition(".")
     parts = text.split(".")
     if len(parts) != 3 or not cookie.isascii() or not hmac.compare_digest(mac, _mac(secret, "session", text)):
@@ -71,8 +73,6 @@ def read_session(secret: bytes, cookie: str, *, now: float) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A logged-in analyst, the token of their forms, and their cookie."""
-
     analyst: studies.Analyst
     form_token: str
     cookie: str
@@ -88,9 +88,8 @@ def _ended(cookie: str) -> str:
     return f"ended:{hashlib.sha256(f'ended:{cookie}'.encode()).hexdigest()}"
 
 
-def _session(request: Request) -> Session:
+def _session(request: Request, service: Here) -> Session:
     """Whoever is logged in; who is not is sent to the login, and a form of theirs is refused."""
-    service = request.app.state.service
     cookie = request.cookies.get(COOKIE, "")
     who = read_session(service.settings.keys.session, cookie, now=time.time())
     with store.reading(service.engine) as db:  # not of a key that was revoked, or after logging out
@@ -123,8 +122,7 @@ def login_page() -> Response:
 
 
 @router.post("/login")
-async def login(request: Request) -> Response:
-    service = request.app.state.service
+async def login(request: Request, service: Here) -> Response:
     html.slowly(request)
     service.guesses.may_guess(html.address_of(request))
     form = await html.form_fields(request)
@@ -141,7 +139,7 @@ async def login(request: Request) -> Response:
 
 
 @router.post("/logout")
-def logout(request: Request, session: Asked, form: Posted) -> Response:
+def logout(service: Here, session: Asked, form: Posted) -> Response:
     """End a session for good, wherever its cookie has been copied to; forget those that are over anyway."""
 
     def end(db: Connection) -> None:
@@ -150,16 +148,15 @@ def logout(request: Request, session: Asked, form: Posted) -> Response:
         db.execute(delete(meta).where(meta.c.key.in_(over)))
         schema.set_meta(db, _ended(session.cookie), session.cookie.split(".")[1])
 
-    request.app.state.service.write(end)
+    service.write(end)
     answer = html.see("/login")
     answer.delete_cookie(COOKIE)
     return answer
 
 
 @router.get("/")
-def study_list(request: Request, session: Asked) -> Response:
-    result = studies.list_studies(request.app.state.service)
-    return html.page("studies.html", studies=result, here="list", form_token=session.form_token)
+def study_list(service: Here, session: Asked) -> Response:
+    return html.page("studies.html", studies=studies.list_studies(service), here="list", form_token=session.form_token)
 
 
 def _new_page(session: Session, kind: str, given: Mapping[str, str], problem: str = "", status: int = 200) -> Response:
@@ -174,19 +171,21 @@ def new_study_page(session: Asked, kind: str = "mean") -> Response:
 
 
 @router.post("/studies/new")
-def new_study(request: Request, session: Asked, form: Posted) -> Response:
+def new_study(service: Here, session: Asked, form: Posted) -> Response:
     try:
-        made = studies.create_study(request.app.state.service, html.declared_by(form), analyst=session.analyst)
+        made = studies.create_study(service, html.declared_by(form), analyst=session.analyst)
     except HybridpError as error:
         return _new_page(session, form.get("kind", "mean"), form, str(error), html.status_of(error))
     return html.see(f"/studies/{made['id']}")
 
 
 def _study_page(
-    request: Request, session: Session, study_id: str, problem: str = "", status: int = 200, live: int = 0
+    service: Service, session: Session, study_id: str, problem: str = "", status: int = 200, live: int = 0
 ) -> Response:
-    s = studies.study_summary(request.app.state.service, study_id)
-    planned, assumed = html.whatever_is_stored(lambda: html.error_rows(s), []), s["now_predicted"] or s["planned"] or {}
+    s, drawn = studies.study_summary(service, study_id), html.whatever_is_stored
+    assumed = s["now_predicted"] or s["planned"] or {}
+    labels = {"planned": "planned", "now_predicted": "predicted for those who came"}
+    planned = [(label, s[name]["half_width"]) for name, label in labels.items() if s[name]]
     first = (r["document"] for r in s["releases"] if r["kind"] == "discovery" and "questions" in r["document"])
     told = s["release"] or next(first, None)
     return html.page(
@@ -197,88 +196,282 @@ def _study_page(
         live=live if s["status"] == "open" else 0,
         problem=problem,
         form_token=session.form_token,
-        participation=html.whatever_is_stored(
-            lambda: html.charts.participation(s["participation"]["bins"], s["participation"]["width"]), ""
-        ),
-        errors=html.whatever_is_stored(lambda: planned and html.charts.bars(planned, assumed.get("unit", "")), None),
+        participation=drawn(lambda: html.charts.participation(**s["participation"]), ""),
+        errors=drawn(lambda: planned and html.charts.bars(planned, assumed.get("unit", "")), None),
         assumed=assumed.get("assumes", ""),
         may_discover=s["phased"] and s["phase"] != 2 and s["status"] in ("open", "closed"),
         told=told,
-        shown=html.whatever_is_stored(lambda: html.shown_release(told, s["plan"]), None) if told else None,
+        shown=drawn(lambda: html.shown_release(told, s["plan"]), None) if told else None,
     )
 
 
 @router.get("/studies/{study_id}")
-def study_page(request: Request, study_id: str, session: Asked, live: str = "") -> Response:
-    """`live` seconds until the page is loaded again: for watching, on demand."""
+def study_page(service: Here, study_id: str, session: Asked, live: str = "") -> Response:
     again = min(max(int(live), 2), 600) if live.isdecimal() and len(live) < 9 else 0
-    return _study_page(request, session, study_id, live=again)
+    return _study_page(service, session, study_id, live=again)
 
 
 @router.get("/studies/{study_id}/release.json")
-def release_file(request: Request, study_id: str, session: Asked) -> Response:
-    result = studies.newest_release(request.app.state.service, study_id)
+def release_file(service: Here, study_id: str, session: Asked) -> Response:
+    result = studies.newest_release(service, study_id)
     head = {"content-disposition": f'attachment; filename="release-{result.get("task", "study")}.json"'}
     return JSONResponse(result, headers=head)
 
 
+_Do = Callable[[Service, str, Mapping[str, str]], object]
+_DEEDS: dict[str, tuple[str, _Do]] = {
+    "close": ("Close the study", lambda service, study, form: studies.close_study(service, study)),
+    "phase-two": ("Discover, then invite local people",
+                  lambda service, study, form: studies.open_phase_two(service, study, sure="sure" in form)),
+    "release": ("Release the study",
+                lambda service, study, form: studies.release_study(service, study, form.get("key") or "release")),
+    "delete": ("Delete the study", lambda service, study, form: studies.delete_study(service, study)),
+}  # fmt: skip
+"""What cannot be undone, and how it is done, with the fields of its form; confirm.html says what it does."""
+
+
 @router.get("/studies/{study_id}/confirm")
-def confirm(request: Request, study_id: str, session: Asked, what: str = "") -> Response:
+def confirm(service: Here, study_id: str, session: Asked, what: str = "") -> Response:
     """What cannot be undone is asked about first, with what it would do."""
-    result = next((one for one in _DEEDS if one.name == what), None)
-    if result is None:
+    if what not in _DEEDS:
         raise Refused("not-found", "There is no such thing to do.")
     try:
-        s = studies.study_summary(request.app.state.service, study_id)
+        s = studies.study_summary(service, study_id)
     except HybridpError as error:
         if what != "delete" or html.status_of(error) == 404:
             raise
         s = {"id": study_id, "title": study_id}
-    made = sum(r["kind"] == "final" for r in s.get("releases", ()))
-    return html.page("confirm.html", s=s, deed=result, made=made, here="", form_token=session.form_token)
-
-
-@dataclass(frozen=True, slots=True)
-class _Deed:
-    """What cannot be undone, and how it is done, with the fields of its form; confirm.html says what it does."""
-
-    name: str
-    path: str
-    title: str
-    do: Callable[[Service, str, dict[str, str]], object]
-
-
-_DEEDS = (
-    _Deed("close", "close", "Close the study",
-          lambda service, study_id, form: studies.close_study(service, study_id)),
-    _Deed("discover", "phase-two", "Discover, then invite local people",
-          lambda service, study_id, form: studies.open_phase_two(service, study_id, sure="sure" in form)),
-    _Deed("release", "release", "Release the study",
-          lambda service, study_id, form: studies.release_study(service, study_id, form.get("key") or "release")),
-    _Deed("delete", "delete", "Delete the study",
-          lambda service, study_id, form: studies.delete_study(service, study_id)),
-)  # fmt: skip
+    made, title = sum(r["kind"] == "final" for r in s.get("releases", ())), _DEEDS[what][0]
+    return html.page("confirm.html", s=s, deed=what, title=title, made=made, here="", form_token=session.form_token)
 
 
 @router.post("/studies/{study_id}/invitations")
-def invitations(request: Request, study_id: str, session: Asked, form: Posted) -> Response:
-    service = request.app.state.service
-    count = int(form.get("count", "")) if form.get("count", "").isdecimal() else 0
-    if not 1 <= count <= 10_000:
-        raise Refused("invalid", "`count` must be at least 1 and at most 10,000.")
-    tokens = studies.invite(service, study_id, count)
+def invitations(service: Here, study_id: str, session: Asked, form: Posted) -> Response:
+    count = form.get("count", "")
+    tokens = studies.invite(service, study_id, int(count) if count.isdecimal() and len(count) < 9 else 0)
     links = [f"{service.settings.base_url}/s/{study_id}?t={token}" for token in tokens]
     return html.page("invitations.html", links=links, study_id=study_id, here="", form_token=session.form_token)
 
 
 @router.post("/studies/{study_id}/{path}")
-def act(request: Request, study_id: str, path: str, session: Asked, form: Posted) -> Response:
+def act(service: Here, study_id: str, path: str, session: Asked, form: Posted) -> Response:
     """Do something to a study, then show it; a refusal is shown above it."""
-    result = next((one for one in _DEEDS if one.path == path), None)
-    if result is None:
+    if path not in _DEEDS:
         raise HTTPException(404, "Not Found")
     try:
-        result.do(request.app.state.service, study_id, form)
+        _DEEDS[path][1](service, study_id, form)
     except HybridpError as error:
-        return _study_page(request, session, study_id, str(error), html.status_of(error))
+        return _study_page(service, session, study_id, str(error), html.status_of(error))
     return html.see(f"/studies/{study_id}")
+
+
+# --- participants -----------------------------------------------------------------------------------------------------
+
+
+def participant_view(task: Mapping[str, Any]) -> dict[str, Any]:
+    say = words.said(task)
+    return {
+        "task": task,
+        "choices": task.get("choices") or (),
+        "say": say,
+        "notice": [text for text in task["notice"] if task["status"] == "open" or text != say["crowd"]],
+        "trusted": [_row(level) for level in _levels(task, "trusted")],
+        "local": _local(task) if "local" in task["groups"] else {},
+        "shuffled": _shuffled(task) if "mixer" in task else {},
+    }
+
+
+def _levels(task: Mapping[str, Any], group: str) -> list[tuple[float, float]]:
+    stated = task.get("choices") or [task["guarantee"][group]]
+    return [(float(one["epsilon"]), float(one.get("delta", 0.0))) for one in stated]
+
+
+def _row(level: tuple[float, float], randomiser: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """How often a guess is right: by a report of this randomiser or, without one, at most, by what is promised."""
+    result = words.notice(randomiser or {"name": ""}, *level)
+    return {"epsilon": level[0], "delta": level[1], "right": result.right, "exact": result.exact}
+
+
+def _local(task: Mapping[str, Any]) -> dict[str, Any]:
+    """What is sent, at which epsilon, and how often a guess is right: of one question for each offer; of several on
+    each, at its part of a split promise, and one guess about all answers."""
+    asked, levels, choices = task["questions"], _levels(task, "local"), task.get("choices")
+    browser = [one["randomiser"]["browser"] for one in choices or asked]
+    if len(asked) > 1:
+        offers = [{"epsilon": q["guarantee"]["epsilon"], "sent": words.sent_of(q), "of": q} for q in asked]
+        return {"rows": [_row(level) for level in levels], "offers": offers, "notice": None, "browser": all(browser),
+                "several": not task["draws"]}  # fmt: skip
+    rows, offers = [], []
+    for level, one in zip(levels, choices or asked, strict=True):
+        randomiser = one["randomiser"]
+        rows.append(_row(level, randomiser))
+        hidden = words.odds({"randomiser": randomiser}, level[0]) if choices else ""
+        told = f"{hidden} {words.sent_of({**asked[0], 'randomiser': randomiser})}".strip()
+        drawn = randomiser["browser"] and randomiser["name"] != "coordinates" and "steps" not in asked[0]
+        offers.append({"epsilon": level[0], "sent": told, "found": words.notice(randomiser, *level) if drawn else None})
+    shown = next((offer for offer in offers if offer["found"]), None)
+    return {"rows": rows, "offers": offers, "notice": shown, "browser": any(browser), "several": len(offers) > 1}
+
+
+def _shuffled(task: Mapping[str, Any]) -> dict[str, Any]:
+    """A guess by who sees the mixed batch, and by the team and the mixer together, who see the report itself."""
+    (batch,), ((own, _),) = _levels(task, "mixed"), _levels(task, "shuffled")
+    randomiser = task["mixer"]["randomiser"]
+    sent = words.sent_of({**task["questions"][0], "randomiser": randomiser})
+    together = [_row((own, 0.0), randomiser)]
+    return {"rows": [_row(batch)], "together": together, "sent": sent, "browser": randomiser["browser"]}
+
+
+def trusted_payload(task: Mapping[str, Any], form: Mapping[str, str]) -> tuple[dict[str, Any], float | None]:
+    """What a posted form says, as the payload of a report, and the epsilon asked for; the store checks the rest."""
+    asked = task.get("columns") or task["questions"]
+    told = {q["name"]: _given(q, f"answer.{i}", form) for i, q in enumerate(asked)}
+    told |= {by["name"]: _place(form.get(f"by.{i}", "")) for i, by in enumerate(task["by"])}
+    return {"answers": told}, _number(form.get("epsilon", "")) if "choices" in task else None
+
+
+def _given(question: Mapping[str, Any], field: str, form: Mapping[str, str]) -> Any:
+    """The answer to a question: an option's place, those of the ticked ones, a number, several, or a record."""
+    if "record" in question:
+        record = [form.get(f"{field}.{i}", "").strip() for i in range(len(question["record"]))]
+        if not all(record):
+            raise InvalidInput("Please fill in every field.")
+        return [record]
+    if "coordinates" in question:
+        return [_number(form.get(f"{field}.{i}", "")) for i in range(len(question["coordinates"]))]
+    if "options" not in question:
+        return _number(form.get(field, ""))
+    if question["several"] is not None:
+        ticked = [place for place in range(len(question["options"])) if form.get(f"{field}.{place}")]
+        if len(ticked) > int(question["several"]):
+            raise InvalidInput(f"Please tick at most {question['several']}.")
+        return ticked
+    return _place(form.get(field, ""))
+
+
+def _place(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise InvalidInput("Please choose an answer to every question.")
+    return int(text[:9])
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InvalidInput("Please give a number.")
+    return value
+
+
+def _participant(
+    request: Request, study_id: str, token: str | None, form: Mapping[str, str], problem: str = "", status: int = 200
+) -> Response:
+    """The page of a study; a form that comes back keeps its report's id, so that it counts once however often sent, and
+    does not hold the answer: that is not sent back over the wire for caches and screens to keep."""
+    service, address = request.app.state.service, html.address_of(request)
+    task = studies.task_document(service, study_id)
+    known, visit = form.get("report_id", ""), None if task["by_invitation"] else _visit(request)
+    name = known if _ID.fullmatch(known) else visit or studies.new_report_id()
+    if token:
+        service.guesses.may_guess(address)
+    state = studies.token_state(service, study_id, token)
+    if state == "unknown":
+        service.guesses.guessed_wrong(address)
+    answered = None if visit is None else studies.answered(service, service.view(study_id), name)
+    answer = html.page(
+        "participant.html",
+        status,
+        **participant_view(task),
+        token=token,
+        token_state=state,
+        answered=answered is not None,
+        may_answer=state == "fine" and answered is None,
+        may_mix=state == "fine" and answered in (None, TICKET),
+        report_id=name,
+        problem=problem,
+        given={name: text for name, text in form.items() if name in ("epsilon", "report_id")},
+    )
+    if not task["by_invitation"] and visit is None:
+        _begin(request, study_id, name, answer)
+    if "mixer" in task:
+        answer.headers["content-security-policy"] = html.policy_with(task["mixer"]["url"])
+    return answer
+
+
+_ID = re.compile("[A-Za-z0-9_-]{21}[AQgw]")
+_VISIT, _VISIT_LASTS = "hybridp_visit", VISIT_HOURS * 3600
+
+
+def _visit(request: Request) -> str | None:
+    """The random number of an open study's visit, which names its one report; None at its beginning, or long after."""
+    name, _, began = request.cookies.get(_VISIT, "").partition(".")
+    if not (_ID.fullmatch(name) and began.isascii() and began.isdecimal() and len(began) < 12):
+        return None
+    return name if 0 <= time.time() - int(began) < _VISIT_LASTS else None
+
+
+def _begin(request: Request, study_id: str, name: str, answer: Response) -> None:
+    """A cookie that ends with the browser, or by its own hour; only this study's pages get it, and no script."""
+    value, secure = f"{name}.{int(time.time()) // 3600 * 3600}", request.app.state.service.settings.secure_cookies
+    answer.set_cookie(_VISIT, value, path=f"/s/{quote(study_id)}", httponly=True, samesite="lax", secure=secure)
+
+
+@router.post("/s/{study_id}/visit")
+def another_visit(request: Request, study_id: str) -> Response:
+    """Somebody else at the same device: the next answer is another person's."""
+    html.slowly(request)
+    request.app.state.service.study(study_id)
+    answer = html.see(f"/s/{quote(study_id)}")
+    _begin(request, study_id, studies.new_report_id(), answer)
+    return answer
+
+
+@router.get("/s/{study_id}")
+def participant_page(request: Request, study_id: str, t: str | None = None) -> Response:
+    return _participant(request, study_id, t or None, {})
+
+
+@router.post("/s/{study_id}")
+async def participate(request: Request, study_id: str) -> Response:
+    """The trusted choice. The report's id came with the form, so that sending the form twice counts once."""
+    service = request.app.state.service
+    form = await html.form_fields(request)
+    token = form.get("t") or None
+    try:
+        try:
+            html.slowly(request)
+            if token:
+                service.guesses.may_guess(html.address_of(request))
+            task = await run_in_threadpool(studies.task_document, service, study_id)
+            payload, epsilon = trusted_payload(task, form)
+            report = {"id": form.get("report_id", ""), "time": studies.rounded_now(task), "token": token}
+            report |= {"group": "trusted", "epsilon": epsilon, "payload": payload}
+            failures = await studies.submit(service, study_id, [report])
+            if not failures:
+                return html.see(f"/s/{study_id}/thanks")
+            problem, status = str(failures[0]["detail"]), int(failures[0].get("status", 422))
+        except HybridpError as error:
+            problem, status = str(error), html.status_of(error)
+            if status in (429, 503):
+                return _again(study_id, form, error)
+        return await run_in_threadpool(_participant, request, study_id, token, form, problem, status)
+    except SQLAlchemyError as error:
+        log_internal(error)
+        return _again(study_id, form, Refused("unavailable", "The store does not answer.", retry_after=5))
+
+
+def _again(study_id: str, form: Mapping[str, str], error: HybridpError) -> Response:
+    """The same form once more, made without the store: the id in it makes sure that the answer counts once."""
+    own = {} if _ID.fullmatch(form.get("report_id", "")) else {"report_id": studies.new_report_id()}
+    told = {"detail": str(error), "action": f"/s/{quote(study_id)}", "fields": {**form, **own}.items()}
+    answer = html.page("retry.html", html.status_of(error), **told)
+    answer.headers["retry-after"] = str(getattr(error, "retry_after", None) or 5)
+    return answer
+
+
+@router.get("/s/{study_id}/thanks")
+def thanks(request: Request, study_id: str) -> Response:
+    task = studies.task_document(request.app.state.service, study_id)
+    return html.page("thanks.html", task=task, say=words.said(task))

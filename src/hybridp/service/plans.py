@@ -1,9 +1,7 @@
 """A study's plan: the study as it is declared (`hybridp.public.study`), held to what a collection over the web can do.
 
-A plan has no fields of its own: what may be stated, how it is checked and what it is for stand in the declaration, and
-forms, interface description and study files are made from there. A plan is stored as it was accepted and never changes.
-What a kind of question needs is its part's (`hybridp.service.kinds`): a study of one number is a study of questions of
-which there is one.
+A plan has no fields of its own: forms, interface description and study files are made from the declaration. It is
+stored as it was accepted and never changes. What a kind of question needs is its part's (`hybridp.service.kinds`).
 
 >>> way = {"name": "way", "kind": "number", "lower": 0, "upper": 120}
 >>> plan = parse_plan({"title": "Commute", "promise": 1, "questions": [way]})
@@ -46,11 +44,7 @@ __all__ = ["Groups", "Survey", "in_turn", "moment", "parse_plan", "predicted"]
 
 
 DAY = 86_400
-KEPT_DAYS = 90
-"""Days after the closing at which trusted answers go, unless the plan says otherwise."""
-OPEN_DAYS = 365
-"""A study without a closing time is taken to be open for so long when its answers' last day is chosen."""
-MOST_DAYS = 3660
+KEPT_DAYS, OPEN_DAYS, MOST_DAYS = 90, 365, 3660
 MOST_EPSILON = 1000.0
 LEAST_DELTA, MOST_DELTA = 1e-15, 0.1
 MOST_MIXED = 200_000
@@ -93,6 +87,7 @@ class Survey:
     """
 
     declared: Declaration
+    asked: tuple[Part, ...]
 
     @property
     def collection(self) -> Collection:
@@ -114,7 +109,7 @@ class Survey:
             must(self.delete_by > last, "collection.delete_by", rule, str(collection.delete_by))
         if not stated.promise.personal:
             self._check_levels()
-        _ = self.packed
+        _ = self.categories
         if any(one.once for one in self.asked):
             rule = f"must be 1 for a question of this kind ({self.kind})"
             must(self.collection.releases == 1, "collection.releases", rule, self.collection.releases)
@@ -157,11 +152,8 @@ class Survey:
             must(bool(text), name, f'{rule} (such as {name.rpartition(".")[2]} = "{such_as}")', "nothing")
 
     def dated(self, now: int) -> Survey:
-        """The same plan with the day on which trusted answers go at the latest, for all to read.
-
-        Where it states none: 90 days after the closing, rounded up to a whole day; a study that is closed by hand is
-        taken to be open for a year.
-        """
+        """The same plan with the day on which trusted answers go at the latest. Where it states none: 90 days after the
+        closing, rounded up to a whole day; a study that is closed by hand is taken to be open for a year."""
         last = self.closes if self.closes is not None else max(now, self.opens or 0) + OPEN_DAYS * DAY
         if self.delete_by is None:
             at = datetime.fromtimestamp(-(-(last + KEPT_DAYS * DAY) // DAY) * DAY, UTC)
@@ -181,10 +173,6 @@ class Survey:
 
     # --- its questions ------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def asked(self) -> tuple[Part, ...]:
-        return parts_of(self.declared)
-
     @property
     def parts(self) -> tuple[Part, ...]:
         """What local people report on."""
@@ -192,35 +180,30 @@ class Survey:
 
     @cached_property
     def categories(self) -> tuple[Part, ...]:
-        """The public groups by which answers are told."""
         return categories_of(self.asked)
 
-    @cached_property
+    @property
     def packed(self) -> tuple[Part, ...]:
         """What a report holds: the questions, and the person's public groups."""
         return (*self.parts, *self.categories)
 
-    @cached_property
+    @property
     def entrusted(self) -> tuple[Field, ...]:
         """What a trusted person's answer holds: private groups too."""
         return (*(given for one in self.asked for given in one.fields), *(by.shown for by in self.categories))
 
     def within(self, head: dict[str, Any]) -> Survey:
-        """The same with the questions as local people are asked them in the second phase, which follows from the stored
-        release of the first."""
-        result, stated = replace(self), head["invitations"]
-        asked = tuple(one.asked_within(stated[one.name]) if one.waits else one for one in self.asked)
-        result.__dict__["asked"] = asked  # the value of the property of this name
-        return result
+        """The same as local people are asked in the second phase, by the stored release of the first."""
+        stated = head["invitations"]
+        asked = (one.asked_within(stated[one.name]) if one.waits else one for one in self.asked)
+        return replace(self, asked=tuple(asked))
 
     @property
     def choices(self) -> tuple[float, ...]:
-        """The epsilons that people choose from, where everybody has their own."""
         return self.asked[0].choices
 
     @property
     def mixed(self) -> tuple[Part, ...]:
-        """What a report holds that comes through a mixer."""
         return tuple(part for one in self.asked for part in [one.mixed] if part is not None)
 
     @property
@@ -247,7 +230,6 @@ class Survey:
 
     @property
     def kind(self) -> str:
-        """What is asked, in a word."""
         return self.declared.questions[0].kind if len(self.declared.questions) == 1 else "questions"
 
     @property
@@ -318,7 +300,6 @@ class Survey:
 
     @property
     def expected(self) -> dict[str, int] | None:
-        """How many people are expected in each group: for the planned error only."""
         people = self.declared.people
         if people.trusted is None and people.local is None:
             return None
@@ -326,15 +307,13 @@ class Survey:
         return {"trusted": people.trusted or 0, "local": people.local or 0, **mixed}
 
 
-def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> Survey:
-    """A checked plan from a declaration, its plain data, or its JSON text; one sentence says what is wrong.
-
-    What only a table needs may be left out: the column that tells the groups apart, and the one that tells people
-    apart.
-    """
-    declared = drawable(stated if isinstance(stated, Declaration) else _declaration(stated))
+def parse_plan(given: Mapping[str, Any] | str | Declaration) -> Survey:
+    """A checked plan from a declaration, its plain data, or its JSON text. What only a table needs may be left out: the
+    columns that tell groups, and people, apart."""
+    declared = drawable(given if isinstance(given, Declaration) else _declaration(given))
     collection = declared.collection or Collection()
-    plan = Survey(replace(declared, title=declared.purpose, collection=collection))
+    stated = replace(declared, title=declared.purpose, collection=collection)
+    plan = Survey(stated, parts_of(stated))
     plan.check()
     return plan
 

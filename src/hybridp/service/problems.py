@@ -16,24 +16,19 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
 
-import msgspec
+from hybridp.errors import HybridpError
 
-from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput
-
-__all__ = ["MEDIA_TYPE", "STATUS", "Gate", "Refused", "log_internal", "no_such_study", "problem", "problem_of"]
+__all__ = ["MEDIA_TYPE", "STATUS", "Gate", "Refused", "log_internal", "no_such_study"]
 
 
 MEDIA_TYPE = "application/problem+json"
 _log = logging.getLogger("hybridp.service")
 
 STATUS = {
-    "bad-request": 400, "malformed": 400, "unauthorised": 401, "csrf": 403, "not-found": 404, "wrong-method": 405,
-    "too-slow": 408, "metrics-closed": 403,
-    "length-needed": 411, "too-large": 413, "too-many-reports": 413, "media-type": 415, "invalid": 422,
-    "too-fast": 429, "overloaded": 503,
-    "unavailable": 503, "internal": 500,
+    "bad-request": 400, "malformed": 400, "unauthorised": 401, "csrf": 403, "metrics-closed": 403, "not-found": 404,
+    "wrong-method": 405, "too-slow": 408, "length-needed": 411, "too-large": 413, "too-many-reports": 413,
+    "media-type": 415, "invalid": 422, "too-fast": 429, "internal": 500, "overloaded": 503, "unavailable": 503,
     # about a study
     "budget-exceeded": 409, "not-open": 409, "closed": 409, "still-open": 409, "batch-too-small": 409,
     "wrong-phase": 409, "raw-deleted": 409, "no-release": 404, "no-mixer": 404, "still-mixing": 409, "key-reused": 409,
@@ -56,25 +51,7 @@ class Refused(HybridpError):
 
 
 def no_such_study() -> Refused:
-    """There is no study of this id."""
     return Refused("not-found", "There is no study of this name.")
-
-
-def problem(code: str, detail: str, **more: Any) -> bytes:
-    """The body of a problem document."""
-    told = {"type": f"/problems/{code}", "title": code.replace("-", " ").capitalize(), "status": STATUS[code]}
-    return msgspec.json.encode({**told, "detail": detail, "code": code, **more})
-
-
-def problem_of(error: HybridpError) -> tuple[int, bytes, int | None]:
-    """Status, body and, where it helps, the seconds to wait."""
-    if isinstance(error, Refused):
-        return error.status, problem(error.code, str(error)), error.retry_after
-    if isinstance(error, BudgetExceeded):
-        return 409, problem("budget-exceeded", str(error)), None
-    if isinstance(error, InvalidInput):
-        return 422, problem("invalid", str(error)), None
-    return 503, problem("unavailable", str(error)), 5
 
 
 def log_internal(error: BaseException) -> None:
@@ -109,8 +86,7 @@ def _network(address: str) -> str:
 class Gate:
     """A token bucket for each address: `rate` a second, `burst` at once. A rate of 0 lets everything through.
 
-    In memory only: an address is neither stored nor logged, not even here. The table is keyed by a hash under a secret
-    that lives as long as the process, so that nothing read from its memory later names an address.
+    In memory only, and keyed by a hash under a secret of this process: nothing read from it later names an address.
 
     >>> now = [0.0]
     >>> gate = Gate(rate=1.0, burst=2, clock=lambda: now[0])
@@ -141,24 +117,18 @@ class Gate:
         return max(short, 0.0)
 
     def wait(self, address: str, cost: int = 1) -> float:
-        """0 if it may pass, and is charged; else the seconds after which it could."""
         return 0.0 if self._rate == 0 else self._take(address, cost, least=0.0) / self._rate
 
-    def check(self, address: str, cost: int = 1) -> None:
-        """`Refused` for whoever comes too fast."""
-        _refuse(self.wait(address, cost), "Too many at once")
+    def check(self, address: str, cost: int = 1, least: float = 0.0, why: str = "Too many at once") -> None:
+        if self._rate and (short := self._take(address, cost, least=least)):
+            seconds = math.ceil(short / self._rate)
+            raise Refused("too-fast", f"{why}: come back in {seconds} s.", retry_after=seconds)
 
     def may_guess(self, address: str) -> None:
         """`Refused` for whoever was wrong too often, whatever they bring now; nothing is charged for asking."""
-        _refuse(0.0 if self._rate == 0 else self._take(address, 0, least=1.0) / self._rate, "Too many wrong keys")
+        self.check(address, 0, least=1.0, why="Too many wrong keys")
 
     def guessed_wrong(self, address: str, many: int = 1) -> None:
         """Charge wrong guesses: many in one request may cost the next burst too, and no more."""
         if self._rate:
             self._take(address, min(many, int(self._burst)), least=-self._burst)
-
-
-def _refuse(wait: float, why: str) -> None:
-    if wait:
-        seconds = math.ceil(wait)
-        raise Refused("too-fast", f"{why}: come back in {seconds} s.", retry_after=seconds)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ from hybridp.tasks.groups import ask_groups
 from hybridp.tasks.task import LevelBatches, MixedReports
 from hybridp.tasks.transcript import Transcript
 
-__all__ = ["Part", "Pilot", "categories_of", "pack_answers", "pack_reports", "unpacked_reports"]
+__all__ = ["Forecast", "Part", "Pilot", "categories_of", "pack_answers", "pack_reports", "unpacked_reports"]
 
 Ints = NDArray[np.int64]
 _PLACE = struct.Struct("<H")
@@ -55,6 +55,14 @@ _SAID: dict[str, Callable[[Any], dict[str, Any]]] = {
     "slot": lambda asked: {"slots": [list(slot) for slot in asked.encoding.slots]},
 }
 """What a device must know of an invitation, beside its mechanism, by its way."""
+
+
+class Forecast(NamedTuple):
+    """How many people must give a record for it to be listed, how many records will probably be, and both in words."""
+
+    threshold: int
+    records: float
+    words: str
 
 
 @dataclass(frozen=True)
@@ -85,12 +93,10 @@ class Part:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of what a person gives."""
         return tuple(side["name"] for side in self.shown.about.get("coordinates", ())) or (self.name,)
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What is chosen from, where that is a list."""
         return tuple(self.shown.about.get("options", ()))
 
     @property
@@ -105,7 +111,6 @@ class Part:
 
     @property
     def promise(self) -> PureDP | ApproxDP:
-        """What a report on this question keeps."""
         result: PureDP | ApproxDP = PureDP(self.task.guarantee.epsilon) if self.invite is None else self.invite.promise
         return result
 
@@ -116,26 +121,22 @@ class Part:
 
     @property
     def hears(self) -> tuple[str, ...]:
-        """The groups whose answers count."""
         if self.choices and not self.task.uses_reports:
             return ("trusted",)
         return {"tcm-only": ("trusted",), "lm-only": ("local",)}.get(self.estimator, ("trusted", "local"))
 
     @property
     def reported(self) -> tuple[Part, ...]:
-        """What local people report on."""
         return (self,)
 
     @cached_property
     def reports(self) -> Reports:
-        """The form of local people's reports."""
         if self.invite is None:  # a group, as it is; or nothing is asked yet
             return place_reports(len(self.options), {}, self.options)
         counted = getattr(self.task, "distribution", self.task)
         return reports_on(self.invite, binned=isinstance(counted, DistributionTask))
 
     def at(self, epsilon: float | None) -> Part:
-        """The question as people are asked it who chose this epsilon."""
         if epsilon is None or not self.choices:
             return self
         return replace(self, invite=Invite(self.task.bounds, best_randomiser(PureDP(epsilon))))
@@ -162,9 +163,8 @@ class Part:
         return [replace(c, mechanism=c.mechanism + where) if c.people == "local" else c for c in result]
 
     def described(self) -> dict[str, Any]:
-        """The question, and how a local person's device answers it. `mechanism` is the line that a device writes beside
-        its report, where that may stand in a table. Where everybody has their own epsilon the task's choices say how it
-        is reported on."""
+        """The question, and how a local person's device answers it, unless the task's choices say that. `mechanism` is
+        the line that a device writes beside its report, where that may stand in a table."""
         result = {**self.shown.column(), **self.about}
         if self.invite is None or self.choices:
             return result
@@ -175,7 +175,6 @@ class Part:
     # --- a release ----------------------------------------------------------------------------------------------------
 
     def nothing(self) -> Heard:
-        """What is heard before the first report."""
         names = () if self.grouping is None else self.grouping.names
         counts = (np.zeros(self.reports.counted, dtype=np.int64) for _ in ("all", *names))
         return Heard(counts=next(counts), groups=tuple(Heard(counts=own) for own in counts))
@@ -218,18 +217,9 @@ class Part:
         result: Release = drive(self.task.decided(*sizes).ask(crowd), own)
         return result
 
-    # --- what an analyst is told of a first phase ---------------------------------------------------------------------
-
-    def remark(self, found: Release) -> str:
-        """Of one that was made."""
-        return ""
-
-    def first_forecast(self, trusted: int) -> str | None:
-        """What one of so many trusted people would find, in a sentence."""
+    def forecast(self, trusted: int) -> Forecast | None:
+        """What a first phase of so many trusted people would find, where public numbers say it."""
         return None
-
-    def check_first(self, trusted: int, *, sure: bool) -> None:
-        """Refuse, by public numbers and before anything is spent, one that cannot find anything."""
 
 
 # --- all questions of a study -----------------------------------------------------------------------------------------
@@ -255,7 +245,6 @@ def categories_of(parts: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def pack_answers(asked: Sequence[Field], given: Mapping[str, Any], choose: Callable[[int], int]) -> bytes:
-    """A trusted person's answers to all that is asked."""
     if set(given) != {one.name for one in asked}:
         raise InvalidInput("`answers` must hold one for every question, and no others. Got others.")
     return b"".join(one.pack(given[one.name], choose) for one in asked)
@@ -314,7 +303,6 @@ _TOLD: dict[str, Callable[[Heard, Any], Any]] = {
 
 
 def told_later(asked: rounds.Later, told: Heard) -> Any:
-    """What people say who were asked in the second phase."""
     invite: Any = asked.invite
     if asked.bins:
         return by_window(told.counts, invite)
@@ -325,7 +313,7 @@ def told_later(asked: rounds.Later, told: Heard) -> Any:
 class StorePeople(SummedPeople):
     """RAW: so many trusted people and their answers to one question, and what the local reports on it say."""
 
-    answers: TrustedAnswers | None
+    answers: Any
     people: int
     told: Heard
     rng: Randomness
@@ -367,26 +355,21 @@ class StorePeople(SummedPeople):
 
     vectors = options
 
-    @property
-    def _given(self) -> Any:
-        assert self.answers is not None
-        return self.answers
-
     def between(self, asked: rounds.Between) -> NoisyCounts:
-        return summing.count_answers(self._given, asked.invite.encoding, asked.places, asked.noise, rng=self.rng)
+        return summing.count_answers(self.answers, asked.invite.encoding, asked.places, asked.noise, rng=self.rng)
 
     def within(self, asked: rounds.Within) -> tuple[int, int, int]:
-        levels = (asked.invite.encoding.levels(values[:, 0]) for values in self._given.numbers())
+        levels = (asked.invite.encoding.levels(values[:, 0]) for values in self.answers.numbers())
         return summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
 
     def products(self, asked: rounds.Products) -> tuple[int, ...]:
         bounds = asked.bounds
-        rows = modelling.answer_rows(self._given, bounds.dimensions, bounds.steps, self.people)
+        rows = modelling.answer_rows(self.answers, bounds.dimensions, bounds.steps, self.people)
         people = self._kept = LatticePeople(rows, rows, self.rng)
         return people.products(asked)
 
     def discover(self, asked: rounds.Discover) -> Any:
-        told, self._kept = modelling.discover_answers(self._given, asked.share, asked.mechanism, rng=self.rng)
+        told, self._kept = modelling.discover_answers(self.answers, asked.share, asked.mechanism, rng=self.rng)
         return *told, self._kept.total()
 
     def slots(self, asked: rounds.Slots) -> Any:
@@ -424,13 +407,11 @@ class StorePeople(SummedPeople):
         """The service charges when all noise was drawn."""
 
     def sizes(self, by: Grouping) -> dict[str, tuple[int, int]]:
-        """How many trusted and local people each group has."""
         self.names = by.names
         told = zip(by.names, self.groups, self.told.groups, strict=True)
         return {name: (own.trusted_people, local.people) for name, own, local in told}
 
     def of(self, members: tuple[str, ...]) -> StorePeople:
-        """The people of some groups."""
         places = [self.names.index(name) for name in members]
         told = reduce(Heard.__add__, (self.told.groups[i] for i in places))
         totals = reduce(lambda one, more: one.plus(more), (self.groups[i] for i in places))

@@ -2,8 +2,7 @@
 
 The rows are read as a stream in one snapshot, the noise is drawn, and then the charge and the release are committed
 together: a process that dies in between has published nothing and charged nothing. Memory does not grow with the number
-of reports (for heavy hitters: with the number of distinct records of trusted people). The ledger's rule is the one of
-a ledger's file (`hybridp.ledger.rule`), on the rows of one study.
+of reports (for heavy hitters: with the number of distinct records of trusted people).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, func, select, text
 
-from hybridp.errors import BudgetExceeded
+from hybridp.errors import BudgetExceeded, must
 from hybridp.ledger import Charge, rule
 from hybridp.ledger.rule import EPSILON as EPSILON_UNITS
 from hybridp.ledger.rule import units
@@ -31,19 +30,23 @@ from hybridp.service.core import Service, StudyRow
 from hybridp.service.formats import Heard, unpacked_record
 from hybridp.service.plans import Survey
 from hybridp.service.problems import Refused
-from hybridp.service.questions import Part, unpacked_reports
+from hybridp.service.questions import Forecast, Part, unpacked_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, batches, progress, releases
 from hybridp.service.settings import RowCipher
 from hybridp.service.store import arrivals, counts, reading, snapshot, stream
 from hybridp.service.writer import shred
 from hybridp.tasks.declared import published
 
-__all__ = ["Sealed", "book", "charge", "check_batch", "check_ended", "close", "discover", "release", "release_once"]
-__all__ += ["stored", "waits_for_mixer"]
+__all__ = ["Sealed", "book", "charge", "check_batch", "check_ended", "close", "open_phase_two", "release_once"]
+__all__ += ["release_study", "stored", "waits_for_mixer"]
 
 WAIT = 86_400
 """Seconds after the closing for which a release waits for the mixer's last batch, where people hold tickets still."""
 Build = Callable[[tuple[int, ...]], dict[str, Any]]
+_EMPTY = (
+    "No record was given often enough to be listed, and the trusted people's promise is spent. Close the study: local "
+    "people would be asked about nothing."
+)
 
 # --- what an analyst asks for -----------------------------------------------------------------------------------------
 
@@ -56,8 +59,15 @@ def close(service: Service, study: StudyRow) -> None:
     service.forget(study)
 
 
-def release(service: Service, study: StudyRow, key: str) -> dict[str, Any]:
+def _check_key(key: str) -> None:
+    ok = 1 <= len(key) <= 200 and key.isascii() and key.isprintable()
+    must(ok, "Idempotency-Key", "must be 1 to 200 printable ASCII characters", f"{len(key)} characters")
+
+
+def release_study(service: Service, study_id: str, key: str = "release") -> dict[str, Any]:
     """The final release under this idempotency key: stored and charged once, whoever asks how often."""
+    study = service.study(study_id)
+    _check_key(key)
     with service.releasing(study):
         plan = study.plan
         with reading(service.engine) as db:
@@ -80,10 +90,12 @@ def release(service: Service, study: StudyRow, key: str) -> dict[str, Any]:
         return _commit(service, study, key, "final", charges, build, batch)
 
 
-def discover(service: Service, study: StudyRow, key: str, *, sure: bool = False) -> dict[str, Any]:
-    """Phase one to two: what the trusted people say, their list or where people lie, becomes the invitation to local
-    ones. A list that will probably be empty is made for whoever is `sure`."""
+def open_phase_two(service: Service, study_id: str, key: str = "phase-two", *, sure: bool = False) -> dict[str, Any]:
+    """Phase one to two: charge the trusted, publish what they say, invite local people to answer it. A list that will
+    probably be empty is made for whoever is `sure`. The document of the first phase."""
+    study = service.study(study_id)
     plan = study.plan
+    _check_key(key)
     if not plan.phased:
         raise Refused("wrong-phase", "This study has no second phase: local people are asked at once.")
     with service.releasing(study):
@@ -96,7 +108,7 @@ def discover(service: Service, study: StudyRow, key: str, *, sure: bool = False)
                 raise Refused("wrong-phase", "The second phase was opened, or the study deleted, before.")
             check_batch(people, study, "trusted")
             for one in plan.asked:
-                one.check_first(people["trusted"], sure=sure)
+                _check_forecast(one.forecast(people["trusted"]), people["trusted"], sure)
             _check_budget(db, study, plan.discovery_charges(people))
         # Phase 0 takes nobody: what is read now is the batch, whole. Who dies here leaves it to the next request.
         service.write(lambda db: _move(db, study.number, 1, 0))
@@ -114,12 +126,22 @@ def discover(service: Service, study: StudyRow, key: str, *, sure: bool = False)
             service.forget(study)
 
 
+def _check_forecast(found: Forecast | None, trusted: int, sure: bool) -> None:
+    """Refuse, before anything is spent, a list that must be empty; and one that probably is, unless `sure`."""
+    if found is not None and trusted < found.threshold:
+        must_give = f"of which about {found.threshold:,} must give the same"
+        detail = f"{trusted:,} trusted people cannot discover a record, {must_give}"
+        raise Refused("batch-too-small", f"{detail}: invite more. Nothing was spent.")
+    if found is not None and found.records < 1 and not sure:
+        way_out = "Wait for more people, or confirm (`--yes`, in the API `?sure=true`)."
+        raise Refused("little-to-discover", f"The list would probably be empty. {found.words} {way_out}")
+
+
 def _move(db: Connection, number: int, old: int, new: int) -> None:
     db.execute(progress.update().where(progress.c.study == number, progress.c.phase == old).values(phase=new))
 
 
 def _now(db: Connection, study: StudyRow) -> Any:
-    """The study's row of what moves."""
     return db.execute(select(progress).where(progress.c.study == study.number)).one()
 
 
@@ -162,13 +184,10 @@ def check_batch(people: dict[str, int], study: StudyRow, group: str = "") -> Non
         raise Refused("batch-too-small", f"A release needs at least {least:,} {who}; {here:,} have taken part.")
 
 
-def _accounts(db: Connection, study: StudyRow) -> list[rule.Account]:
-    return rule.accounts(book(db, study.number))
-
-
 def _check_budget(db: Connection, study: StudyRow, charges: list[Any]) -> None:
     """An early word on an overdraft, before anything is read; the commit decides."""
-    left = {account.people: units(account.left.epsilon, EPSILON_UNITS) for account in _accounts(db, study)}
+    accounts = rule.accounts(book(db, study.number))
+    left = {account.people: units(account.left.epsilon, EPSILON_UNITS) for account in accounts}
     for one in charges:
         if one.collection is None and units(one.budget.epsilon, EPSILON_UNITS) > left.get(one.people, 0):
             raise BudgetExceeded(f"The budget of the {one.people} group does not pay for another release.")
@@ -189,10 +208,11 @@ def _commit(
     """Charge, store, move the study on, and shred its values if this was the last use of them: all or nothing."""
 
     def run(db: Connection) -> tuple[dict[str, Any], bool]:
-        before = _accounts(db, study)
+        before = rule.accounts(book(db, study.number))
 
         def with_receipt(entries: tuple[int, ...]) -> dict[str, Any]:
-            return build(entries) | {"spending": _spending(db, study, kind, before)}
+            head = {"study": study.id, "title": study.plan.declared.title}
+            return {**head, **plain(build(entries)), "spending": _spending(db, study, kind, before)}
 
         document, new = release_once(db, study.number, key, kind, charges, with_receipt)
         if new:
@@ -215,16 +235,21 @@ def _commit(
 
 
 def _spending(db: Connection, study: StudyRow, kind: str, before: list[rule.Account]) -> dict[str, Any]:
-    """For the receipt: what this release spends of each group's promise, what is spent so far, and the whole."""
+    """What this release spends of each group's promise, what is spent so far, and the whole."""
     here = (releases.c.study == study.number, releases.c.kind == kind)
     made = db.execute(select(func.count()).select_from(releases).where(*here)).scalar_one()
     groups = {}
-    for old, new in zip(before, _accounts(db, study), strict=True):
+
+    def levels(epsilon: float, delta: float) -> dict[str, float]:
+        """As the ledger counts: to 10^-12 of an epsilon and 10^-18 of a delta."""
+        return {"epsilon": round(epsilon, 12), "delta": round(delta, 18)}
+
+    for old, new in zip(before, rule.accounts(book(db, study.number)), strict=True):
         spent = new.spent.epsilon - old.spent.epsilon, new.spent.delta - old.spent.delta
         groups[new.people.split(" ")[0]] = {
-            "this_release": _levels(*spent),
-            "so_far": _levels(new.spent.epsilon, new.spent.delta),
-            "total": _levels(new.total.epsilon, new.total.delta),
+            "this_release": levels(*spent),
+            "so_far": levels(new.spent.epsilon, new.spent.delta),
+            "total": levels(new.total.epsilon, new.total.delta),
         }
     unit = "shares of everybody's own epsilon" if study.plan.choices else "epsilon"
     planned = study.plan.collection.releases
@@ -232,27 +257,16 @@ def _spending(db: Connection, study: StudyRow, kind: str, before: list[rule.Acco
     return {"release": min(int(made) + 1, planned), "planned_releases": planned, "unit": unit, "groups": groups}
 
 
-def _levels(epsilon: float, delta: float) -> dict[str, float]:
-    """As the ledger counts: to 10^-12 of an epsilon and 10^-18 of a delta."""
-    return {"epsilon": round(epsilon, 12), "delta": round(delta, 18)}
-
-
 def _last(db: Connection, study: StudyRow) -> bool:
-    """Whether the plan's budget pays for no further use of trusted people's values."""
     uses = study.plan.collection.releases + (study.plan.phased and study.plan.answers_last)
     made = db.execute(select(func.count()).select_from(releases).where(releases.c.study == study.number)).scalar_one()
     return int(made) >= uses
 
 
 def _cipher(service: Service, db: Connection, study: StudyRow) -> RowCipher:
-    result = service.cipher(db, study)
-    if result is None:
+    if (result := service.cipher(db, study)) is None:
         raise Refused("raw-deleted", "The study's values were deleted after an earlier release.")
     return result
-
-
-def _headed(study: StudyRow, document: dict[str, Any]) -> dict[str, Any]:
-    return {"study": study.id, "title": study.plan.declared.title, **plain(document)}
 
 
 # --- trusted answers as they lie in the store -------------------------------------------------------------------------
@@ -271,7 +285,6 @@ class Sealed:
     places: tuple[slice, ...] = (slice(None),)
 
     def at(self, *places: slice) -> Sealed:
-        """The answers to some of the fields."""
         return replace(self, places=places)
 
     def _parts(self) -> Iterator[tuple[list[tuple[Any, ...]], list[bytes]]]:
@@ -298,23 +311,19 @@ class Sealed:
 
 
 # --- the releases -----------------------------------------------------------------------------------------------------
-# The reports are read once, as a stream; the trusted answers once for each question, and again where a distribution
-# looks for its places first. The noise is drawn here, before anything is charged; what is returned only states the
-# release for the ids of its charges.
+# The noise is drawn before anything is charged; what is returned only states the release for the ids of its charges.
 
-Sent = Sequence[tuple[float | None, bytes]]
-"""Some stored reports: the epsilon that their senders chose, and as they were packed."""
 Trusted = tuple[int, Sealed]
 """RAW: how many people entrusted their answers, and these."""
 
 
-def heard(parts: Sequence[Part], packed: Sequence[Part], drawn: bool, chunks: Iterable[Sent]) -> list[Heard]:
+def heard(parts: Sequence[Part], packed: Sequence[Part], drawn: bool, chunks: Iterable[Any]) -> list[Heard]:
     """What stored reports say, part by part; those that a question's estimator does not listen to are left out."""
     result = [one.nothing() for one in parts]
     for rows in chunks:
         own: dict[float | None, list[bytes]] = {}
-        for epsilon, body in rows:
-            own.setdefault(epsilon, []).append(body)
+        for _, epsilon, body in rows:
+            own.setdefault(epsilon, []).append(bytes(body))
         for epsilon, bodies in own.items():
             asked = [one.at(epsilon) for one in packed]
             sent = dict(zip((one.name for one in asked), unpacked_reports(asked, drawn, bodies), strict=True))
@@ -326,7 +335,6 @@ def heard(parts: Sequence[Part], packed: Sequence[Part], drawn: bool, chunks: It
 
 
 def _answers_to(plan: Survey, one: Part, answers: Sealed) -> Sealed:
-    """RAW: the answers to one question, and to the group by which it is told."""
     ends = list(accumulate((given.size for given in plan.entrusted), initial=0))
     at = {given.name: slice(*ends[i : i + 2]) for i, given in enumerate(plan.entrusted)}
     names = [given.name for given in one.fields] + ([] if one.grouping is None else [one.grouping.column])
@@ -352,16 +360,17 @@ def answered(
 
 def _prepared(db: Connection, service: Service, study: StudyRow) -> Build:
     plan = service.asked_in(db, study, 2)
-    told, people = heard(plan.parts, plan.packed, plan.drawn, _sent(db, study, LOCAL)), counts(db, study.number)
+    told = heard(plan.parts, plan.packed, plan.drawn, stream(db, study.number, LOCAL))
+    people = counts(db, study.number)
     if plan.mixed and "shuffled" in plan.uses:
         sizes = select(batches.c.people).where(batches.c.study == study.number, batches.c.people > 0)
-        (through,) = heard(plan.mixed, plan.mixed, False, _sent(db, study, SHUFFLED))
+        (through,) = heard(plan.mixed, plan.mixed, False, stream(db, study.number, SHUFFLED))
         told[0] = replace(told[0], mixed=through, batches=tuple(map(int, db.execute(sizes).scalars())))
     trusted = None
     if people["trusted"] and plan.answers_last and "trusted" in plan.uses:  # where nobody trusted it is gone
         trusted = people["trusted"], Sealed(db, study.number, _cipher(service, db, study))
     state = answered(plan, told, trusted, rng=service.rng)
-    return lambda entries: _headed(study, state(entries).to_dict())
+    return lambda entries: state(entries).to_dict()
 
 
 def _first(db: Connection, service: Service, study: StudyRow) -> Build:
@@ -376,16 +385,13 @@ def _first(db: Connection, service: Service, study: StudyRow) -> Build:
         both = {name: tell(entries) for name, tell in said.items()}
         document = published(plan.declared, {name: release for name, (release, _) in both.items()}, ()).to_dict()
         document["invitations"] = {name: invited for name, (_, invited) in both.items()}
-        if remark := " ".join(filter(None, (one.remark(both[one.name][0]) for one in waiting))):
+        facts = [one for release, _ in both.values() for some in release.questions.values() for one in some.values()]
+        if any(one.get("discovered_records") == 0 for one in facts):
             gone = " The trusted answers are deleted, as the plan announced." * plan.collection.delete_raw_after_release
-            document["remark"] = remark + gone
-        return _headed(study, document)
+            document["remark"] = _EMPTY + gone
+        return document
 
     return state
-
-
-def _sent(db: Connection, study: StudyRow, group: int) -> Iterator[Sent]:
-    return ([(row[1], bytes(row[2])) for row in rows] for rows in stream(db, study.number, group))
 
 
 # --- the ledger -------------------------------------------------------------------------------------------------------
@@ -397,12 +403,10 @@ def book(db: Connection, study: int) -> rule.Book:
 
 
 def charge(db: Connection, study: int, asked: Iterable[Charge]) -> tuple[int, ...]:
-    """Charge all of it or raise `BudgetExceeded`; the caller's transaction makes it all or nothing."""
     return tuple(rule.charge(book(db, study), asked, int(time.time())))
 
 
 def stored(db: Connection, study: int, key: str, kind: str) -> dict[str, Any] | None:
-    """The release that was made under this key, if any."""
     row = db.execute(
         select(releases.c.kind, releases.c.document).where(releases.c.study == study, releases.c.key == key)
     ).first()

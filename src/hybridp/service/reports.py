@@ -44,8 +44,6 @@ class Report(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Upload(msgspec.Struct, forbid_unknown_fields=True):
-    """One or many reports."""
-
     reports: list[Report]
 
 
@@ -146,7 +144,6 @@ class Checker:
         since: int,
         clock_skew: int,
     ) -> None:
-        """`plan` is the study's as people are asked it in this phase."""
         self.plan = plan
         self._cipher = cipher
         precision = plan.collection.time_precision
@@ -219,7 +216,6 @@ class Checker:
 def _packer(
     whole: Callable[[msgspec.Raw], dict[str, msgspec.Raw]], types: dict[str, Any], pack: Callable[[bytes, Any], bytes]
 ) -> Pack:
-    """Reads what is sent under each question's name, in its form; another name is refused where all are packed."""
     read = {name: msgspec.json.Decoder(kind).decode for name, kind in types.items()}
 
     def packed(row: bytes, payload: msgspec.Raw) -> bytes:

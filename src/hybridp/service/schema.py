@@ -61,19 +61,16 @@ TABLES = {one.name: one for one in (meta, analysts, studies, progress, study_key
 
 
 def meta_value(db: Connection, key: str) -> str | None:
-    """What is written down under a key of `meta`."""
     result: str | None = db.execute(select(meta.c.value).where(meta.c.key == key)).scalar()
     return result
 
 
 def set_meta(db: Connection, key: str, value: str) -> None:
-    """Write it down, in place of what was there."""
     sql = "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
     db.execute(text(sql), {"key": key, "value": value})
 
 
 def begun(study: int, state: str = "open") -> Insert:
-    """The row of a study in which nothing has happened."""
     nothing = {"phase": 1, "taken": 0, "raw": "kept", "tokens_made": 0, "tokens_used": 0}
     return progress.insert().values(study=study, state=state, **nothing)
 

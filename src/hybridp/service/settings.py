@@ -44,7 +44,6 @@ RESTORE = "mount its disk, put its backup back, or give another --database for n
 
 
 def new_secret() -> str:
-    """256 random bits for a person to keep: an analyst's key."""
     return secrets.token_urlsafe(32)
 
 
@@ -73,11 +72,9 @@ class KeyRing:
         return max(self.keys)
 
     def rotated(self) -> KeyRing:
-        """With a new key in use; and new sessions, so that everybody signs in again."""
         return KeyRing({**self.keys, self.current + 1: secrets.token_bytes(32)}, secrets.token_bytes(32))
 
     def without_old(self) -> KeyRing:
-        """Only the key in use: for when everything is sealed with it."""
         return KeyRing({self.current: self.keys[self.current]}, self.session)
 
     @property
@@ -87,7 +84,6 @@ class KeyRing:
                 for n, k in self.keys.items()}  # fmt: skip
 
     def new_data_key(self) -> tuple[bytes, bytes]:
-        """A study's data key, and the same sealed."""
         key = secrets.token_bytes(32)
         return key, self.seal(key)
 
@@ -107,7 +103,6 @@ class KeyRing:
             raise KeyProblem("The key file holds another key than the one that this study was sealed with.") from None
 
     def opens(self, sealed: bytes) -> bool:
-        """Whether one of these keys sealed it."""
         try:
             return bool(self.unseal(sealed))
         except KeyProblem:
@@ -177,7 +172,6 @@ def load_or_make(path: Path, empty: Callable[[], bool] = lambda: True) -> KeyRin
 
 
 def load(path: Path) -> KeyRing:
-    """The ring of a key file that is there."""
     try:
         if path.stat().st_mode & 0o077:
             raise KeyProblem(f"`key-file` must be readable by its owner only (chmod 600). Got {path}.")
@@ -235,7 +229,6 @@ class Limits:
 
 
 def stated_address() -> str | None:
-    """How participants reach the service, where the environment says it."""
     return os.environ.get("HYBRIDP_BASE_URL") or None
 
 

@@ -11,6 +11,7 @@ import contextlib
 import secrets
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, func, select
@@ -21,8 +22,8 @@ from hybridp.service.reports import Failure, Packed
 from hybridp.service.schema import GROUPS, TICKET, batches, invitations, participation, progress
 from hybridp.service.settings import hashed
 
-__all__ = ["Batch", "arrivals", "counts", "known_tokens", "make_tokens", "participation_by", "reading", "snapshot"]
-__all__ += ["stored_rows", "stream", "take", "take_mixed", "take_plain", "writing"]
+__all__ = ["Batch", "arrivals", "counts", "driver", "known_tokens", "make_tokens", "participation_by", "reading"]
+__all__ += ["snapshot", "stored_rows", "stream", "take", "take_mixed", "take_plain", "writing"]
 
 _ROWS = 5000  # rows a statement: six values each stay below SQLite's 32,766
 BIN = 60  # seconds: the finest grain at which participation is counted
@@ -50,6 +51,10 @@ def snapshot(engine: Engine) -> Iterator[Connection]:
         yield db
 
 
+def driver(db: Connection) -> tuple[Any, bool]:
+    return db.connection.dbapi_connection, db.dialect.name == "postgresql"
+
+
 # --- uploads ----------------------------------------------------------------------------------------------------------
 
 
@@ -73,42 +78,37 @@ def take(raw: Any, batches: Sequence[Batch], postgres: bool) -> list[list[Failur
     with the rows.
     """
     failures: list[list[Failure]] = [[] for _ in batches]
-    by_study: dict[int, list[int]] = {}
-    for i, batch in enumerate(batches):
-        by_study.setdefault(batch.study, []).append(i)
-    for study in sorted(by_study):  # always in this order, so that two writers cannot wait for each other
-        _take_study(raw, study, [(batches[i], failures[i]) for i in by_study[study]], postgres)
+    work = sorted(zip(batches, failures, strict=True), key=lambda one: one[0].study)
+    # Always in this order, so that two writers cannot wait for each other.
+    for study, own in groupby(work, key=lambda one: one[0].study):
+        _take_study(raw, study, list(own), postgres)
     return failures
 
 
 def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failure]]], postgres: bool) -> None:
-    state, phase, there = known(raw, study, [r.row for batch, _ in work for r in batch.reports], postgres)
+    state, phase, there = _known(raw, postgres, study, [r.row for batch, _ in work for r in batch.reports])
     asked = [r.token for batch, _ in work for r in batch.reports if r.token is not None]
-    tokens = known_tokens(raw, study, asked, postgres) if asked else {}
+    tokens = known_tokens(raw, postgres, study, asked) if asked else {}
     fresh: list[Packed] = []
     bins: Bins = {}
     for batch, failed in work:
         for report in batch.reports:
             if report.token is not None and report.token not in tokens:
                 failed.append(Failure(report.sent, "token-unknown", "The study knows no such invitation."))
-                continue
-            if report.row in there:
-                continue
-            refused = _refusal(report, "closed" if batch.late else state, phase, batch.phase, tokens)
-            if refused is not None:
-                failed.append(refused)
-                continue
-            if report.token is not None:
-                tokens[report.token] = True
-            there.add(report.row)
-            fresh.append(report)
-            _count(bins, report, batch.precision)
-    if not fresh:
-        return
-    used = [r.token for r in fresh if r.token is not None]
-    if used:
+            elif report.row not in there:
+                refused = _refusal(report, "closed" if batch.late else state, phase, batch.phase, tokens)
+                if refused is not None:
+                    failed.append(refused)
+                    continue
+                if report.token is not None:
+                    tokens[report.token] = True
+                there.add(report.row)
+                fresh.append(report)
+                _count(bins, report, batch.precision)
+    if used := [r.token for r in fresh if r.token is not None]:
         _use(raw, study, used, postgres)
-    insert(raw, study, fresh, len(used), bins, postgres)
+    if fresh:
+        _insert(raw, study, fresh, len(used), bins, postgres)
 
 
 def take_plain(raw: Any, batches: Sequence[Batch]) -> bool:
@@ -134,8 +134,7 @@ def _count(bins: Bins, report: Packed, precision: int) -> None:
     bins[key] = bins.get(key, 0) + 1
 
 
-def insert(raw: Any, study: int, fresh: list[Packed], used: int, bins: Bins, postgres: bool) -> None:
-    """New rows, and the counters that agree with them."""
+def _insert(raw: Any, study: int, fresh: list[Packed], used: int, bins: Bins, postgres: bool) -> None:
     (_insert_postgres if postgres else _insert_sqlite)(raw, study, fresh, used, bins)
 
 
@@ -154,14 +153,14 @@ def _marks(n: int, row: str = "?") -> str:
     return ", ".join([row] * n)
 
 
-def known(raw: Any, study: int, rows: list[bytes], postgres: bool) -> tuple[str, int, set[bytes]]:
+def _known(raw: Any, postgres: bool, study: int, rows: list[bytes]) -> tuple[str, int, set[bytes]]:
     """The study's state and phase, locked; and which of these rows are already there."""
     sql = "SELECT state, phase FROM progress WHERE study = " + ("%s FOR UPDATE" if postgres else "?")
     state, phase = raw.execute(sql, (study,)).fetchone()
-    return state, phase, stored_rows(raw, study, rows, postgres)
+    return state, phase, stored_rows(raw, postgres, study, rows)
 
 
-def _looked_up(raw: Any, study: int, table: str, columns: str, given: list[bytes], postgres: bool) -> list[Any]:
+def _looked_up(raw: Any, postgres: bool, study: int, table: str, columns: str, given: list[bytes]) -> list[Any]:
     """Of these keys (the first column) those that a study has in a table, each looked up by itself, where a planner
     without statistics would rather read the whole study: SQLite keeps the order of a CROSS JOIN, PostgreSQL never
     flattens a lateral LIMIT."""
@@ -179,14 +178,12 @@ def _looked_up(raw: Any, study: int, table: str, columns: str, given: list[bytes
     return result
 
 
-def stored_rows(raw: Any, study: int, rows: list[bytes], postgres: bool) -> set[bytes]:
-    """Which of these rows are there. Nothing of what they hold is read."""
-    return {bytes(row) for (row,) in _looked_up(raw, study, "reports", "id", rows, postgres)}
+def stored_rows(raw: Any, postgres: bool, study: int, rows: list[bytes]) -> set[bytes]:
+    return {bytes(row) for (row,) in _looked_up(raw, postgres, study, "reports", "id", rows)}
 
 
-def known_tokens(raw: Any, study: int, asked: list[bytes], postgres: bool) -> dict[bytes, bool]:
-    """Of these invitations those that the study knows, and whether each was used."""
-    there = _looked_up(raw, study, "invitations", "token, used", asked, postgres)
+def known_tokens(raw: Any, postgres: bool, study: int, asked: list[bytes]) -> dict[bytes, bool]:
+    there = _looked_up(raw, postgres, study, "invitations", "token, used", asked)
     return {bytes(token): bool(used) for token, used in there}
 
 
@@ -268,8 +265,8 @@ def take_mixed(db: Connection, study: int, phase: int | None, batch: Mixed, rows
     Reports that came before are left out, and which report came in which batch is kept nowhere. One that would make
     more reports than there are tickets is refused: a batch that the mixer fills up itself hides nobody.
     """
-    raw, postgres = db.connection.dbapi_connection, db.dialect.name == "postgresql"
-    state, now, there = known(raw, study, [row.row for row in rows], postgres)
+    raw, postgres = driver(db)
+    state, now, there = _known(raw, postgres, study, [row.row for row in rows])
     mine = batches.c.study == study
     before = db.execute(select(batches.c.people).where(mine, batches.c.id == batch.id)).scalar()
     if before is not None:
@@ -289,7 +286,7 @@ def take_mixed(db: Connection, study: int, phase: int | None, batch: Mixed, rows
         bins: Bins = {}
         for row in fresh.values():
             _count(bins, row, precision)
-        insert(raw, study, list(fresh.values()), 0, bins, postgres)
+        _insert(raw, study, list(fresh.values()), 0, bins, postgres)
     return len(fresh)
 
 
@@ -329,10 +326,10 @@ def counts(db: Connection, study: int) -> dict[str, int]:
 
 def stream(db: Connection, study: int, group: int, *, size: int = 20_000) -> Iterator[list[tuple[Any, ...]]]:
     """A group's rows (id, epsilon, body), a list of at most `size` at a time, in no order that means anything."""
-    raw: Any = db.connection.dbapi_connection
+    raw, postgres = driver(db)
     sql = f"SELECT id, epsilon, body FROM reports WHERE study = {int(study)} AND grp = {int(group)}"
     # A named cursor stays on PostgreSQL's side; SQLite's steps through the table by itself.
-    cursor = raw.cursor(name="stream") if db.dialect.name == "postgresql" else raw.cursor()
+    cursor = raw.cursor(name="stream") if postgres else raw.cursor()
     try:
         cursor.execute(sql)
         while rows := cursor.fetchmany(size):

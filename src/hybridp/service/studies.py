@@ -25,9 +25,9 @@ from hybridp.service.core import Service, StudyRow, View, know_key
 from hybridp.service.plans import Survey, moment, parse_plan, predicted
 from hybridp.service.problems import Refused, no_such_study
 from hybridp.service.questions import unpacked_reports
-from hybridp.service.releasing import book
+from hybridp.service.releasing import book, open_phase_two, release_study
 from hybridp.service.reports import Failure, Packed, Report, parse_upload, report_id
-from hybridp.service.schema import GROUPS, LOCAL, analysts, begun, invitations, progress, releases, studies, study_keys
+from hybridp.service.schema import GROUPS, LOCAL, analysts, begun, progress, releases, studies, study_keys
 from hybridp.service.settings import hashed, new_secret
 from hybridp.service.words import task_of
 
@@ -62,7 +62,6 @@ def add_analyst(service: Service, name: str) -> str:
 
 
 def has_analysts(service: Service) -> bool:
-    """Whether anybody can sign in."""
     with store.reading(service.engine) as db:
         return db.execute(select(analysts.c.id).where(analysts.c.revoked.is_(None)).limit(1)).first() is not None
 
@@ -73,7 +72,6 @@ def remember_address(service: Service) -> None:
 
 
 def remembered_address(service: Service) -> str | None:
-    """The address of the server that was started last on this database."""
     with store.reading(service.engine) as db:
         return schema.meta_value(db, "base_url")
 
@@ -112,14 +110,8 @@ def create_study(
     _, sealed = service.settings.keys.new_data_key()
 
     def run(db: Connection) -> None:
-        row = {
-            "id": study_id,
-            "title": checked.declared.title,
-            "kind": checked.kind,
-            "plan": json.dumps(checked.to_dict()),
-            "created": now,
-            "analyst": None if analyst is None else analyst.id,
-        }
+        row = {"id": study_id, "title": checked.declared.title, "kind": checked.kind, "created": now,
+               "plan": json.dumps(checked.to_dict()), "analyst": None if analyst is None else analyst.id}  # fmt: skip
         number = int(db.execute(studies.insert().values(**row).returning(studies.c.number)).scalar_one())
         db.execute(begun(number))
         db.execute(study_keys.insert().values(study=number, sealed=sealed))
@@ -145,8 +137,7 @@ def the_study(service: Service, stated: Mapping[str, Any] | Declaration) -> dict
 
 
 def _plainly(plan: Survey | str, created: int) -> dict[str, Any] | None:
-    """The plan as it would have been stored at a moment; None where it would have been refused then. Fields that an
-    older version did not know, and did not store, are at their defaults."""
+    """The plan as it would have been stored at a moment; None where it would have been refused then."""
     try:
         known = parse_plan(plan) if isinstance(plan, str) else plan
         result: dict[str, Any] = json.loads(json.dumps(known.dated(created).to_dict()))
@@ -155,16 +146,15 @@ def _plainly(plan: Survey | str, created: int) -> dict[str, Any] | None:
         return None
 
 
-def _status(study_opens: int | None, study_closes: int | None, state: str, now: int) -> str:
+def _status(opens: int | None, closes: int | None, state: str, now: int) -> str:
     if state != "open":
         return state
-    if study_opens is not None and now < study_opens:
+    if opens is not None and now < opens:
         return "planned"
-    return "closed" if study_closes is not None and now > study_closes else "open"
+    return "closed" if closes is not None and now > closes else "open"
 
 
 def list_studies(service: Service) -> list[dict[str, Any]]:
-    """All studies, newest first, with their group sizes from the counters."""
     query = select(studies, progress.c.state, progress.c.phase).join(progress, progress.c.study == studies.c.number)
     with store.reading(service.engine) as db:
         rows = db.execute(query.order_by(studies.c.number.desc())).all()
@@ -209,6 +199,7 @@ def study_summary(service: Service, study_id: str) -> dict[str, Any]:
     documents = [{"key": r.key, "kind": r.kind, "created": r.created, "document": json.loads(r.document)} for r in made]
     finals = [d["document"] for d in documents if d["kind"] == "final"]
     line = _line(row, people, service.now())
+    forecasts = [one.forecast(people["trusted"]) for one in plan.asked]
     why = _why_not(study, row, people, len(finals), service.now()) or waits
     return {
         **line,
@@ -224,7 +215,7 @@ def study_summary(service: Service, study_id: str) -> dict[str, Any]:
         "mixing": mixing,
         "planned": None if plan.expected is None else predicted(plan, plan.expected),
         "now_predicted": predicted(plan, people),
-        "discovery_forecast": " ".join(filter(None, (one.first_forecast(people["trusted"]) for one in plan.asked))),
+        "discovery_forecast": " ".join(one.words for one in forecasts if one is not None),
         "ledger": [
             {"people": one.people} | {f"{name}_{of}": getattr(getattr(one, of), name) for of, name in _BALANCE}
             for one in accounts
@@ -261,7 +252,6 @@ def _takes_people(plan: Survey, status: str, phase: int) -> bool:
 
 
 def invite(service: Service, study_id: str, count: int) -> list[str]:
-    """New single-use tokens; they are shown once."""
     view = service.fresh_view(study_id)
     study = view.study
     status = _status(study.plan.opens, study.plan.closes, view.state, service.now())
@@ -281,27 +271,9 @@ def delete_study(service: Service, study_id: str) -> dict[str, Any]:
     """Trusted answers, local reports and invitations go, for good; what was spent and published stays on record."""
     number = service.number(study_id)
     service.delete(number, study_id)
-    query = select(studies.c.title, progress.c.raw).join(progress, progress.c.study == studies.c.number)
     with store.reading(service.engine) as db:
-        row = db.execute(query.where(studies.c.number == number)).one()
-    return {"id": study_id, "title": row.title, "status": "deleted", "raw_deleted": row.raw != "kept"}
-
-
-def open_phase_two(service: Service, study_id: str, key: str = "phase-two", *, sure: bool = False) -> dict[str, Any]:
-    """Heavy hitters, regressions and steered numbers: charge the trusted, publish what they say, invite local people
-    to answer it. The document of the first phase."""
-    return releasing.discover(service, service.study(study_id), _key(key), sure=sure)
-
-
-def release_study(service: Service, study_id: str, key: str = "release") -> dict[str, Any]:
-    """The release under this key, made now or before."""
-    return releasing.release(service, service.study(study_id), _key(key))
-
-
-def _key(key: str) -> str:
-    ok = 1 <= len(key) <= 200 and key.isascii() and key.isprintable()
-    must(ok, "Idempotency-Key", "must be 1 to 200 printable ASCII characters", f"{len(key)} characters")
-    return key
+        title = db.execute(select(studies.c.title).where(studies.c.number == number)).scalar_one()
+    return {"id": study_id, "title": title, "status": "deleted", "raw_deleted": True}
 
 
 def newest_release(service: Service, study_id: str) -> dict[str, Any]:
@@ -362,9 +334,8 @@ def token_state(service: Service, study_id: str, token: str | None) -> str:
         return "fine"
     if not token:
         return "missing"
-    here = (invitations.c.study == study.number, invitations.c.token == hashed(token))
     with store.reading(service.engine) as db:
-        used = db.execute(select(invitations.c.used).where(*here)).scalar()
+        used = store.known_tokens(*store.driver(db), study.number, [hashed(token)]).get(hashed(token))
     return "unknown" if used is None else "used" if used else "fine"
 
 
@@ -373,7 +344,6 @@ def new_report_id() -> str:
 
 
 def rounded_now(task: Mapping[str, Any]) -> int:
-    """The time to write on a report: now, rounded down to the study's precision."""
     precision = int(task["time_precision"])
     return int(time.time()) // precision * precision
 
@@ -381,17 +351,15 @@ def rounded_now(task: Mapping[str, Any]) -> int:
 def check_invitations(service: Service, study_id: str, asked: Sequence[tuple[str, str | None]]) -> dict[str, Any]:
     """Before answers are sent: of (report id, token), which tokens are not good, which reports are stored already."""
     view = service.view(study_id)
-    failures: list[Failure] = []
     if view.cipher is None:
-        failures = [Failure(name, "closed", "The study takes no more reports.") for name, _ in asked]
-        return {"failures": [f.to_dict() for f in failures], "stored": []}
+        closed = [Failure(name, "closed", "The study takes no more reports.").to_dict() for name, _ in asked]
+        return {"failures": closed, "stored": []}
     rows = {name: view.cipher.row(report_id(name)) for name, _ in asked}
     hashes = {name: hashed(token or "") for name, token in asked}
     with store.reading(service.engine) as db:
-        raw, postgres = db.connection.dbapi_connection, db.dialect.name == "postgresql"
-        tokens = store.known_tokens(raw, view.study.number, list(hashes.values()), postgres)
-        there = store.stored_rows(raw, view.study.number, list(rows.values()), postgres)
-    stored = []
+        tokens = store.known_tokens(*store.driver(db), view.study.number, list(hashes.values()))
+        there = store.stored_rows(*store.driver(db), view.study.number, list(rows.values()))
+    stored, failures = [], list[Failure]()
     for name, row in rows.items():
         if view.study.plan.collection.by_invitation and hashes[name] not in tokens:
             failures.append(Failure(name, "token-unknown", "The study knows no such invitation."))
@@ -403,7 +371,6 @@ def check_invitations(service: Service, study_id: str, asked: Sequence[tuple[str
 
 
 async def submit(service: Service, study_id: str, reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Reports from a form of the service's own pages: the failures, once everything else is durable."""
     view = await service.hot_view(study_id)
     most = service.settings.limits.reports_per_request
     return await submit_reports(service, view, parse_upload(msgspec.json.encode({"reports": reports}), most))

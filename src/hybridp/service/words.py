@@ -148,7 +148,6 @@ def told_truly(randomiser: Task) -> Fraction:
 
 
 def _moment(seconds: float, form: str = "%d %B %Y, %H:%M UTC") -> str:
-    """A moment for people; a number of seconds where the calendar ends."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime(form)
     except (ValueError, OverflowError, OSError):
@@ -156,7 +155,6 @@ def _moment(seconds: float, form: str = "%d %B %Y, %H:%M UTC") -> str:
 
 
 def _number(x: Any) -> str:
-    """A number for people, whatever was stored."""
     if not isinstance(x, float | int) or not math.isfinite(x):
         return "–"
     return f"{x:,.6g}" if abs(x) < 1e6 or abs(x) >= 1e15 else f"{x:,.0f}"

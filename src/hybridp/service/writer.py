@@ -72,7 +72,6 @@ class Writer:
         self._thread.start()
 
     async def store(self, batch: Batch) -> list[Failure]:
-        """The batch's failures, once everything else of it is durable."""
         size = len(batch.reports)
         if self._closed or self.waiting + size > self._most:
             raise Refused("overloaded", "Too many reports are waiting to be stored: come back later.", retry_after=2)
@@ -135,7 +134,6 @@ class Writer:
         return result.result()
 
     def close(self) -> None:
-        """Finish what is queued and stop."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
@@ -246,7 +244,6 @@ class Commits:
         raise AssertionError("unreachable")
 
     def drop(self) -> None:
-        """Let the connection go."""
         held, self._held = self._held, None
         if held is not None:
             with contextlib.suppress(self._errors, SQLAlchemyError):
@@ -328,12 +325,10 @@ class Sweeper:
             self._change.notify_all()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether everything is done, after at most so many seconds."""
         with self._change:
             return self._change.wait_for(lambda: not self._left or self._closed, timeout) and not self._left
 
     def close(self) -> None:
-        """Stop after the step that is under way."""
         with self._change:
             self._closed = True
             self._change.notify_all()
@@ -362,7 +357,6 @@ class Sweeper:
         return min(2 * pause, _LONGEST)
 
     def _look(self) -> None:
-        """What was left by a process that died, or that had no time."""
         with reading(self._engine) as db:
             left = db.execute(select(progress.c.study).where(progress.c.raw == "deleting")).scalars().all()
         for number in left:
