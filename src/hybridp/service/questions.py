@@ -383,7 +383,7 @@ class StorePeople(SummedPeople):
 
     def many(self, asked: rounds.Many) -> tuple[int, int]:
         box, people = asked.box, 0 if self.answers is None else self.people
-        rows = modelling.answer_rows(self.answers, box.dims, lambda values: box.levels(values).T, people)  # type: ignore[arg-type]
+        rows = modelling.answer_rows(self.answers, box.dims, lambda values: box.levels(values).T, people)
         points = self._kept = PointPeople(rows, rows, self.rng, self.told.counts)
         return points.many(asked)
 
