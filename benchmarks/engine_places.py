@@ -7,12 +7,16 @@ second), where a process that has ended is part of its parent's figure.
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tools.throwaway import spark
 
 from benchmarks.engine_rows import COLUMNS
 from hybridp.tables import Rows, Source, open_rows
@@ -27,6 +31,10 @@ def opened(engine: str, place: str, *, threads: int, memory: str) -> Rows:
     """The rows as the library opens them; `place` is a file, or the URL of a server that `fill` has filled."""
     if engine == "postgresql":
         return open_rows(place, table=TABLE)
+    if engine == "spark":
+        stack = ExitStack()
+        atexit.register(stack.close)
+        engine = stack.enter_context(spark(threads))
     return open_rows(Source(place, engine), threads=threads, memory_limit=memory)
 
 

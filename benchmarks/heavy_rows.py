@@ -93,7 +93,7 @@ def steps(rows: Any, head: HeadList) -> dict[str, tuple[float, float]]:
     clock.append((time.perf_counter(), time.process_time()))
     if seen.sum() != sample.local_people:
         raise AssertionError("every local person has a slot")
-    drop(rows, sample.table, f"{sample.table}_discovered")
+    drop(sample.rows, sample.table, f"{sample.table}_discovered")
     names = ("sample", "discovery", "head", "slots")
     return {name: (b[0] - a[0], b[1] - a[1]) for name, a, b in zip(names, clock, clock[1:], strict=False)}
 

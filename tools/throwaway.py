@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own for as long as a test or a benchmark runs, in a folder that goes away with it."""
+"""A server of one's own, PostgreSQL or Spark, for as long as a test or a benchmark runs, in a folder that goes away."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import contextlib
 import glob
 import os
 import pwd
+import re
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from hybridp.errors import InvalidInput
 
-__all__ = ["postgres", "server_binary"]
+__all__ = ["postgres", "server_binary", "spark"]
+
+PATIENCE = 600  # seconds: a limit for what will never come; beside other work Java takes its time
 
 
 def server_binary(name: str = "initdb") -> Path | None:
@@ -62,4 +68,40 @@ def postgres(*, durable: bool = True) -> Iterator[str]:
         finally:
             call(control, "-D", str(data), "-m", "immediate", "stop")
     finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def spark(threads: int = 2) -> Iterator[str]:
+    """The URL of a real Spark Connect server on this machine."""
+    import pyspark
+
+    home, folder = os.path.dirname(pyspark.__file__), Path(tempfile.mkdtemp(prefix="hspark"))
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": str(4 * threads),
+        "spark.driver.memory": "1g",
+    }
+    command = [os.path.join(home, "bin", "spark-submit"), "--master", f"local[{threads}]"]
+    for key, value in settings.items():
+        command += ["--conf", f"{key}={value}"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    environment = {**os.environ, "SPARK_HOME": home, "PYSPARK_PYTHON": sys.executable}
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder, start_new_session=True)
+    try:
+        until, port = time.monotonic() + PATIENCE, None
+        while port is None:
+            log_text = (folder / "log").read_text()
+            assert server.poll() is None and time.monotonic() < until, log_text  # noqa: PT018
+            port = re.search(r"Spark Connect server started at: \S*:(\d+)", log_text)
+            time.sleep(0.2)
+        yield f"sc://127.0.0.1:{port[1]}"
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
         shutil.rmtree(folder, ignore_errors=True)

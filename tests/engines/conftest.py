@@ -1,19 +1,22 @@
 """The same table on every engine: a Parquet file for DuckDB and Spark, a table of a real server for PostgreSQL.
 
-Spark is started once for each process (local[2]), PostgreSQL once; where either cannot be, its tests say why.
+Both servers are started once for each process; where either cannot be, its tests say why.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import itertools
 import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tools import throwaway
 
 from hybridp.tables import Rows, Source, open_rows
 
@@ -38,10 +41,20 @@ def closed_port() -> Iterator[int]:
         yield int(taken.getsockname()[1])
 
 
-def need_spark() -> None:
+@functools.cache
+def spark() -> str:
+    """The URL of a Spark Connect server on this machine, until this process ends."""
     pytest.importorskip("pyspark")
     if shutil.which("java") is None:
-        pytest.skip("not installed: Java, which a local Spark needs (apt-get install default-jre-headless)")
+        pytest.skip("not installed: Java, which a Spark server needs (apt-get install default-jre-headless)")
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(throwaway.spark())
+
+
+def source_of(engine: str, location: Any, query: str | None = None, **more: Any) -> Source:
+    """Where an engine of this name reads a file, or a database."""
+    return Source(location, spark() if engine == "spark" else engine, query, **more)
 
 
 def write_parquet(path: Path, columns: Columns) -> None:
@@ -82,9 +95,7 @@ def opened(tmp_path: Path, request: pytest.FixtureRequest) -> Opened:
             return
         file = tmp_path / f"people_{next(_serial)}.parquet"
         write_parquet(file, columns)
-        if engine == "spark":
-            need_spark()
-        with open_rows(Source(str(file), engine, decimal="."), threads=2) as rows:
+        with open_rows(source_of(engine, file, decimal="."), threads=2) as rows:
             yield rows
 
     return open_on

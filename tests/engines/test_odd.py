@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engines.conftest import ENGINES, Columns, Opened, fill_postgres, need_spark, write_parquet
+from tests.engines.conftest import ENGINES, Columns, Opened, fill_postgres, source_of, write_parquet
 from tests.engines.test_errors import QUERY
 from tests.queries import number_query
 
@@ -211,8 +211,7 @@ def test_bytes_that_are_no_text(server: str, connection: Any) -> None:
 
 
 def test_a_file_is_read_under_its_own_name(tmp_path: Path) -> None:
-    """Spark takes brackets for a pattern, cannot read a colon, and takes `_` and `.` for files that are not there."""
-    need_spark()
+    """Brackets in it are no pattern, where such a file is there."""
     for name, value in [("a1", 9.0), ("a[1]", 3.0), ("_a", 3.0), (".a", 3.0), ("a:b", 3.0), ("m1", 1.0), ("m2", 2.0)]:
         write_parquet(tmp_path / f"{name}.parquet", {"value": ("DOUBLE", [value]), "trust": ("VARCHAR", ["trusted"])})
         (tmp_path / f"{name}.csv").write_text(f"value,trust\n{value},trusted\n")
@@ -227,41 +226,22 @@ def test_a_file_is_read_under_its_own_name(tmp_path: Path) -> None:
         "_a.csv",
         ".a.csv",
     ):
-        for engine in ("duckdb", "spark"):
-            with open_rows(Source(str(tmp_path / name), engine), threads=2) as rows:
-                assert add_up(rows, query).sums[0] == 3, (name, engine)
-    refused(lambda: open_rows(Source(str(tmp_path / "z*.parquet"), "spark")), "`path` must be a file that exists")
+        with open_rows(tmp_path / name, threads=2) as rows:
+            assert add_up(rows, query).sums[0] == 3, name
+    refused(lambda: open_rows(tmp_path / "z*.parquet"), "`path` must be a file that exists")
 
 
-def test_a_csv_file_that_is_not_utf8_is_refused_alike(tmp_path: Path) -> None:
-    need_spark()
+def test_a_csv_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "log.csv"
     file.write_bytes("person,query,trust\n1,caf\xe9,trusted\n".encode("latin-1"))
-    for engine in ("duckdb", "spark"):
-
-        def sample(engine: str = engine) -> None:
-            with open_rows(Source(str(file), engine)) as rows:
-                sample_records(rows, HEAVY, 1, discovery_share=1.0)
-
-        refused(sample, "text that is not UTF-8")
+    with open_rows(file) as rows:
+        refused(lambda: sample_records(rows, HEAVY, 1, discovery_share=1.0), "text that is not UTF-8")
 
 
 def _told(*words: str, without: str = "", folder: Path | None = None, **environment: str) -> tuple[int, str, str]:
     code = f"import sys\nfor name in {without.split()!r}: sys.modules[name] = None\n"
     found = warm.run(f"{code}{warm.COMMAND}", *words, cwd=folder, env={**os.environ, **environment})
     return found.returncode, found.stdout, found.stderr.strip()
-
-
-def test_a_local_spark_leaves_nothing_behind(tmp_path: Path, closed_port: int) -> None:
-    """Neither on standard error nor in the command's folder; and another server in the environment gets no rows."""
-    need_spark()
-    (tmp_path / "people.csv").write_text("value,trust\n" + "1,trusted\n" * 40)
-    code, out, told = _told("release", "mean", "people.csv", "--engine", "spark", *MEAN, "--json", folder=tmp_path,
-                            SPARK_REMOTE=f"sc://127.0.0.1:{closed_port}")  # fmt: skip
-    assert code == 0, told
-    assert told == "Nothing was charged: without --ledger nobody adds up what these people were promised."
-    assert '"people": 40' in out
-    assert [each.name for each in tmp_path.iterdir()] == ["people.csv"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -279,7 +259,6 @@ def unanswered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[warm.
 
 def test_a_spark_server_that_does_not_answer_is_not_waited_for(unanswered: tuple[warm.Process, str, Path]) -> None:
     """PySpark would try for ten minutes, and once more when the process ends."""
-    need_spark()
     process, url, complaints = unanswered
     assert process.wait() == 2
     told = complaints.read_text(encoding="utf-8").strip()
@@ -351,8 +330,7 @@ def release_from(source: Source, tmp_path: Path) -> tuple[Ledger, str]:
 @pytest.mark.parametrize("engine", ["postgresql", "spark"])
 def test_an_engine_that_fails_costs_nothing(engine: str, tmp_path: Path, closed_port: int) -> None:
     if engine == "spark":
-        need_spark()
-        where = Source(str(tmp_path / "nowhere.csv"), "spark")
+        where = source_of("spark", tmp_path / "nowhere.csv")
     else:
         pytest.importorskip("psycopg")
         where = Source(f"postgresql://127.0.0.1:{closed_port}/people")
@@ -363,10 +341,8 @@ def test_an_engine_that_fails_costs_nothing(engine: str, tmp_path: Path, closed_
 @pytest.mark.parametrize("engine", ["duckdb", "spark"])
 def test_a_refusal_that_depends_on_a_row_stays_charged(engine: str, tmp_path: Path) -> None:
     """One field too many may be a comma in somebody's value: whoever sees the refusal has learnt that."""
-    if engine == "spark":
-        need_spark()
     (tmp_path / "people.csv").write_text("value,trust\n1,trusted\n2,trusted,4711.25\n")
-    ledger, said = release_from(Source(str(tmp_path / "people.csv"), engine), tmp_path)
+    ledger, said = release_from(source_of(engine, tmp_path / "people.csv"), tmp_path)
     assert "4711" not in said
     assert ledger.remaining("trusted").epsilon == 0
     assert [entry.state for entry in ledger.history()] == ["refused"]

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engines.conftest import Columns, fill_postgres, need_spark, write_parquet
+from tests.engines.conftest import Columns, fill_postgres, source_of, spark, write_parquet
 from tests.queries import number_query
 from tests.questions import TASKS, crowd, declare
 
 from hybridp.randomness import seeded
-from hybridp.tables import Source, add_up, open_rows
+from hybridp.tables import add_up, open_rows
 from tests import warm
-
-PATIENCE = 600  # seconds: a limit for what will never come; beside other work Java takes its time
-
 
 PLACES = {"duckdb": {}, "postgresql": {"table": "released"}, "spark": {}}
 
@@ -36,18 +26,19 @@ def _columns() -> Columns:
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, Source]:
+def places(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, str]:
     """The same rows on each engine."""
     file = tmp_path_factory.mktemp("rows") / "people.parquet"
     write_parquet(file, _columns())
     url = request.getfixturevalue("server")
     fill_postgres(url, "released", _columns())
-    return {"duckdb": Source(file), "postgresql": Source(url), "spark": Source(file, "spark")}
+    return {"duckdb": str(file), "postgresql": url, "spark": str(file)}
 
 
-def _released(task: str, places: dict[str, Source], engine: str) -> Any:
+def _released(task: str, places: dict[str, str], engine: str) -> Any:
     study = declare(task, people={"public": ["trust", "own", "town"], "column": "id" if task == "records" else None})
-    found = study.release(places[engine], **PLACES[engine], simulate_local=True, rng=seeded(3)).to_dict()
+    source = source_of(engine, places[engine])
+    found = study.release(source, **PLACES[engine], simulate_local=True, rng=seeded(3)).to_dict()
     found.pop("made", None)
     return found
 
@@ -59,54 +50,12 @@ ON_SPARK = ("mean", "choice", "vector", "records", "points")
 @pytest.mark.parametrize(
     ("task", "engine"), [*((task, "postgresql") for task in ASKED), *((task, "spark") for task in ON_SPARK)]
 )
-def test_a_release_is_the_same_on_every_engine(places: dict[str, Source], task: str, engine: str) -> None:
-    if engine == "spark":
-        need_spark()
+def test_a_release_is_the_same_on_every_engine(places: dict[str, str], task: str, engine: str) -> None:
     assert _released(task, places, engine) == _released(task, places, "duckdb")
 
 
-# --- Spark Connect ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a real Spark Connect server on this machine."""
-    need_spark()
-    import pyspark
-
-    home = os.path.dirname(pyspark.__file__)
-    folder = tmp_path_factory.mktemp("connect")
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.connect.grpc.binding.port": "0",
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.local.dir": str(folder),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.driver.memory": "1g",
-    }
-    command = [os.path.join(home, "bin", "spark-submit"), "--master", "local[2]"]
-    for key, value in settings.items():
-        command += ["--conf", f"{key}={value}"]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-    environment = {**os.environ, "SPARK_HOME": home, "PYSPARK_PYTHON": sys.executable}
-    with (folder / "log").open("w") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder, start_new_session=True)
-    try:
-        until, port = time.monotonic() + PATIENCE, None
-        while port is None:
-            log_text = (folder / "log").read_text()
-            assert server.poll() is None and time.monotonic() < until, log_text  # noqa: PT018
-            port = re.search(r"Spark Connect server started at: \S*:(\d+)", log_text)
-            time.sleep(0.2)
-        yield f"sc://127.0.0.1:{port[1]}"
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-
-
-def test_a_cluster_through_spark_connect(connect_server: str, tmp_path: Path) -> None:
-    """In a process of its own: one that has started a local Spark cannot be a client as well."""
-    file = tmp_path / "people.parquet"
+def test_a_cluster_through_spark_connect(tmp_path: Path) -> None:
+    file, connect_server = tmp_path / "people.parquet", spark()
     write_parquet(file, _columns())
     mean = "release mean {rows} --column pay --trust trust --missing middle --lower 0 --upper 100 --epsilon 1"
     words = [*mean.format(rows=file).split(), "--simulate-local"]
@@ -123,7 +72,7 @@ def test_a_cluster_through_spark_connect(connect_server: str, tmp_path: Path) ->
     )
 
 
-def test_rows_on_another_engine_cannot_be_copied(places: dict[str, Source], tmp_path: Path) -> None:
+def test_rows_on_another_engine_cannot_be_copied(places: dict[str, str], tmp_path: Path) -> None:
     """Randomising is done to files, on the devices' side."""
     from hybridp.errors import InvalidInput
     from hybridp.tables.reports import Copy, write_reports

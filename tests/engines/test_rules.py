@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engines.conftest import ENGINES, Columns, fill_postgres, need_spark, write_parquet
+from tests.engines.conftest import ENGINES, Columns, fill_postgres, source_of, write_parquet
 from tests.queries import number_query
 
 from hybridp.curator.sources import Columns as MeanColumns
@@ -46,9 +46,7 @@ def totals(
     places: dict[str, tuple[Any, Any]], engine: str, rule: TrustRule, query: str | None = None, **more: Any
 ) -> Totals:
     location, table = places[engine]
-    if engine == "spark":
-        need_spark()
-    source = Source(location, engine, query, public=("code", "agreed", "who", "consent"))
+    source = source_of(engine, location, query, public=("code", "agreed", "who", "consent"))
     asked = number_query(
         value="pay", trust=rule.label, lower=0, upper=100, levels=100, local_raw=True, missing="middle"
     )
@@ -138,22 +136,20 @@ def test_what_a_query_may_compute_fails_on_no_row(engine: str, tmp_path: Path, r
     """On the oddest numbers and texts; what cannot be made safe on an engine is refused there."""
     location: Any = tmp_path / "odd.parquet"
     write_parquet(location, ODD)
-    if engine == "spark":
-        need_spark()
     if engine == "postgresql":
         location = request.getfixturevalue("server")
         fill_postgres(location, "oddest", ODD)
     table = "oddest" if engine == "postgresql" else "rows"
     several = [*ON_EVERY_ENGINE, *(NOT_ON_POSTGRESQL if engine != "postgresql" else [])]
     listed = ", ".join(f"{this} AS x{i}" for i, this in enumerate(several))
-    with open_rows(Source(location, engine, f"SELECT {listed} FROM {table}"), threads=2) as rows:
+    with open_rows(source_of(engine, location, f"SELECT {listed} FROM {table}"), threads=2) as rows:
         view = f"SELECT {', '.join(f'x{i}' for i in range(len(several)))} FROM rows"
         assert len(answers(rows, view)) == 10
     refused = ["CAST(who AS INT)", "who > 5", "whole = who", "whole % 2", "abs(whole)", "error('x')"]
     refused += [*NOT_ON_POSTGRESQL[:-2], "whole > real", "pg_sleep(9)"] if engine == "postgresql" else ["sqrt(real)"]
     for this in refused:
         with pytest.raises(InvalidInput, match="`query` must") as caught:
-            open_rows(Source(location, engine, f"SELECT CASE WHEN whole > 3 THEN {this} END AS x FROM {table}"))
+            open_rows(source_of(engine, location, f"SELECT CASE WHEN whole > 3 THEN {this} END AS x FROM {table}"))
         assert caught.value.of_rows is False, this
 
 
@@ -190,14 +186,12 @@ SPARK = [
 )
 def test_a_query_only_reads_what_was_named(places: dict[str, tuple[Any, Any]], engine: str, query: str) -> None:
     location, _ = places[engine]
-    if engine == "spark":
-        need_spark()
-    else:
+    if engine == "postgresql":
         run(location, "CREATE SEQUENCE IF NOT EXISTS counter")
         body = "CREATE SEQUENCE IF NOT EXISTS made_by_a_query; SELECT 1"
         run(location, f"CREATE OR REPLACE FUNCTION mine() RETURNS int LANGUAGE sql AS '{body}'")
     with pytest.raises(InvalidInput, match=r"`(query|table)` must") as caught:
-        open_rows(Source(location, engine, query), threads=2)
+        open_rows(source_of(engine, location, query), threads=2)
     assert not isinstance(caught.value, UnusableRows)
     if engine == "postgresql":
         assert run(location, "SELECT count(*) FROM worded") == N

@@ -88,6 +88,8 @@ class Source:
         must(engine in ENGINES or remote, "engine", f"must be one of {', '.join(ENGINES)} or an sc:// URL", self._kind)
         ok = natural == "duckdb" or natural == engine
         must(ok, "engine", f"must be {natural} for this URL", self._kind)
+        rule = "must be an sc:// URL, such as sc://spark.example:15002, for a file that a cluster sees"
+        must(engine != "spark" or natural == engine, "engine", rule, "spark")
         if engine == "postgresql" and natural != engine:
             raise InvalidInput(
                 "`path` must be a URL such as postgresql://user@host/database for this engine. Got a path."
@@ -321,16 +323,15 @@ def open_rows(
       header, one delimiter (comma, semicolon, tab or bar, whichever is the most frequent in the header) and double
       quotes; an empty field is missing.
     - ``postgresql://user@host/database``: a table or view of PostgreSQL, read in one snapshot.
-    - ``sc://host:15002``: a table of a Spark cluster, through Spark Connect; or a CSV or Parquet file with
-      ``Source(path, "spark")`` (a local Spark) or ``Source(path, "sc://host:15002")`` (a path that the cluster sees).
-
+    - ``sc://host:15002``: a table of a Spark cluster, through Spark Connect; or a CSV or Parquet file that the cluster
+      sees, with ``Source(path, "sc://host:15002")``.
     - A pandas or Polars frame, an Arrow table or reader, NumPy arrays by column, a relation of DuckDB: see `Source`.
 
     With a `TrustRule`, the open rows have a column that holds `trusted` or `local` by its rule (`TrustRule.label`); a
     drawn split draws from `rng`, by the column `person` where given, otherwise by row.
 
     `table` may be left out for a DuckDB file or a PostgreSQL schema with only one table. `threads` (all cores by
-    default) and `memory_limit` are for DuckDB and a local Spark; what does not fit is spilled to a private temporary
+    default) and `memory_limit` are for DuckDB; what does not fit is spilled to a private temporary
     directory, which `close` removes.
 
     >>> import pathlib, tempfile
@@ -395,7 +396,7 @@ def _opened(
         return open_postgres(source, table)
     from hybridp.tables.spark import open_spark
 
-    return *open_spark(source, table, threads=threads, memory_limit=memory_limit), None
+    return *open_spark(source, table), None
 
 
 def _answering(rows: Rows, trust: TrustRule, person: str | None) -> Rows:
