@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.sources import Answers, Columns, Raw, Rows, Sent, TableLike, TrustedAnswers, noisy_sums
-from hybridp.curator.sums import column_reports, lattice_query, report_sums
+from hybridp.curator.sums import column_reports, people_query, report_sums
 from hybridp.errors import InvalidInput, must
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, Grid, TotalsNoise, TrustedRound, nearest
@@ -83,7 +83,7 @@ def table_rows(
     Values outside the bounds are clipped, those that are missing or no number count as the public `missing` of their
     column, and nobody is told how many.
     """
-    query = lattice_query(columns, bounds, local_raw=local_raw)
+    query = people_query(columns, bounds, local_raw=local_raw)
 
     def group(name: str, people: int) -> LatticeRows:
         kept = cache(lambda: kept_levels(rows, query, name, _PART, **how))

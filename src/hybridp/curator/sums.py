@@ -24,17 +24,14 @@ from hybridp.errors import UnusablePublicRows
 from hybridp.noise.reports import voted_cells
 from hybridp.public.distribution import BinnedReports, by_window, invite_bins
 from hybridp.public.groups import Joint
-from hybridp.public.kmeans import Box
 from hybridp.public.lattice import LEVELS, NOTHING, Bounds, Ints, Lattice, exact_sums
 from hybridp.public.mean import answered_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import (
     SQUARE_STEPS,
-    Invite,
     LocalSummary,
     NoisySquares,
     OnNumber,
-    OwnEpsilon,
     TrustedSummary,
     reports_digest,
 )
@@ -52,16 +49,15 @@ from hybridp.public.shares import (
     unreadable,
 )
 from hybridp.public.steered_mean import Window, WindowNoise
-from hybridp.public.trust import label_column
 from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums, VectorSum
 from hybridp.randomness import Randomness
 from hybridp.tables.columns import count_people, local_texts
-from hybridp.tables.query import ByCategory, Query, Report, option_codec
+from hybridp.tables.query import ByCategory, Query, Report
 from hybridp.tables.sql import local_rows
 from hybridp.tables.totals import CHUNK, count_options, levels_of, report_counts, report_texts, stretch_counts
 
-__all__ = ["Lots", "binned", "column_reports", "count_answers", "count_between", "lattice_query", "levels"]
+__all__ = ["Lots", "binned", "column_reports", "count_answers", "count_between", "levels", "people_query"]
 __all__ += ["randomised", "read", "read_answers", "release_clipped", "release_counts", "release_sum"]
 __all__ += ["release_sums", "release_totals", "release_window", "report_sums", "rounded_cells"]
 __all__ += ["squares"]
@@ -73,20 +69,18 @@ _SLACK = 1 + 1e-9
 # --- what is read of a table ------------------------------------------------------------------------------------------
 
 
-def lattice_query(
-    columns: Columns, bounds: Bounds | VectorBounds | Box, *, local_raw: bool = False, **how: Any
+def people_query(
+    columns: Columns, encoding: Any, joint: Joint | None = None, *, local_raw: bool = False, **how: Any
 ) -> Query:
-    """The query of one number or of several, without reports."""
-    return Query.on(bounds, columns.names, missing=columns.missing, **_people(columns, local_raw), **how)
-
-
-def _people(columns: Columns, local_raw: bool) -> dict[str, Any]:
+    """The query of what is asked about these columns, a record a person, without reports."""
     own = {"person": columns.person, "record_key": columns.record_key, "record_id": columns.record_id}
-    return {"trust": label_column(columns.trust), **own, "reads": "all" if local_raw else "trusted"}
+    return Query.asking(encoding, columns, joint, reads="all" if local_raw else "trusted", **own, **how)
 
 
 def column_reports(invite: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """The columns of reports, which lie within so many half-ranges of the middle, and how many everybody answers."""
+    """The columns of reports, words or numbers within so many half-ranges of the middle, and how many all answer."""
+    if invite.way == "option":
+        return {"reports": (Report(names[0], text=True),)}
     made, reports = invite.mechanism, []
     reach = getattr(made, "law", made).bound * _SLACK
     for name, (centre, half) in zip(names, invite.encoding.sides, strict=True):
@@ -94,11 +88,13 @@ def column_reports(invite: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {"reports": tuple(reports), "reported": getattr(made, "reported", 1)}
 
 
-def _query(rows: Rows, columns: Columns, invite: Any, local_raw: bool, **how: Any) -> Query:
+def _query(
+    rows: Rows, columns: Columns, invite: Any, local_raw: bool, joint: Joint | None = None, **how: Any
+) -> Query:
     """The query for what an invitation asked of these columns; a table needs no reports while nobody is local."""
     if not local_raw and any(name in rows.columns for name in columns.reports):
         how |= column_reports(invite, columns.reports)
-    return lattice_query(columns, invite.encoding, local_raw=local_raw, **how)
+    return people_query(columns, invite.encoding, joint, local_raw=local_raw, **how)
 
 
 def read(
@@ -125,19 +121,24 @@ def read(
 
 def _numbers(
     rows: Rows, columns: Columns, invite: Any, local_raw: bool, *, count_clipped: bool = False,
-    sum_squares: bool = False,
+    sum_squares: bool = False, epsilon: str | None = None,
 ) -> Raw:  # fmt: skip
+    """Of one number or several; with own epsilons by each of them, ascending."""
+    if epsilon is not None:
+        rows.need("epsilon-column", epsilon)
     several = invite.way == "vector"
     steps = (COLUMN_SQUARE_STEPS if several else SQUARE_STEPS) * sum_squares
-    query = _query(rows, columns, invite, local_raw, count_clipped=count_clipped, square_steps=steps)
-    result = tables.add_up(rows, query)
-    digest = reports_digest(invite.text, *result.fingerprint)
+    how: dict[str, Any] = {"count_clipped": count_clipped, "square_steps": steps, "epsilon": epsilon}
+    result = tables.add_up(rows, _query(rows, columns, invite, local_raw, **how))
+    people, digest = result.trusted_people, reports_digest(invite.text, *result.fingerprint)
+    if epsilon is not None:
+        return Raw(people, result.sums, result.reports, digest=digest, epsilons=result.epsilons)
     if several:
         sums, squared = (np.array(of, dtype=np.int64) for of in (result.sums, result.squares))
-        return Raw(result.trusted_people, sums, report_sums(result, invite), digest=digest, squares=squared)
+        return Raw(people, sums, report_sums(result, invite), digest=digest, squares=squared)
     reports = next(iter(result.report_sums), 0.0), next(iter(result.report_squares), 0.0)
-    left_out = 0 if result.answered is None else result.trusted_people - result.answered
-    return Raw(result.trusted_people, result.sums[0] + left_out * (LEVELS // 2),
+    left_out = 0 if result.answered is None else people - result.answered
+    return Raw(people, result.sums[0] + left_out * (LEVELS // 2),
                LocalSummary(result.local_people, *reports, invite.mechanism), digest=digest,
                squares=next(iter(result.squares), 0), clipped=result.clipped, answered=result.answered)  # fmt: skip
 
@@ -150,26 +151,8 @@ def report_sums(found: tables.Totals, invite: Any) -> VectorReportSums:
     return VectorReportSums(found.local_people, counts.astype(np.int64), sums, squared, invite.mechanism)
 
 
-def _own(rows: Rows, columns: Columns, invite: Invite[Bounds, OwnEpsilon], local_raw: bool, *, epsilon: str) -> Raw:
-    """By epsilon: how many people have each, the sums of their levels, and the reports; ascending."""
-    rows.need("epsilon-column", epsilon)
-    result = tables.add_up(rows, _query(rows, columns, invite, local_raw, epsilon=epsilon))
-    digest = reports_digest(invite.text, *result.fingerprint)
-    return Raw(result.trusted_people, result.sums, result.reports, digest=digest, epsilons=result.epsilons)
-
-
-def _option_query(rows: Rows, columns: Columns, invite: OnOptions, joint: Joint | None, *, local_raw: bool) -> Query:
-    there = columns.report in rows.columns and not local_raw
-    return Query(
-        values=(option_codec(invite.encoding, joint, columns.names[0], columns.missing),),
-        reports=(Report(columns.report or "", text=True),) if there else (),
-        names=invite.encoding.told,
-        **_people(columns, local_raw),
-    )
-
-
 def _option(rows: Rows, columns: Columns, invite: OnOptions, local_raw: bool, *, joint: Joint | None = None) -> Raw:
-    query = _option_query(rows, columns, invite, joint, local_raw=local_raw)
+    query = _query(rows, columns, invite, local_raw, joint)
     ticks, sets = bool(invite.encoding.most), isinstance(invite.mechanism, SubsetSelection)
     result = count_options(rows, query, named=not sets)
     counts, steps, held = result.sums, 1, result.held if ticks else result.report_counts
@@ -205,7 +188,7 @@ def _marginal(rows: Rows, columns: Columns, invite: Any, local_raw: bool) -> Raw
 
 
 _READERS: dict[str, Callable[..., Raw]] = {
-    "marginal": _marginal, "number": _numbers, "option": _option, "own": _own, "vector": _numbers,
+    "marginal": _marginal, "number": _numbers, "option": _option, "own": _numbers, "vector": _numbers,
 }  # fmt: skip
 
 
@@ -394,7 +377,7 @@ def randomised(
 
 def rounded_cells(rows: Rows, columns: Columns, invite: OnOptions, joint: Joint, *, rng: Randomness) -> Ints:
     """For a trial only: how many local people vote for each cell, by numbers that are rounded here."""
-    query = _option_query(rows, columns, invite, joint, local_raw=True)
+    query = _query(rows, columns, invite, True, joint)
     counts = np.zeros(invite.encoding.size, dtype=np.int64)
     assert isinstance(query.values[0], ByCategory)
     for part in levels_of(rows, query, "local"):

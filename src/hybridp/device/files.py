@@ -34,7 +34,7 @@ from hybridp.public.kmeans import OnMap
 from hybridp.public.messages import BATCH, MECHANISM, Invite, OnList
 from hybridp.public.trust import Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness
-from hybridp.tables.query import Category, Query, option_codec
+from hybridp.tables.query import Query
 from hybridp.tables.reports import Copy, Reporting
 from hybridp.tables.reports import write_reports as write_randomised
 from hybridp.tables.totals import count_groups, kept_levels
@@ -60,25 +60,22 @@ class Asked(NamedTuple):
 def _way(asked: Asked, rng: Randomness) -> tuple[tuple[str, ...], Query, Callable[..., Any]]:
     """How rows become reports: the columns that local rows lose, what is read of a row, and who draws."""
     invite, columns, joint = asked.invite, asked.columns, asked.joint
-    label = label_column(columns.trust)
-    if invite.way == "marginal":
-        query = Query(values=tuple(map(Category, invite.encoding.features)), trust=label)
-        return invite.encoding.names, query, lambda held: report_marginals(held.T.astype(np.uint16), invite, rng=rng)
-    if invite.way == "option":
-        # A report on a private category too: local rows lose both.
-        values = (invite.encoding.name,) if joint is None else (joint.value, joint.by.name)
-        codec = option_codec(invite.encoding, joint, values[0], columns.missing)
-        query = Query(values=(codec,), trust=label, reads="local")
-        return values, query, lambda held: report_options(held[:, 0], invite, joint, rng=rng)
-    bounds = invite.encoding.bounds if invite.way == "line" else invite.encoding
+    encoding, lost = invite.encoding, columns.names
+    if invite.way == "line":
+        encoding, lost = encoding.bounds, ()
+    elif invite.way == "marginal":
+        lost = encoding.names
+    elif invite.way == "option":  # a report on a private category too: local rows lose both
+        lost = (encoding.name,) if joint is None else (joint.value, joint.by.name)
     draws: dict[str, Callable[..., Any]] = {
         "line": lambda held: answer_question(held, invite, rng=rng),
+        "marginal": lambda held: report_marginals(held.T.astype(np.uint16), invite, rng=rng),
         "number": lambda held: randomise_levels(held[:, 0], invite, rng=rng),
-        "own": lambda held, own: randomise_own(held[:, 0], own, bounds, rng=rng),
+        "option": lambda held: report_options(held[:, 0], invite, joint, rng=rng),
+        "own": lambda held, own: randomise_own(held[:, 0], own, encoding, rng=rng),
         "vector": lambda held: randomise_steps(held, invite, rng=rng),
     }
-    query = Query.on(bounds, columns.names, label, columns.missing, reads="local")
-    return () if invite.way == "line" else columns.names, query, draws[invite.way]
+    return lost, Query.asking(encoding, columns, joint), draws[invite.way]
 
 
 def write_reports(
@@ -177,7 +174,7 @@ def _slots(rows: tables.Rows, invite: OnList, columns: Any, rng: Randomness) -> 
 
 def _cells(rows: tables.Rows, invite: OnMap, columns: Any, rng: Randomness) -> Iterator[NDArray[np.int64]]:
     """The cell of the map that each local row tells."""
-    query = Query.on(invite.encoding.box, columns.names, label_column(columns.trust), columns.missing, reads="local")
+    query = Query.asking(invite.encoding.box, columns, reads="local")
     count_groups(rows, query)
     for part in kept_levels(rows, query, "local", ordered=False)():
         yield answer_map(np.ascontiguousarray(part.T, dtype=np.float64), invite, rng=rng)

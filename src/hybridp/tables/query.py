@@ -11,12 +11,14 @@ from hybridp.errors import UnusablePublicRows, finite, must
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import Box
 from hybridp.public.lattice import HALF, LEVELS, Bounds, Lattice, missing_each
-from hybridp.public.queries import Feature
+from hybridp.public.queries import Feature, Schema
+from hybridp.public.trust import label_column
 from hybridp.public.vector import SHRINK, VectorBounds
 from hybridp.tables.source import CHOICES, Rows
 from hybridp.tables.sql import (
     INFINITY,
     VIEW,
+    Columns,
     chosen,
     column,
     count_if,
@@ -36,7 +38,7 @@ from hybridp.tables.sql import (
 )
 
 __all__ = ["TIMES", "ByCategory", "Category", "Codec", "Number", "Query", "Report", "flags", "labels", "one_each"]
-__all__ += ["option_codec", "people", "records", "totals"]
+__all__ += ["people", "records", "totals"]
 
 
 # --- how a field becomes a whole number, in SQL -----------------------------------------------------------------------
@@ -179,16 +181,6 @@ class Report:
         must(finite("report_half", self.half) > 0, "report_half", "must be positive", self.half)
 
 
-def option_codec(question: Feature, joint: Joint | None, value: str, missing: Any) -> Codec:
-    """The code of an option, or of a private category and what is asked beside it of the column `value`."""
-    if joint is None:
-        return Category(question)
-    if not isinstance(joint.answers, Bounds):
-        return ByCategory(joint.by, Category(joint.answers))
-    lattice = Lattice(joint.answers.lower, joint.answers.upper, joint.steps)
-    return ByCategory(joint.by, Number(value, lattice, missing))
-
-
 # --- what is read of every person -------------------------------------------------------------------------------------
 
 
@@ -260,6 +252,29 @@ class Query:
         must(len(stated) == d, "missing", f"must hold one number for each of the {d} columns", len(stated))
         must(d == 1 or "exclude" not in stated, "missing", "must lie within the bounds, or be middle", "exclude")
         return cls(values=tuple(map(Number, columns, lattices, stated)), trust=trust, **how)
+
+    @classmethod
+    def asking(
+        cls, encoding: Bounds | VectorBounds | Box | Feature | Schema, columns: Columns, joint: Joint | None = None,
+        **how: Any,
+    ) -> Query:  # fmt: skip
+        """What is asked about these columns; with `joint` a private category and an answer together."""
+        trust, values = label_column(columns.trust), tuple[Codec, ...]()
+        if isinstance(encoding, Schema):
+            values = tuple(map(Category, encoding.features))
+        elif isinstance(encoding, Feature):
+            values, how["names"] = (Category(encoding),), encoding.told
+        else:
+            return cls.on(encoding, columns.names, trust, columns.missing, **how)
+        if joint is not None:
+            answer: Category | Number
+            if isinstance(joint.answers, Bounds):
+                lattice = Lattice(joint.answers.lower, joint.answers.upper, joint.steps)
+                answer = Number(columns.names[0], lattice, columns.missing)  # type: ignore[arg-type]
+            else:
+                answer = Category(joint.answers)
+            values = (ByCategory(joint.by, answer),)
+        return cls(values=values, trust=trust, **how)
 
     @property
     def local_raw(self) -> bool:
