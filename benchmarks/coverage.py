@@ -180,7 +180,8 @@ def _ticks(cell: Cell, draw: Draw, rng: Randomness) -> list[ShareBlend]:
     """One study of several of several options, which people tick as they like: a yes or no each."""
     truth = CHOICES[cell.law]
     question = Feature("ways", tuple(f"w{i}" for i in range(len(truth))), most=len(truth))
-    stated, oracle = tick_noise(cell.promise, question), randomised_response(cell.promise)
+    stated = replace(tick_noise(cell.promise, question), size=2, several=False)
+    oracle = randomised_response(cell.promise)
     asked = draw.multinomial(cell.local, np.full(len(truth), 1 / len(truth))).tolist()
     found = []
     for share, people in zip(truth, asked, strict=True):

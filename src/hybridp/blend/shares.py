@@ -36,7 +36,7 @@ from hybridp.public.oracles import Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports
 
 __all__ = ["SHARE_ESTIMATORS", "ShareBlend", "ShareEstimator", "Told", "blend_shares"]
-__all__ += ["blend_ticks", "report_parts", "score_interval", "share_anchoring", "simplex", "to_simplex", "two_sided"]
+__all__ += ["report_parts", "score_interval", "share_anchoring", "simplex", "to_simplex", "two_sided"]
 
 ShareEstimator = Literal["everyone", "alike", "hybrid", "anchored", "tcm-only", "lm-only"]
 SHARE_ESTIMATORS: tuple[ShareEstimator, ...] = get_args(ShareEstimator)
@@ -216,26 +216,32 @@ def blend_shares(
     """Combine what the groups sent. With one group empty, the other one is the estimate, whatever the rule.
 
     Reports that were `mixed` are heard with the local ones, as one group. Those who reported are a share `answering` of
-    all who do not trust.
+    all who do not trust. Of several options each is a yes or no of its own, of the local people who drew it; one that
+    no device drew has the trusted people's share.
 
     "alike" is "anchored" where that costs little if nobody lies, and else "hybrid" (`share_anchoring`).
     """
     estimator = SYNONYMS.get(estimator, estimator)
     must(estimator in SHARE_ESTIMATORS, "estimator", f"must be one of {', '.join(SHARE_ESTIMATORS)}", estimator)
     sent = tuple(group for group in (local, mixed) if group is not None and group.people)
-    heard = Told(sent, estimator == "everyone") if sent else None
-    own = None if trusted is None else trusted.shares
-    return _blended(trusted, own, heard, estimator, answering, None)
+    if not sent or not sent[0].several:
+        return _blended(trusted, Told(sent, estimator == "everyone") if sent else None, estimator, answering)
+    told = sent[0].counts.reshape(-1, 2)
+    each, undrawn = cast(Any, np.maximum(told.sum(axis=1), 1)), told.sum(axis=1) == 0
+    unknown = undrawn.any() and (trusted is None or estimator == "lm-only")
+    must(not unknown, "people", f"must be more: no device drew option {np.argmax(undrawn) + 1}", "too few")
+    heard = Told((ShareReports(each, told[:, 0], sent[0].oracle),))
+    result = _blended(trusted, heard, estimator, answering * each / sent[0].people)
+    if result.trusted is None or not undrawn.any():
+        return result
+    estimate, weights = np.where(undrawn, result.trusted, result.estimate), np.where(undrawn, 1.0, result.weights)
+    return replace(result, estimate=estimate, weights=weights, local=None)
 
 
-def _blended(
-    trusted: NoisyCounts | None, own: Floats | None, heard: Told | None, estimator: ShareEstimator, answering: Any,
-    even: float | None,
-) -> ShareBlend:  # fmt: skip
-    """The same of these trusted shares; `even` is where to look for weights first, equal shares unless given."""
-    estimator = SYNONYMS.get(estimator, estimator)
+def _blended(trusted: NoisyCounts | None, heard: Told | None, estimator: ShareEstimator, answering: Any) -> ShareBlend:
     heard = None if estimator == "tcm-only" else heard
     trusted = None if estimator == "lm-only" else trusted
+    own = None if trusted is None else trusted.shares
     told = None if heard is None else heard.shares
     plainly: ShareEstimator = "hybrid" if estimator == "alike" else estimator
     if trusted is None or own is None:
@@ -256,7 +262,7 @@ def _blended(
         default = share_anchoring(len(own), trusted.noise, trusted.people, reports)
         if default.reach is not None:
             return replace(_anchored(trusted, heard, own, told, default.reach), default=default)
-    pilot = np.full_like(own, 1 / len(own) if even is None else even)
+    pilot = np.full_like(own, 1 / heard.groups[0].oracle.categories)
     weights = pilot
     for _ in range(3):  # from equal shares on: a pilot whose own error is far below what it is used for
         v_t, v_l = _variances(trusted, heard, pilot * (1 - pilot), pilot)
@@ -265,30 +271,6 @@ def _blended(
     return ShareBlend(
         weights * own + (1 - weights) * told, weights, own, told, trusted, heard, "hybrid", default=default
     )
-
-
-def blend_ticks(
-    trusted: Sequence[NoisyCounts] | None, local: ShareReports | None, estimator: ShareEstimator,
-    values: Sequence[str], *, answering: float = 1.0,
-) -> ShareBlend:  # fmt: skip
-    """Combine what the groups sent on each of several of these options: a yes or no, of the local people who drew it.
-
-    An option that no device drew has the trusted people's share.
-    """
-    own = None if trusted is None else np.array([one.shares[0] for one in trusted])
-    heard, chance, undrawn = None, answering, np.zeros(len(values), dtype=np.bool_)
-    if local is not None and local.people:
-        told = local.counts.reshape(-1, 2)
-        undrawn, each = told.sum(axis=1) == 0, cast(Any, np.maximum(told.sum(axis=1), 1))
-        unknown = undrawn if own is None or estimator in ("lm-only", "local") else np.zeros_like(undrawn)
-        option = values[int(np.argmax(unknown))]
-        must(not unknown.any(), "people", f"must be more: no device drew the option {option}", "too few")
-        heard, chance = Told((ShareReports(each, told[:, 0], local.oracle),)), answering * each / local.people
-    result = _blended(None if trusted is None else trusted[0], own, heard, estimator, chance, 0.5)
-    if own is None or not undrawn.any():
-        return result
-    estimate, weights = np.where(undrawn, own, result.estimate), np.where(undrawn, 1.0, result.weights)
-    return replace(result, estimate=estimate, weights=weights, local=None)
 
 
 def _anchored(trusted: NoisyCounts, local: Told, own: Floats, told: Floats, reach: float) -> ShareBlend:

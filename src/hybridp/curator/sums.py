@@ -290,14 +290,10 @@ def release_counts(raw: Raw, stated: CountNoise, *, rng: Randomness) -> NoisyCou
     return NoisyCounts(raw.trusted_people, noisy_sums(counted, stated.mechanism, rng=rng), stated)
 
 
-def release_options(raw: Raw, asked: Options, *, rng: Randomness) -> NoisyCounts | list[NoisyCounts]:
-    """The same of a question's options; of several that were ticked every count has noise for all of them."""
+def release_options(raw: Raw, asked: Options, *, rng: Randomness) -> NoisyCounts:
+    """The same of a question's options."""
     assert asked.noise is not None
-    if not asked.invite.encoding.most:
-        counted = release_counts(raw, asked.noise, rng=rng)
-        return replace(counted, left_out=asked.invite.encoding.excludes)
-    noisy = noisy_sums(raw.trusted, asked.noise.mechanism, rng=rng)
-    return [NoisyCounts(raw.trusted_people, (count,), asked.noise) for count in noisy]
+    return replace(release_counts(raw, asked.noise, rng=rng), left_out=asked.invite.encoding.excludes)
 
 
 _RELEASED: dict[str, Callable[..., Any]] = {

@@ -76,15 +76,19 @@ _FINE = 2**20  # steps of a count under Gaussian noise: an L2 sensitivity of sqr
 
 @dataclass(frozen=True, slots=True)
 class CountNoise:
-    """The noise of the counts of `size` options, in `steps` a person; of two options only the first has a count."""
+    """The noise of the counts of `size` options, in `steps` a person; of two options only the first has a count.
+
+    Where a person may have `several`, every option is a yes or no of its own, and has one.
+    """
 
     mechanism: DiscreteLaplace | DiscreteGaussian
     size: int
     steps: int = 1
+    several: bool = False
 
     def __post_init__(self) -> None:
         must(self.size >= 2, "options", "must be at least 2", self.size)
-        least = self.steps if self.size == 2 else 2 * self.steps
+        least = self.steps if self.size == 2 or self.several else 2 * self.steps
         if isinstance(self.mechanism, DiscreteGaussian) and self.size > 2:
             least = math.isqrt(2 * self.steps**2 - 1) + 1
         ok = self.mechanism.sensitivity >= least
@@ -93,20 +97,24 @@ class CountNoise:
     @property
     def draws(self) -> int:
         """How many counts have noise."""
-        return 1 if self.size == 2 else self.size
+        return 1 if self.size == 2 and not self.several else self.size
+
+    @property
+    def _own(self) -> float:
+        """What is left of a count's own noise when the counts were made to add up."""
+        return 1.0 if self.size == 2 or self.several else 1 - 1 / self.size
 
     @property
     def variance(self) -> float:
-        """Of the noise in one option's count of people, after the counts were made to add up."""
-        one = self.mechanism.variance / self.steps**2
-        return one if self.size == 2 else one * (1 - 1 / self.size)
+        """Of the noise in one option's count of people, after that."""
+        return self.mechanism.variance / self.steps**2 * self._own
 
     @property
     def laplace_scale(self) -> float:
         """Scale of the Laplace draw in that noise; 0 for Gaussian noise."""
         if isinstance(self.mechanism, DiscreteGaussian):
             return 0.0
-        return self.mechanism.scale / self.steps * (1.0 if self.size == 2 else 1 - 1 / self.size)
+        return self.mechanism.scale / self.steps * self._own
 
     @property
     def normal_variance(self) -> float:
@@ -154,7 +162,7 @@ class NoisyCounts:
 
     @property
     def shares(self) -> Floats:
-        """Together 1; unbiased, but that those of the people who are not left out are ratios."""
+        """Unbiased, but that those of the people who are not left out are ratios; together 1 unless `several`."""
         every = self._shares
         return every if not self.left_out else np.asarray(every[:-1] * (self.people / self.answered))
 
@@ -171,6 +179,8 @@ class NoisyCounts:
     @property
     def _shares(self) -> Floats:
         counts = np.array(self.noisy, dtype=np.float64) / self.noise.steps
+        if self.noise.several:
+            return counts / self.people
         if self.noise.size == 2:
             first = counts[0] / self.people
             return np.array([first, 1 - first])
@@ -215,6 +225,11 @@ class ShareReports(ReportSums):
     people: int
     counts: Ints
     oracle: Oracle
+
+    @property
+    def several(self) -> bool:
+        """Whether each is a yes or no to one option, which the device drew."""
+        return len(self.counts) != self.oracle.categories
 
 
 def written_reports(oracle: Oracle, reports: NDArray[np.int32] | Ints, names: Sequence[str] = ()) -> list[str]:
@@ -277,7 +292,8 @@ def tick_counts(sets: Ints, people: Ints, question: Feature) -> Ints:
 
 def tick_noise(guarantee: Guarantee, question: Feature) -> CountNoise:
     """Laplace noise for each option's count of people, for all counts together."""
-    return CountNoise(discrete_laplace(PureDP(guarantee.epsilon), min(2 * question.most, question.size)), 2)
+    mechanism = discrete_laplace(PureDP(guarantee.epsilon), min(2 * question.most, question.size))
+    return CountNoise(mechanism, question.size, several=True)
 
 
 def tick_variance(guarantee: Guarantee, question: Feature, share: float) -> float:

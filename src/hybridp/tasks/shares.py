@@ -23,7 +23,6 @@ from hybridp.blend.shares import (
     ShareEstimator,
     Told,
     blend_shares,
-    blend_ticks,
     to_simplex,
 )
 from hybridp.errors import must
@@ -138,8 +137,6 @@ class SharesTask(Task):
 
     def blended(self, got: Answer) -> ShareBlend:
         """What the groups said, blended."""
-        if self.question.most:
-            return blend_ticks(got.trusted, got.local, self.estimator, self.question.values)
         return blend_shares(got.trusted, got.local, self.estimator)
 
     def ask(self, crowd: Crowd) -> Conversation:
@@ -176,7 +173,7 @@ class SharesTask(Task):
     @property
     def draws(self) -> tuple[Draw]:
         noise = self.count_noise
-        return (Draw("the counts", noise.mechanism, several=noise.draws > 1 or self.question.most > 0),)
+        return (Draw("the counts", noise.mechanism, several=noise.draws > 1),)
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         charges = super().charges(purpose, collection)
@@ -185,7 +182,7 @@ class SharesTask(Task):
 
 def publish_shares(
     study: SharesTask,
-    trusted: NoisyCounts | list[NoisyCounts] | None,
+    trusted: NoisyCounts | None,
     local: ShareReports | None,
     *,
     trusted_people: int,
@@ -197,13 +194,7 @@ def publish_shares(
     `mixed` reports are heard with the `local` ones by public parts, as one group.
     """
     question, sent = study.question, None if mixed is None else mixed.summary
-    own: Any = trusted
-    told: Any = local
-    if question.most:
-        result = blend_ticks(own, told, study.estimator, question.values, answering=study.answering)
-    else:
-        result = blend_shares(own, told, study.estimator, sent, answering=study.answering)
-    counted = trusted[0] if isinstance(trusted, list) else trusted
+    result = blend_shares(trusted, local, study.estimator, sent, answering=study.answering)
     gaps = result.gap_widths(study.level, joint=study.joint)
     low, high = result.intervals(study.level, joint=study.joint)
     shuffled = None
@@ -213,10 +204,10 @@ def publish_shares(
     held, default = result.anchor, result.default
     own, told = result.trusted, result.local
     more: dict[str, Any] = {"edges": list(question.edges)} if question.edges else {}
-    if counted is not None and counted.left_out:
-        scale, sd = counted.noise.laplace_scale, math.sqrt(counted.noise.normal_variance)
-        missing = counted.people - counted.answered
-        more["left_out"] = clipped_share(missing, counted.people, scale, study.level, sd)
+    if trusted is not None and trusted.left_out:
+        scale, sd = trusted.noise.laplace_scale, math.sqrt(trusted.noise.normal_variance)
+        missing = trusted.people - trusted.answered
+        more["left_out"] = clipped_share(missing, trusted.people, scale, study.level, sd)
     options = list(question.values[:-1] if question.excludes else question.values)
     apart = None if own is None or told is None else (own - told).tolist()
     wide = None if gaps is None else gaps.tolist()
@@ -229,7 +220,7 @@ def publish_shares(
             "local": _alone(local, result),
         },
         gap_facts("options", options, study.level, apart, wide, result.p_values(), 1.0),
-        ("none" if counted is None else noise_level(counted.noise.mechanism)[0], study.invite.name),
+        ("none" if trusted is None else noise_level(trusted.noise.mechanism)[0], study.invite.name),
         shuffled,
         options=options,
         unbiased=result.estimate.tolist(),
@@ -245,7 +236,7 @@ def publish_shares(
         {question.name: {facts["task"]: facts}},
         study.level,
         task_receipt(
-            None if counted is None else _trusted_protection(study, counted),
+            None if trusted is None else _trusted_protection(study, trusted),
             _local_protection(study.invite) if local is not None and local.people else None,
             study.estimator,
             "" if default is None else default.words("hybrid", "a trusted share", "at equal shares", default.reach),
@@ -269,7 +260,7 @@ def _alone(reports: ShareReports | None, found: ShareBlend) -> GroupEstimate:
     """One group's own shares, with their errors if the blend's shares were true, or the group's own."""
     if reports is None or not reports.people:
         return GroupEstimate(0)
-    if len(reports.counts) != reports.oracle.categories:  # yes or no to one of several, which the device drew
+    if reports.several:
         return _group(reports.people, found.local, found.standard_errors("local"))
     own = Told((reports,))
     at = own.shares if found.estimator == "everyone" else found.estimate
