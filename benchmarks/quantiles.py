@@ -305,17 +305,6 @@ def opendp_quantile(cell: Cell, seed: int) -> float:
     return candidates[int(private(people.tolist()))]
 
 
-# --- the planner's choice ---------------------------------------------------------------------------------------------
-
-
-def chosen(cell: Cell, *, phased: bool = True) -> str:
-    """Steered or trusted alone, or in one go both or trusted alone: by public numbers."""
-    trusted = round(cell.n * cell.opt_in)
-    if cell.study.trusted_alone(trusted, cell.n - trusted, phased=phased):
-        return "trusted"
-    return "steered" if phased else "both"
-
-
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
@@ -354,7 +343,7 @@ class Seen(NamedTuple):
         def rmse(way: str) -> float:
             return math.sqrt(float(np.mean([self.errors[way][i] ** 2 for i in trials]))) + 1e-9
 
-        return rmse(chosen(self.cell)) / min(rmse("trusted"), self.tree)
+        return rmse("steered") / min(rmse("trusted"), self.tree)
 
     @property
     def uncertain(self) -> float:
@@ -379,8 +368,7 @@ class Seen(NamedTuple):
         for seed in range(first, first + trials):
             crowd = Crowd(self.cell, seed)
             alone = crowd.alone()
-            ways = {"trusted": alone, "both": crowd.plain()}
-            ways |= {"steered": crowd.steered(alone)} if chosen(self.cell) == "steered" else {}
+            ways = {"trusted": alone, "both": crowd.plain(), "steered": crowd.steered(alone)}
             for way, heard in ways.items():
                 shape = shape_of(heard)
                 self.errors[way].append(rank_error(people, shape.quantile(q), q))
@@ -402,7 +390,7 @@ def _seen(cell: Cell, trials: int, most: int) -> Seen:
     ways = ("trusted", "both", "steered")
     seen = Seen(cell, {way: [] for way in ways}, {way: [] for way in ways}, {way: [] for way in ways}, tree, wave)
     seen.grow(trials)
-    while chosen(cell) == "steered" and seen.close and len(seen.errors["trusted"]) < most:
+    while seen.close and len(seen.errors["trusted"]) < most:
         seen.grow(trials)
     return seen
 
@@ -421,7 +409,7 @@ def _grid(cells: Sequence[Cell], trials: int, most: int) -> int:
 
     for place in dict.fromkeys(cell[1:4] for cell in cells):
         told = [_seen(cell, trials, most) for cell in cells if cell[1:4] == place]
-        ways = [[chosen(one.cell, phased=phased) for one in told] for phased in (True, False)]
+        ways = [["steered"] * len(told), ["both"] * len(told)]
         for one in told:
             ratios[one.cell.quantile].append(one.ratio)
             if one.ratio > 1.05:
@@ -471,8 +459,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("over the best of the first three; coverage in % of both's and steered's 95 % intervals")
     worst = 0.0
     for cell, told, limit in map(_trials, ((cell, asked.trials) for cell in cells)):
-        choice = chosen(cell)
-        ratio = told[choice][0] / min(told[way][0] for way in WAYS[:3])
+        ratio = told["steered"][0] / min(told[way][0] for way in WAYS[:3])
         worst = max(worst, ratio)
         numbers = " ".join(f"{told[way][0]:.2f}" for way in WAYS)
         covered = ", ".join(f"{told[way][1]:.1f}" for way in ("both", "steered"))
@@ -481,7 +468,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             errors = [rank_error(population(cell.law), opendp_quantile(cell, s), cell.quantile) for s in (1, 2, 3)]
             beside = f"; OpenDP, all trusted: {100 * math.sqrt(float(np.mean(np.square(errors)))):.2f}"
         named = f"{cell.law} {cell.n:,} {cell.opt_in:g} {cell.epsilon:g} {cell.quantile:g}"
-        print(f"{named}: {numbers}, {limit:.2f}; {choice}, {ratio:.2f}; {covered}{beside}", flush=True)
+        print(f"{named}: {numbers}, {limit:.2f}; steered, {ratio:.2f}; {covered}{beside}", flush=True)
     print(f"largest ratio of the planner's choice: {worst:.2f}")
     return 0
 

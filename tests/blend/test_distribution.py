@@ -13,9 +13,9 @@ from hybridp import noise
 from hybridp.blend.distribution import Evidence, Seen, Shape, SharesBelow, blended, counts_seen, fit, reports_seen
 from hybridp.blend.plausible import Plausible, plausible
 from hybridp.public.budgets import PureDP
-from hybridp.public.distribution import CELLS, BinnedReports, adds_little, cell_chances, report_bins
+from hybridp.public.distribution import CELLS, BinnedReports, cell_chances, report_bins
 from hybridp.public.lattice import Bounds
-from hybridp.public.randomisers import LEVELS, LocalName, dithered_bit, randomiser
+from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts, count_noise
 from hybridp.randomness import seeded
 from hybridp.tasks.distribution import DistributionTask, hear, places_around
@@ -177,23 +177,3 @@ def test_places_are_as_many_as_their_noise_allows() -> None:
     many = [len(places_around(study, shape, k)) for k in (30, 300, 3_000, 300_000)]
     assert many == sorted(many)
     assert (many[0], many[-1]) == (3, 33)
-
-
-@pytest.mark.parametrize("phased", [False, True])
-def test_trusted_people_are_heard_alone_where_local_people_lower_the_error_by_less_than_a_thirtieth(
-    phased: bool,
-) -> None:
-    """By the variances of the two groups' ranks, at the number of local people at which the rule turns."""
-    bit, k, eps = dithered_bit(PureDP(0.5)), 5_000, 0.5
-    noise_of_one = 2 * (2 / (eps / 2)) ** 2 / k**2
-    turns = next(
-        n for n in np.geomspace(10, 1e8, 400).astype(int).tolist()
-        if not adds_little((0.5,), noise_of_one, k, n, bit, phased=phased)
-    )  # fmt: skip
-    gain = (math.exp(eps) + 1) / (math.exp(eps) - 1)
-    local = (1.5 if phased else 20.0) * gain**2 / 4 / turns
-    own = 0.25 / k + 0.75 * noise_of_one
-    both = 1 / (1 / own + 1 / local)
-    assert 1 - math.sqrt(both / own) == pytest.approx(1 / 30, rel=0.05)
-    assert adds_little((0.5,), noise_of_one, k, 0, bit, phased=phased), "nobody adds nothing"
-    assert not adds_little((0.5,), 0.0, 0, 100, bit, phased=phased), "without trusted people local ones are heard"

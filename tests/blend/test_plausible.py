@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -324,8 +325,7 @@ def test_groups_that_differ_each_count_by_their_number_of_people() -> None:
         assert _apart(found)["groups_disagree"]
         low, high = _ends(found, "quantiles")
         held += low <= mixed <= high
-        alike = _of_people(DistributionTask(Bounds(0, 120), PureDP(1.0), at=(0.5,), estimator="alike"), trusted, local,
-                           seed)  # fmt: skip
+        alike = _of_people(replace(study, estimator="hybrid"), trusted, local, seed)
         low, high = _ends(alike, "quantiles")
         missed += not low <= mixed <= high
         assert "people who trust are like the others" in " ".join(alike.receipt.assumes)

@@ -304,7 +304,7 @@ def plan_distribution(study: DistributionTask, crowd: Crowd) -> Plan:
     assumes = [law, "the groups are alike, which everyone and steered do not need", smooth]
     facts: dict[str, Any] = {}
     if study.at:
-        choice, why = _choice(study, trusted, local, ranks)
+        choice, why = _choice(ranks)
         by = {name: {"rank_error": ranks[name], "rmse_population": values[name]} for name in ranks}
         default = {"estimator": "everyone" if crowd.both else "tcm-only" if trusted else "lm-only"}
         facts["quantiles"] = predicted(
@@ -321,14 +321,14 @@ def plan_distribution(study: DistributionTask, crowd: Crowd) -> Plan:
     return crowd.planned(study, facts)
 
 
-def _choice(study: DistributionTask, trusted: int, local: int, ranks: dict[str, list[float]]) -> tuple[str, str]:
+def _choice(ranks: dict[str, list[float]]) -> tuple[str, str]:
     """What to do ("steered", in phases, or "tcm-only" where nobody is local), and why, in a sentence."""
     names = ("steered", "everyone", "hybrid", "tcm-only", "lm-only")
     error = {name: math.sqrt(np.mean(np.square(ranks[name]))) if name in ranks else math.inf for name in names}
     if math.isinf(error["steered"]):
         return "tcm-only", "trusted people alone: nobody is local"
     said, phases = {name: f"{e:.2%}" for name, e in error.items()}, ", ".join(f"{100 * part:g}" for part in PHASES)
-    alone = replace(study, estimator="alike").trusted_alone(trusted, local, phased=True)
+    alone = error["tcm-only"] < 1.04 * error["hybrid"]
     alike = "; if the groups are alike, trusted people alone are about as good" if alone else ""
     return "steered", (
         f"steer, and where that cannot be, both groups in one go, each by its number of people{alike}: predicted rank "

@@ -58,8 +58,7 @@ class Evidence:
     """Everything that was told so far, all of it public: trusted counts, reports of a mean, answers within windows.
 
     Unless the groups are taken for `alike`, each counts by its number of people. Where all numbers are whole steps from
-    the lower bound on, `atoms` are their places. In a release in one go trusted people may be heard `alone`, and the
-    reports are only told beside.
+    the lower bound on, `atoms` are their places.
     """
 
     counted: tuple[SharesBelow, ...] = ()
@@ -68,7 +67,6 @@ class Evidence:
     trusted: int = 0
     alike: bool = True
     atoms: tuple[float, ...] = ()
-    alone: bool = False
 
     @property
     def local(self) -> int:

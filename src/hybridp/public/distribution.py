@@ -22,7 +22,6 @@ Taking a bin of a report is post-processing. The files of old reports hold all t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,8 +32,8 @@ from hybridp.public.lattice import Bounds, Floats, Ints
 from hybridp.public.messages import OnNumber
 from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, LocalAdditive, Piecewise, Randomiser
 
-__all__ = ["BINS", "CELLS", "PHASES", "BinnedReports", "ReportBins", "adds_little", "bin_ends", "by_window"]
-__all__ += ["cell_chances", "chances_at", "invite_bins", "rank_variances", "report_bins"]
+__all__ = ["BINS", "CELLS", "PHASES", "BinnedReports", "ReportBins", "bin_ends", "by_window", "cell_chances"]
+__all__ += ["chances_at", "invite_bins", "report_bins"]
 
 
 CELLS = 128
@@ -107,41 +106,6 @@ PHASES = (0.1, 0.3, 0.6)
 """Shares of the local people who are asked one after another, where nobody says otherwise."""
 BINS = 64
 """Even bins of thresholds in each window."""
-
-
-_LITTLE = 0.07
-_PHASED, _AT_ONCE = 1.5, 20.0  # of the limit: what answers in phases and reports of a mean reach, about
-
-
-def rank_variances(
-    at: Sequence[float], noise: float, trusted: int, local: int, bit: DitheredBit, *, phased: bool
-) -> tuple[float, float]:
-    """How much the rank of a quantile varies by what trusted and by what local people tell, about; known before anybody
-    is asked.
-
-    By trusted people ``q(1-q)/k`` and three quarters of the `noise` in a count, in shares of people, for each quantile.
-    By local people, with one bit each at the quantile itself, at least ``(B^2 - (2q-1)^2)/(4n)``: they come within a
-    half of that in phases, where they are divided over the quantiles, and within twenty times with the reports of a
-    mean.
-    """
-    own = sum(q * (1 - q) + 0.75 * len(at) * noise * trusted for q in at) / len(at)
-    told = sum((bit.gain**2 - (2 * q - 1) ** 2) / 4 for q in at) / len(at) * (_PHASED * len(at) if phased else _AT_ONCE)
-    return own / trusted if trusted else math.inf, told / local if local else math.inf
-
-
-def adds_little(at: Sequence[float], noise: float, trusted: int, local: int, bit: DitheredBit, *, phased: bool) -> bool:
-    """Whether local people would tell these quantiles so coarsely that trusted people are better heard alone: where
-    they would lower the error by less than a thirtieth.
-
-    >>> from hybridp.public.budgets import PureDP
-    >>> from hybridp.public.randomisers import dithered_bit
-    >>> adds_little((0.5,), 32 / 1000**2, 1000, 100_000, dithered_bit(PureDP(1.0)), phased=True)
-    False
-    >>> adds_little((0.5,), 32 / 2000**2, 20_000, 80_000, dithered_bit(PureDP(0.1)), phased=True)
-    True
-    """
-    own, told = rank_variances(at, noise, trusted, local, bit, phased=phased)
-    return own < _LITTLE * told
 
 
 def invite_bins(invite: OnNumber) -> ReportBins:

@@ -26,7 +26,7 @@ from hybridp.blend.distribution import Evidence, Shape, SharesBelow, blended, co
 from hybridp.blend.plausible import Plausible, groups_apart, normal_reach, plausible, windows_around
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
-from hybridp.public.distribution import BinnedReports, adds_little, bin_ends, rank_variances
+from hybridp.public.distribution import BinnedReports, bin_ends
 from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import NoiseName
 from hybridp.public.messages import Invite, OnNumber
@@ -40,7 +40,6 @@ from hybridp.tasks.task import Task, charge_all, noise_level, task_receipt
 __all__ = ["DistributionTask", "ask_counts", "hear", "places_around", "publish", "stretches", "trusted_words"]
 
 Guarantee = PureDP | ApproxDP
-_MOST = 50
 _ATOMS = 256
 _LOOK = (*(2.0**-i for i in (11, 9, 7, 5)), *(i / 16 for i in range(1, 16)), *(1 - 2.0**-i for i in (5, 7, 9, 11)))
 """Where trusted people are counted who say first where to look: bounds may lie far outside of where people are."""
@@ -56,11 +55,9 @@ class DistributionTask(Task):
     `at` are shares of people whose quantiles are asked for, `below` values at or below which a share of people is asked
     for, `above` values above which one is, `edges` those of a histogram; `spread` asks for variance, standard deviation
     and, where the lower bound is not negative, Gini's coefficient. The estimator `everyone` has a function for each
-    group, which counts by its number of people; `hybrid` takes the groups for alike, and `alike` does so or hears
-    trusted people alone, where quantiles are all that is asked for and local people would add little to them. `level`
-    is the coverage of every interval or, where so many are to hold `together`, of all of those at once. Where all
-    numbers are whole `step`s from the lower bound on, saying so makes what is said of them exact. Of what that tells,
-    the `statistics` that are named are published, or all.
+    group, which counts by its number of people; `hybrid` takes the groups for alike. `level` is the coverage of every
+    interval or, where so many are to hold `together`, of all of those at once. Where all numbers are whole `step`s from
+    the lower bound on, saying so makes what is said of them exact. Of all this the named `statistics` are published.
     """
 
     bounds: Bounds
@@ -68,7 +65,7 @@ class DistributionTask(Task):
     at: tuple[float, ...] = (0.5,)
     below: tuple[float, ...] = ()
     spread: bool = False
-    estimator: Literal["everyone", "alike", "hybrid", "tcm-only", "lm-only"] = "everyone"
+    estimator: Literal["everyone", "hybrid", "tcm-only", "lm-only"] = "everyone"
     local: LocalName = "best"
     noise: NoiseName = "best"
     trusted_guarantee: Guarantee | None = None
@@ -80,24 +77,7 @@ class DistributionTask(Task):
     statistics: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
-        must(self.together >= 0, "together", "must be a number of intervals, or 0", self.together)
-        must(all(0 < q < 1 for q in self.at), "at", "must be shares strictly between 0 and 1", self.at)
-        for name, values in (("at", self.at), ("below", self.below), ("above", self.above), ("edges", self.edges)):
-            must(
-                len(set(values)) == len(values) <= _MOST,
-                name,
-                f"must be at most {_MOST} different numbers",
-                len(values),
-            )
-        low, high = self.bounds.lower, self.bounds.upper
-        for name, values in (("below", self.below), ("above", self.above), ("edges", self.edges[1:-1])):
-            must(all(low < x < high for x in values), name, f"must lie between {low:g} and {high:g}", values)
-        must(all(a < b for a, b in pairwise(self.edges)), "edges", "must ascend", self.edges)
-        asked = self.at or self.below or self.above or self.edges or self.spread
-        must(bool(asked), "at", "must be given, or another statistic", "nothing")
-        must(self.step is None or self.step > 0, "step", "must be positive", self.step)
-        known = ("everyone", "alike", "hybrid", "tcm-only", "lm-only")
+        known = ("everyone", "hybrid", "tcm-only", "lm-only")
         must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
         if self.estimator != "lm-only":
             self.count_noise(2)
@@ -147,22 +127,23 @@ class DistributionTask(Task):
         whole = self.trusted_whole
         return PureDP(whole.epsilon) if self.noise == "laplace" or whole.delta == 0 else whole
 
-    def trusted_alone(self, trusted: int, local: int, *, phased: bool = False) -> bool:
-        """Whether trusted people are heard alone: by their numbers and the promises, all of it public."""
-        if self.estimator != "alike" or self.below or self.above or self.edges or self.spread:
-            return self.estimator == "tcm-only"
-        return adds_little(self.at, self._count_noise(trusted), trusted, local, self.bit, phased=phased)
-
-    def _count_noise(self, trusted: int) -> float:
-        """The variance of the noise in a count with half of epsilon, in shares of people."""
-        return _noise_in_shares(self, trusted, split_off(self.promised, 0.5)[1]) if trusted else 0.0
-
     def rank_error(self, trusted: int, local: int, *, phased: bool) -> float:
-        """The standard error of a quantile's rank that so many people can tell, about; 0 where none is asked for."""
+        """The standard error of a quantile's rank that so many people can tell, about; 0 where none is asked for.
+
+        By trusted people ``q(1-q)/k`` and three quarters of the noise in a count, in shares of people, for each
+        quantile. By local people, with one bit each at the quantile itself, at least ``(B^2 - (2q-1)^2)/(4n)``: they
+        come within a half of that in phases, where they are divided over the quantiles, and within twenty times with
+        the reports of a mean.
+        """
         if not self.at:
             return 0.0
-        of_each = rank_variances(self.at, self._count_noise(trusted), trusted, local, self.bit, phased=phased)
-        return 1 / math.sqrt(sum(1 / variance for variance in of_each))
+        many, bit, known = len(self.at), sum((self.bit.gain**2 - (2 * q - 1) ** 2) / 4 for q in self.at), 0.0
+        if trusted:
+            noise = _noise_in_shares(self, trusted, split_off(self.promised, 0.5)[1])
+            known += trusted / (sum(q * (1 - q) for q in self.at) / many + 0.75 * many * noise * trusted)
+        if local:
+            known += local / (bit / many * (1.5 * many if phased else 20.0))
+        return 1 / math.sqrt(known)
 
     called = "distribution"
 
@@ -234,12 +215,10 @@ def ask_counts(
     study: DistributionTask, people: int, local: BinnedReports | None
 ) -> Generator[Between, NoisyCounts, Evidence]:
     """The same as rounds of a conversation."""
-    local = None if local is None or not local.people else local
+    local = None if local is None or not local.people or study.estimator == "tcm-only" else local
     heard = Evidence(reports=local, trusted=people, alike=study.estimator != "everyone", atoms=study.atoms)
     if not people or study.estimator == "lm-only":
         return heard
-    if local is not None and study.trusted_alone(people, local.people):
-        heard, local = replace(heard, alone=True), None
     grid = Shape.known(ends=np.array(study.atoms), jumps=True) if study.atoms else Shape.known()
     shape, rest, looked = None, None, tuple[float, ...]()
     # Local reports tell where to look: a rank to within 11 % in a tenth of the range.
@@ -339,28 +318,23 @@ def publish(
     """Blend and state. Post-processing: no rows, no noise."""
     if not heard.counted and not heard.local:
         raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
-    known, told, alone = heard, blended(heard), heard.alone and not heard.answered
-    gap = _disagreement(study, groups_apart(known, told, study.level))
-    if alone:
-        known = replace(known, reports=None)
-        own = blended(known, alone=False).both
-        told = replace(told, both=own, trusted=own)
+    told = blended(heard)
     asked = {place for _, between in stretches(study).values() for ends in between for place in ends}
-    beside = plausible(known, sorted(place for place in asked if place is not None))
+    beside = plausible(heard, sorted(place for place in asked if place is not None))
     shapes: Sequence[Shape | None] = (told.both, told.trusted, told.local)
     if study.atoms:  # people heap on some of them: no walk of even steps
         both, *each = beside.shapes()
-        shapes = (both, *(each if known.apart else shapes[1:]))
+        shapes = (both, *(each if heard.apart else shapes[1:]))
     error = study.rank_error(heard.trusted if heard.counted else 0, heard.local, phased=bool(heard.answered))
-    one = "tcm-only" if alone or not heard.local else "lm-only" if not heard.counted else study.estimator
+    one = "tcm-only" if not heard.local else "lm-only" if not heard.counted else study.estimator
     steered, reach = bool(heard.answered), normal_reach(study.level, max(study.together, 1))
     low, width = study.bounds.lower, study.bounds.width
     kinds = ["none", *(noise_level(counts.noise.mechanism)[0] for _, counts in heard.released)]
     device = "dithered" if steered else study.invite.name
     common: dict[str, Any] = {
-        "estimator": "steered" if steered else "hybrid" if one == "alike" else one,
+        "estimator": "steered" if steered else one,
         "groups": {"trusted": {"people": heard.trusted}, "local": {"people": heard.local}},
-        "disagreement": gap,
+        "disagreement": _disagreement(study, groups_apart(heard, told, study.level)),
         "mechanisms": {"trusted": kinds[-1], "local": device if heard.local else "none"},
         "clipped_to": [study.bounds.lower, study.bounds.upper],
     }
@@ -403,7 +377,6 @@ def publish(
             "" if not study.atoms else _STEPS.format(study.step, low),
             _ONE_PHASE if steered else "",
             _windowed(study, asked_in, windows) if steered else "",
-            _ALONE if alone else "",
             "" if error <= _COARSE else _HARDLY.format(error),
             moves="a local share",
             rows=(rows, *assumes),
@@ -429,10 +402,6 @@ _COARSE = 0.05
 _HARDLY = (
     "people's numbers are spread rather evenly between the bounds, as far as estimates are concerned: so few people at "
     "this epsilon tell a rank to about {:.0%} of people; intervals assume nothing of the kind"
-)
-_ALONE = (
-    "trusted people are heard alone: by the numbers of people and epsilon, which are public, local reports would have "
-    "lowered the error by less than a thirtieth; what they say is told beside"
 )
 _ALIKE = (
     "people who trust are like the others: what the groups say is blended by its precision, and where they differ the "

@@ -147,7 +147,7 @@ def number_task(study: Declaration, place: int) -> NumberTask | DistributionTask
 def _heard_in_counts(estimator: str | None) -> Any:
     """The distribution's estimator beside this one of the mean: whatever weighs by precision takes groups for alike."""
     name = "everyone" if estimator in (None, "naive") else estimator
-    return name if name in ("everyone", "tcm-only", "lm-only", "hybrid") else "alike"
+    return name if name in ("everyone", "tcm-only", "lm-only") else "hybrid"
 
 
 def _intervals(asked: Number) -> int:
