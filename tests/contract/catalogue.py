@@ -36,6 +36,8 @@ from hybridp.testing import (
     promises,
 )
 
+from .library_laws import added_up, directions, report_p, side_by_side, zcdp
+
 __all__ = ["MECHANISMS", "contract_of", "every"]
 
 Test = TypeVar("Test", bound=Callable[..., None])
@@ -65,14 +67,14 @@ def _size(plan: Any) -> str:
 
 
 def coordinates_law(reported: int, randomiser: Any, **_: Any) -> Law:
-    return laws.side_by_side(*[randomiser] * reported)
+    return side_by_side(*[randomiser] * reported)
 
 
 def plan_law(map_spend: Any, round_spend: Any, rounds: int, **_: Any) -> Law:
     spends = [*([] if map_spend is None else [map_spend]), *[round_spend] * rounds]
     if isinstance(round_spend, PureDP):
-        return laws.added_up(*[s.epsilon for s in spends])
-    return laws.zcdp(*[s.rho for s in spends])
+        return added_up(*[s.epsilon for s in spends])
+    return zcdp(*[s.rho for s in spends])
 
 
 def on_levels(noise: Callable[..., Law]) -> Callable[..., Law]:
@@ -88,9 +90,9 @@ def _mechanisms() -> Iterator[Case]:
     for pure in PURE:
         for steps in (1, 7, 2**32):
             yield Case(m.discrete_laplace(pure, steps), laws.discrete_laplace, less_scale, "lattice")
-        yield Case(r.dithered_bit(pure), laws.dithered_bit, fewer_flips, "local")
-        yield Case(r.piecewise(pure), laws.piecewise, more_inside, "local")
-        yield Case(r.local_additive(pure), on_levels(laws.discrete_laplace), less_scale, "local")
+        yield Case(r.dithered_bit(pure), laws.dithered_bit, fewer_flips, "local", fits=report_p)
+        yield Case(r.piecewise(pure), laws.piecewise, more_inside, "local", fits=report_p)
+        yield Case(r.local_additive(pure), on_levels(laws.discrete_laplace), less_scale, "local", fits=report_p)
         for k in (2, 3, 20):
             yield Case(r.k_randomised_response(pure, k), laws.k_response, more_truth, "categories")
     yield from _whole_points()
@@ -101,8 +103,10 @@ def _mechanisms() -> Iterator[Case]:
         yield Case(m.discrete_gaussian(approx, 20), laws.discrete_gaussian, less_sigma, "lattice", waste=0.02)
         yield Case(m.discrete_gaussian(approx, 2**32), laws.discrete_gaussian, less_sigma, "lattice")
     for approx in LOCAL_APPROX:
-        yield Case(r.local_additive(approx), on_levels(laws.discrete_laplace), less_scale, "local")
-        yield Case(r.local_additive(approx, "gaussian"), on_levels(laws.discrete_gaussian), less_sigma, "local")
+        yield Case(r.local_additive(approx), on_levels(laws.discrete_laplace), less_scale, "local", fits=report_p)
+        yield Case(
+            r.local_additive(approx, "gaussian"), on_levels(laws.discrete_gaussian), less_sigma, "local", fits=report_p
+        )
         for k in (2, 5):
             yield Case(r.k_randomised_response(approx, k), laws.k_response, more_truth, "categories")
 
@@ -111,7 +115,7 @@ def _whole_points() -> Iterator[Case]:
     """Reports about several numbers of one person, and the trusted group's several answers."""
     for pure in PURE:
         for d, ratio in ((1, 1.0), (30, 5.0)):
-            yield Case(v.unit_vector(pure, d, ratio), laws.directions, more_inside, "names")
+            yield Case(v.unit_vector(pure, d, ratio), directions, more_inside, "names")
         for d, reported in ((1, 1), (30, 1), (4, 4)):
             made = v.scalar_reports(pure, d, reported)
             yield Case(made, coordinates_law, louder_values("randomiser"), "several")
@@ -129,7 +133,7 @@ def _whole_points() -> Iterator[Case]:
 MECHANISMS: list[Case] = list(_mechanisms())
 
 
-def contract_of(*kinds: Kind, about: str = "") -> pytest.MarkDecorator:
+def contract_of(*kinds: Kind, about: str | tuple[str, ...] = "") -> pytest.MarkDecorator:
     """Each promise of one module of `hybridp.testing` with each case of these kinds that it applies to."""
     pairs = [
         pytest.param(promise, case, id=f"{promise.name}: {case}")

@@ -117,7 +117,7 @@ def set_cells(row: dict[Hashable, Fraction], masks: NDArray[Any]) -> tuple[Any, 
 def test_what_is_stated_is_true_and_not_wasteful_and_less_noise_is_refused(case: Case) -> None:
     hashed = hasattr(case.mechanism, "buckets")  # two items may share a bucket: the stated profile is of those apart
     for promise in promises(case):
-        if promise.check.__module__ == "hybridp.testing" and not (hashed and promise.profiled):
+        if promise.check.__module__ == "hybridp.testing" and not (hashed and "profile" in promise.name):
             promise.check(case)
 
 

@@ -16,7 +16,6 @@ from hybridp.testing import Case, Law, Promise
 from hybridp.testing.laws import (
     discrete_gaussian,
     discrete_laplace,
-    discrete_laplace_enumerated,
     enumerated,
     gaussian,
     laplace,
@@ -24,6 +23,7 @@ from hybridp.testing.laws import (
 )
 
 from .catalogue import MECHANISMS, contract_of, every
+from .library_laws import discrete_laplace_enumerated
 
 
 @contract_of(about="testing")

@@ -25,12 +25,12 @@ from hybridp.public.randomisers import (
     randomiser,
 )
 from hybridp.testing import Case, Promise
-from hybridp.testing.draws import pieces
 
 from .catalogue import contract_of, every
+from .library_laws import pieces
 
 
-@contract_of("local", "categories", "names", about="draws")
+@contract_of("local", "categories", "names", about=("draws", "library_laws"))
 def test_moments_and_reports_are_the_stated_ones(promise: Promise, case: Case) -> None:
     promise.check(case)
 

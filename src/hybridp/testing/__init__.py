@@ -199,24 +199,11 @@ class Promise:
     """One promise of the contract: `check(case)` raises `Broken`; `about(case)` tells whether it applies at all."""
 
     check: Callable[[Case], None]
-    kinds: tuple[Kind, ...]
-    tight: bool
-    profiled: bool
-    epsilon: float
-    drawn: bool
+    about: Callable[[Case], bool]
 
     @property
     def name(self) -> str:
         return self.check.__name__.replace("_", " ")
-
-    def about(self, case: Case) -> bool:
-        return (
-            (not self.kinds or case.kind in self.kinds)
-            and not (self.tight and case.waste == 1)
-            and not (self.profiled and not hasattr(case.mechanism, "profile"))
-            and not (self.drawn and case.kind == "continuous" and case.draw is None)
-            and case.guarantee.epsilon <= self.epsilon
-        )
 
 
 CONTRACT: list[Promise] = []
@@ -233,8 +220,17 @@ def promise(
     sampler: hybridp draws whole numbers only.
     """
 
+    def about(case: Case) -> bool:
+        return (
+            (not kinds or case.kind in kinds)
+            and not (tight and case.waste == 1)
+            and not (profiled and not hasattr(case.mechanism, "profile"))
+            and not (drawn and case.kind == "continuous" and case.draw is None)
+            and case.guarantee.epsilon <= epsilon
+        )
+
     def add(check: Callable[[Case], None]) -> Callable[[Case], None]:
-        CONTRACT.append(Promise(check, kinds, tight, profiled, epsilon, drawn))
+        CONTRACT.append(Promise(check, about))
         return check
 
     return add

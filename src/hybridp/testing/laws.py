@@ -5,6 +5,7 @@ hockey-stick divergence ``sum (P - e^epsilon Q)_+`` of its outputs for the worst
 more, and `loss` the supremum of ``ln P/Q``. Densities are integrated numerically, lattices are enumerated or summed
 by a series whose remainder is known, and probabilities that are multiples of 2^-64 stay fractions.
 
+>>> import math
 >>> law = laplace(sensitivity=1.0, scale=2.0)
 >>> float(law.loss), round(float(law.delta(0.0)), 12) == round(1 - math.exp(-0.25), 12)
 (0.5, True)
@@ -12,13 +13,11 @@ by a series whose remainder is known, and probabilities that are multiples of 2^
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import mpmath as mp
 
@@ -26,9 +25,7 @@ from hybridp.testing import Law
 
 __all__ = [
     "Law",
-    "added_up",
     "additive_level",
-    "directions",
     "discrete_gaussian",
     "discrete_laplace",
     "dithered_bit",
@@ -36,11 +33,11 @@ __all__ = [
     "gaussian",
     "k_response",
     "laplace",
+    "of_outcomes",
     "piecewise",
     "precise",
     "real",
-    "side_by_side",
-    "zcdp",
+    "unstated",
 ]
 
 DIGITS = 40
@@ -170,15 +167,6 @@ def discrete_laplace(sensitivity: int, scale: float, **_: object) -> Law:
 
 
 @precise
-def discrete_laplace_enumerated(sensitivity: int, scale: float) -> Callable[[float], mp.mpf]:
-    b = real(scale)
-    r = mp.exp(-1 / b)
-    reach = sensitivity + int(70 * b) + 70
-    mass = {k: (1 - r) / (1 + r) * r ** abs(k) for k in range(-reach, reach + 1)}
-    return precise(lambda epsilon: enumerated(mass, sensitivity, epsilon))
-
-
-@precise
 def discrete_gaussian(sensitivity: int, sigma: float, **_: object) -> Law:
     """``P(k)`` proportional to ``exp(-k^2/(2 s^2))``: enumerated, or on a fine lattice by Euler-Maclaurin.
 
@@ -232,11 +220,11 @@ def additive_level(noise: Callable[..., Law], **fields: object) -> Law:
 # --- local randomisers, in fractions of 2^64 --------------------------------------------------------------------------
 
 
-def _unstated(_: float) -> mp.mpf:
+def unstated(_: float) -> mp.mpf:
     raise NotImplementedError("these laws are about privacy alone")
 
 
-def _of_outcomes(rows: Sequence[tuple[Fraction, Fraction]], variance: Callable[[float], mp.mpf] = _unstated) -> Law:
+def of_outcomes(rows: Sequence[tuple[Fraction, Fraction]], variance: Callable[[float], mp.mpf] = unstated) -> Law:
     """Outcomes in turn, each with its probability for either of two values that differ as much as they can."""
 
     @precise
@@ -265,7 +253,7 @@ def dithered_bit(flips: int, **_: object) -> Law:
         cross = (1 - 2 * q) * 2 * below / LEVELS
         return real(gain**2 + threshold_square + 2 * gain * cross - Fraction(z) ** 2)
 
-    law = _of_outcomes([(1 - q, q), (q, 1 - q)], variance)
+    law = of_outcomes([(1 - q, q), (q, 1 - q)], variance)
     return replace(law, mean=lambda z: real(gain * (1 - 2 * q) * Fraction(z)))
 
 
@@ -304,7 +292,7 @@ def piecewise(width: int, inside: int, **_: object) -> Law:
 
     # Levels 0 and LEVELS: windows [0, width) and [LEVELS, LEVELS + width), disjoint for width <= LEVELS.
     assert width <= LEVELS
-    law = _of_outcomes([(p, outside * width), (outside * width, p)], variance)
+    law = of_outcomes([(p, outside * width), (outside * width, p)], variance)
     return replace(law, mean=lambda z: real(step * (moment(level_of(z), first) - bottom) - 1))
 
 
@@ -319,63 +307,4 @@ def k_response(categories: int, keep: int, **_: object) -> Law:
         seen = Fraction(share) * truth + (1 - Fraction(share)) * other
         return real((seen - seen**2) / (truth - other) ** 2)
 
-    return _of_outcomes([(truth, other), (other, truth), *[(other, other)] * (categories - 2)], variance)
-
-
-@precise
-def directions(pairs: int, top: int, inside: int, **_: object) -> Law:
-    """One of 2 `pairs` names: `top` near ones share inside/2^64, the others the rest.
-
-    Name by name for the two vectors that share no near one, x and -x: for any other pair some names are near for both,
-    or far for both, and say nothing. Moments depend on the codebook's law and are not stated here.
-    """
-    p = Fraction(inside, WORD)
-    near, far = p / top, (1 - p) / (2 * pairs - top)
-    first = [near] * top + [far] * (2 * pairs - top)
-    return _of_outcomes(list(zip(first, first[::-1], strict=True)))
-
-
-# --- several answers of one person ------------------------------------------------------------------------------------
-
-
-def _three_outcomes(part: Any) -> tuple[Fraction, Fraction, Fraction]:
-    """A part's two extreme values, as (a, b, c): outcomes of probability a and b, b and a, and c and c."""
-    if hasattr(part, "flips"):
-        q = Fraction(part.flips, WORD)
-        return 1 - q, q, Fraction(0)
-    if hasattr(part, "keep"):
-        p = Fraction(part.keep, WORD)
-        other = (1 - p) / (part.categories - 1)
-    else:  # piecewise, two windows that do not meet
-        p = Fraction(part.inside, WORD)
-        other = (1 - p) / LEVELS * part.width
-    return p, other, 1 - p - other
-
-
-@precise
-def side_by_side(*parts: object) -> Law:
-    """Independent answers about values that all differ as much as they can: every combination of outcomes in turn.
-
-    Where one part is told only when another is true, this dominates what is told, and has the same largest loss.
-    """
-    triples = [_three_outcomes(part) for part in parts]
-    combined = itertools.product(*[((a, b), (b, a), (c, c)) for a, b, c in triples])
-    return _of_outcomes([tuple(map(math.prod, zip(*chosen, strict=True))) for chosen in combined])  # type: ignore[misc]
-
-
-@precise
-def added_up(*epsilons: float) -> Law:
-    """Pure answers composed: nothing is known but that their losses add up."""
-    loss = mp.fsum(real(e) for e in epsilons)
-
-    @precise
-    def delta(epsilon: float) -> mp.mpf:
-        return max(mp.mpf(0), 1 - mp.exp(real(epsilon) - loss))
-
-    return Law(delta, loss, _unstated)
-
-
-@precise
-def zcdp(*rhos: float) -> Law:
-    """Gaussian answers composed: one draw of sensitivity 1 and ``sigma = 1/sqrt(2 rho)``, rho their sum."""
-    return gaussian(1.0, float(1 / mp.sqrt(2 * mp.fsum(real(r) for r in rhos))))
+    return of_outcomes([(truth, other), (other, truth), *[(other, other)] * (categories - 2)], variance)

@@ -1,0 +1,156 @@
+"""Laws of the library's own mechanisms that nobody else's has: of reports, of named directions, of several answers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from hybridp.device.reports import choose_names
+from hybridp.public.mechanisms import DiscreteLaplace
+from hybridp.public.randomisers import LEVELS, DitheredBit, LocalAdditive
+from hybridp.public.vector_randomisers import UnitVector
+from hybridp.randomness import seeded
+from hybridp.testing import WORD, Case, Law, need, promise
+from hybridp.testing.draws import TINY_P, N
+from hybridp.testing.laws import enumerated, gaussian, of_outcomes, precise, real, unstated
+
+Cdf = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
+def pieces(mechanism: Any, z: float) -> list[tuple[float, float, float]]:
+    """(start, stop, probability) of the uniform pieces that make up the report's law, from the definitions."""
+    if isinstance(mechanism, DitheredBit):
+        q = mechanism.flips / WORD
+        b = 1 / (1 - 2 * q)
+        below, above = (1 + z) / 2, (1 - z) / 2  # thresholds under and over the value
+        return [
+            (b - 1, b + z, below * (1 - q)),
+            (b + z, b + 1, above * q),
+            (-b - 1, -b + z, below * q),
+            (-b + z, -b + 1, above * (1 - q)),
+        ]
+    # Piecewise, in Wang et al.'s form: y in [-A, A], likelier by e^loss in a window around S t z.
+    p, t = mechanism.inside / WORD, LEVELS / mechanism.width
+    odds = p / (1 - p) * t
+    s = (odds + t) / (t * (odds - 1))
+    left, right, a = s * (t * z - 1), s * (t * z + 1), s * (t + 1)
+    return [
+        (left, right, p),
+        (-a, left, (1 - p) * (left + a) / (2 * a - 2 * s)),
+        (right, a, (1 - p) * (a - right) / (2 * a - 2 * s)),
+    ]
+
+
+def cdf_of(mechanism: Any, z: float) -> Cdf:
+    """The distribution of a report of z, for the randomisers of the library."""
+    if isinstance(mechanism, LocalAdditive):
+        core = mechanism.noise
+        if isinstance(core, DiscreteLaplace):
+            law = stats.laplace(loc=z, scale=core.scale * 2 / LEVELS)
+        else:
+            law = stats.norm(loc=z, scale=core.sigma * 2 / LEVELS)
+        return lambda y: np.asarray(law.cdf(y))
+    parts = [part for part in pieces(mechanism, z) if part[1] > part[0]]
+    return lambda y: np.asarray(sum(w * np.clip((y - a) / (b - a), 0, 1) for a, b, w in parts))
+
+
+def report_p(mechanism: Any, z: float, y: NDArray[np.float64]) -> float:
+    """The p value of reports of z under their law."""
+    return float(stats.kstest(y, cdf_of(mechanism, z)).pvalue)
+
+
+def _names_p(sampled: UnitVector, stated: UnitVector) -> float:
+    """The same inner products for everybody, the names in order of nearness: `top` near ones, and the rest alike."""
+    chance = stated.inside / WORD
+    inner = np.linspace(1.0, -0.5, stated.pairs)
+    by_distance = np.argsort(-np.concatenate([inner, -inner]), kind="stable")[: stated.top]
+    index, sign = choose_names(np.broadcast_to(inner, (N, stated.pairs)), sampled, rng=seeded(41))
+    seen = np.bincount(index + stated.pairs * (sign < 0), minlength=2 * stated.pairs)
+    expected = np.full(2 * stated.pairs, (1 - chance) / (2 * stated.pairs - stated.top))
+    expected[by_distance] = chance / stated.top
+    return float(stats.chisquare(seen, N * expected).pvalue)
+
+
+@promise("names", epsilon=4)
+def directions_are_named_as_often_as_stated(case: Case) -> None:
+    p = _names_p(case.mechanism, case.mechanism)
+    need(p > TINY_P, f"{N} names do not have the stated law (p = {p:.1g})")
+
+
+@promise("names", epsilon=1)
+def a_nearer_direction_is_noticed(case: Case) -> None:
+    p = _names_p(case.control(), case.mechanism)
+    need(p < TINY_P, f"control: nearer names pass for the stated ones (p = {p:.1g})")
+
+
+@precise
+def directions(pairs: int, top: int, inside: int, **_: object) -> Law:
+    """One of 2 `pairs` names: `top` near ones share inside/2^64, the others the rest.
+
+    Name by name for the two vectors that share no near one, x and -x: for any other pair some names are near for both,
+    or far for both, and say nothing. Moments depend on the codebook's law and are not stated here.
+    """
+    p = Fraction(inside, WORD)
+    near, far = p / top, (1 - p) / (2 * pairs - top)
+    first = [near] * top + [far] * (2 * pairs - top)
+    return of_outcomes(list(zip(first, first[::-1], strict=True)))
+
+
+@precise
+def discrete_laplace_enumerated(sensitivity: int, scale: float) -> Callable[[float], mp.mpf]:
+    b = real(scale)
+    r = mp.exp(-1 / b)
+    reach = sensitivity + int(70 * b) + 70
+    mass = {k: (1 - r) / (1 + r) * r ** abs(k) for k in range(-reach, reach + 1)}
+    return precise(lambda epsilon: enumerated(mass, sensitivity, epsilon))
+
+
+def _three_outcomes(part: Any) -> tuple[Fraction, Fraction, Fraction]:
+    """A part's two extreme values, as (a, b, c): outcomes of probability a and b, b and a, and c and c."""
+    if hasattr(part, "flips"):
+        q = Fraction(part.flips, WORD)
+        return 1 - q, q, Fraction(0)
+    if hasattr(part, "keep"):
+        p = Fraction(part.keep, WORD)
+        other = (1 - p) / (part.categories - 1)
+    else:  # piecewise, two windows that do not meet
+        p = Fraction(part.inside, WORD)
+        other = (1 - p) / LEVELS * part.width
+    return p, other, 1 - p - other
+
+
+@precise
+def side_by_side(*parts: object) -> Law:
+    """Independent answers about values that all differ as much as they can: every combination of outcomes in turn.
+
+    Where one part is told only when another is true, this dominates what is told, and has the same largest loss.
+    """
+    triples = [_three_outcomes(part) for part in parts]
+    combined = itertools.product(*[((a, b), (b, a), (c, c)) for a, b, c in triples])
+    return of_outcomes([tuple(map(math.prod, zip(*chosen, strict=True))) for chosen in combined])  # type: ignore[misc]
+
+
+@precise
+def added_up(*epsilons: float) -> Law:
+    """Pure answers composed: nothing is known but that their losses add up."""
+    loss = mp.fsum(real(e) for e in epsilons)
+
+    @precise
+    def delta(epsilon: float) -> mp.mpf:
+        return max(mp.mpf(0), 1 - mp.exp(real(epsilon) - loss))
+
+    return Law(delta, loss, unstated)
+
+
+@precise
+def zcdp(*rhos: float) -> Law:
+    """Gaussian answers composed: one draw of sensitivity 1 and ``sigma = 1/sqrt(2 rho)``, rho their sum."""
+    return gaussian(1.0, float(1 / mp.sqrt(2 * mp.fsum(real(r) for r in rhos))))
