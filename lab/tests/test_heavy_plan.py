@@ -152,7 +152,6 @@ def test_zipf() -> None:
         ({"shares": [-0.1, 0.2]}, "popularity"),
         ({"shares": []}, "popularity"),
         ({"guarantee": ApproxDP(4.0, 0.0)}, "delta"),
-        ({"head": 0}, "head"),
     ],
 )
 def test_a_broken_rule_is_named(changes: dict[str, Any], name: str) -> None:
