@@ -19,7 +19,7 @@ from hybridp.public.heavy import HeadList
 from hybridp.tables.engine import answers, arrays, drop, fresh, give, keep, local_copy, stream
 from hybridp.tables.query import Query
 from hybridp.tables.source import Rows
-from hybridp.tables.sql import VIEW, Columns, chosen, column, count_if, joined, labelled, number, select, text, whole
+from hybridp.tables.sql import VIEW, Columns, column, joined, number, text
 from hybridp.tables.totals import CHUNK, changed, check_columns
 
 __all__ = ["Record", "RecordSample", "discovery_counts", "head_counts", "local_slots"]
@@ -83,32 +83,37 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
     must(0 <= discovery_share <= 1, "discovery_share", "must lie between 0 and 1", discovery_share)
     _check_columns(rows, query)
     rows = local_copy(rows, [query.person, query.label, query.order, *query.names])
-    (result,) = answers(rows, _labels(query))
+    who, label, names = column(query.person or ""), column(query.label), ", ".join(_names(query))
+    counts = f"COUNT(*) AS rows, COUNT({who}) AS named, COUNT(*) FILTER ({label} IN ('trusted', 'local')) AS labelled"
+    # Equal people have equal hashes: as many hashes as rows prove that nobody has two rows, and two people with one
+    # hash only send the table to the longer path, which is right for any table.
+    (result,) = answers(rows, f"SELECT {counts}, COUNT(DISTINCT hash({who})) AS people FROM {VIEW}")
     # Who takes part, and with which label, is public: a rule on it may refuse, and no other rule does.
     if result["named"] != result["rows"]:
         raise UnusablePublicRows(f"Column `{query.person}` must name a person in every row.")
-    if (result["trusted"] or 0) + (result["local"] or 0) != result["rows"]:
+    if result["labelled"] != result["rows"]:
         raise rows.unlabelled(query.label)
     table, choice = fresh("sample"), fresh("chosen")
+    sampled = f"SELECT {names}, {_part(salt, discovery_share)} AS part FROM"
     try:
-        alone = result["people"] == result["rows"]
-        if alone:  # in the order of the rows
-            kept = chosen(_names(query)) | {"part": _part(salt, discovery_share)}
-            keep(rows, table, select(kept, f"({_fields(query, None)}) AS fields"))
+        if result["people"] == result["rows"]:  # in the order of the rows
+            keep(rows, table, f"{sampled} ({_fields(query)})")
         else:
             keep(rows, choice, _choice(rows, query, salt))
-            (result,) = answers(rows, select({"people": "COUNT(*)", "mixed": count_if("mixed")}, choice))
+            (result,) = answers(rows, f"SELECT COUNT(*) AS people, COUNT(*) FILTER (mixed) AS mixed FROM {choice}")
             if result["mixed"]:
                 raise UnusablePublicRows(f"Column `{query.label}` must hold one label for each person.")
-            keep(rows, table, _ranked(rows, query, salt, discovery_share, choice))
-        asked = {part: count_if(_within(part)) for part in ("discovery", "estimation", "local")}
-        (counted,) = answers(rows, select(asked | {"people": "COUNT(*)"}, table))
+            # Missing where none has a key, or where those of the smallest one differ. Local people are in the order of
+            # a salted hash, whatever that of the rows and the number of threads.
+            keep(rows, table, f"{sampled} ({_standing(rows, query, choice)}) "
+                              f"ORDER BY CASE WHEN NOT trusted THEN {_md5(salt, 'order', 'who')} END")  # fmt: skip
+        parts = ", ".join(f"COUNT(*) FILTER ({_within(part)}) AS {part}" for part in PARTS)
+        (counted,) = answers(rows, f"SELECT COUNT(*) AS people, {parts} FROM {table}")
         if counted["people"] != result["people"]:
             raise changed(rows)
     finally:
         drop(rows, choice)
-    discovery, estimation, local = (int(counted[part] or 0) for part in ("discovery", "estimation", "local"))
-    return RecordSample(rows, query, table, discovery, estimation, local)
+    return RecordSample(rows, query, table, *(counted[part] for part in ("discovery", "estimation", "local")))
 
 
 def discovery_counts(sample: RecordSample) -> tuple[Ints, Ints]:
@@ -129,8 +134,7 @@ def records_at(sample: RecordSample, numbers: Sequence[int] | Ints) -> list[Reco
     must(asked.ndim == 1, "numbers", "must be a list of row numbers", f"shape {asked.shape}")
     table, names = _discovered(sample), _names(sample.query)
     wanted = give(sample.rows, {"number": asked, "place": np.arange(asked.size)})
-    listed = select({name: f"{table}.{name}" for name in names}, wanted, f"JOIN {table} ON "
-                    f"{wanted}.number = {table}.number ORDER BY {wanted}.place")  # fmt: skip
+    listed = f"SELECT {', '.join(names)} FROM {wanted} JOIN {table} USING (number) ORDER BY place"
     result = [tuple(row[name] for name in names) for row in answers(sample.rows, listed)]
     must(len(result) == asked.size, "numbers", "must be row numbers that `discovery_counts` returned", "others")
     return result
@@ -185,81 +189,62 @@ def _names(query: Columns) -> tuple[str, ...]:
 
 PARTS: dict[str, tuple[int, ...]] = {"discovery": (0,), "estimation": (1,), "trusted": (0, 1), "local": (2,)}
 LOCAL = 2
-_GLANCE = 2**17
-_SIGNED = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 
 
-def _labels(query: Columns) -> str:
-    """How many rows there are, how many name a person or have a label, and how many people there are.
+def _fields(query: Columns) -> str:
+    """Every row with the names above; a missing second field is the empty text."""
+    first, *second = (f"CAST({column(name)} AS TEXT)" for name in query.names)
+    more = "".join(f", COALESCE({this}, '') AS f1" for this in second)
+    own = "" if query.order is None else f", {column(query.order)} AS own"
+    trusted = f"{column(query.label)} = 'trusted' AS trusted"
+    return f"SELECT {column(query.person or '')} AS who, {trusted}, {first} AS f0{more}{own} FROM {VIEW}"
 
-    People are counted by a 64-bit hash: equal people have equal hashes, so that as many hashes as rows prove that no
-    person has two rows; two people with one hash only send the table to the longer path, which is right for any table.
-    Where some rows already name a person twice, nobody is counted, which saves as much as the choice itself takes.
+
+def _records(rows: Rows, query: Columns) -> str:
+    """Every row with the key of its record: what those of one person are told apart by.
+
+    Without a column for it, two of a person's records with one hash are taken for the same record: at odds of 2^-64 a
+    pair this changes which record is chosen, and never that there is one, or that it depends on that person alone.
     """
-    who = column(query.person or "")
-    some = select({"who": who}, VIEW, f"LIMIT {_GLANCE}")
-    glance = f"(SELECT COUNT(DISTINCT who) = COUNT(who) FROM ({some}) AS first_rows)"
-    asked = {label: count_if(labelled(column(query.label), label)) for label in ("trusted", "local")}
-    people = f"COUNT(DISTINCT CASE WHEN {glance} THEN hash({who}) END)"
-    return select({"rows": "COUNT(*)", "named": f"COUNT({who})", **asked, "people": people}, VIEW)
+    key = "own" if query.order is not None else f"hash({', '.join(_names(query))})"
+    if query.record_key is not None and rows.is_text(query.record_key):
+        # Numbers kept as text are compared as numbers; keys that are the same double, or no number, as text.
+        key = f"{{'number': COALESCE({number('own', is_text=True)}, CAST('NaN' AS DOUBLE)), 'text': own}}"
+    return f"(SELECT *, {key} AS key FROM ({_fields(query)})) AS records"
 
 
 def _choice(rows: Rows, query: Columns, salt: int) -> str:
     """The key of the record that stands for each person (NULL where no record has a key), and the person's label."""
-    keyed = {"who": "who", "key": _key(rows, query), "trusted": "trusted"}
-    if query.order is None:
-        keyed["draw"] = _md5(salt, "draw", joined(text("who"), *_names(query)))
-    if query.record_id is not None:
-        keyed["draw"] = _md5(salt, "record", "own")
-    records, smallest = select(keyed, f"({_fields(query, query.order)}) AS fields"), "MIN(key)"
-    if query.record_id is not None:
-        # The id itself is kept, so that its MD5 is computed once: ids differ where their MD5s do.
-        smallest = f"CAST(ARG_MIN(key, draw) AS {_id_type(rows, query)})"
-    if query.order is None:
-        # Identical records of a person are counted first, and then each of them draws its own hash.
-        counted = select(chosen(["who", "key", "trusted"]) | {"draw": "MIN(draw)", "times": "COUNT(*)"},
-                         f"({records}) AS keyed", "GROUP BY who, key, trusted")  # fmt: skip
-        ordinal = f"UNNEST(GENERATE_SERIES({whole(1)}, times))"
-        records = select(chosen(["who", "key", "trusted", "draw"]) | {"ordinal": ordinal}, f"({counted}) AS counted")
-        # The first of identical records keeps the draw of salt, person and fields; the others hash it again.
-        again = f"MD5({joined('draw', text('ordinal'))})"
-        smallest = f"ARG_MIN(key, CASE WHEN ordinal = {whole(1)} THEN draw ELSE {again} END)"
-    low, high = (f"{end}(CAST(trusted AS INT))" for end in ("MIN", "MAX"))
-    outputs = {"who": "who", "key": smallest, "trusted": f"{high} = 1", "mixed": f"{low} <> {high}"}
-    return select(outputs, f"({records}) AS records", "GROUP BY who")
+    records, smallest = _records(rows, query), "ARG_MIN(key, draw)"
+    if query.record_key is not None:
+        smallest = "MIN(key)"
+    elif query.record_id is not None:
+        records = f"(SELECT *, {_md5(salt, 'record', 'own')} AS draw FROM {records})"
+    else:  # identical records of a person are counted, and each draws its own hash: the first one that of the fields
+        draw = _md5(salt, "draw", joined(text("who"), *_names(query)))
+        counted = f"SELECT who, trusted, key, MIN({draw}) AS first, COUNT(*) AS times FROM {records} GROUP BY ALL"
+        again = f"[MD5({joined('first', text('i'))}) FOR i IN range(2, times + 1)]"
+        records = f"(SELECT *, LEAST(first, list_min({again})) AS draw FROM ({counted}))"
+    labels = "BOOL_OR(trusted) AS trusted, BOOL_OR(trusted) <> BOOL_AND(trusted) AS mixed"
+    return f"SELECT who, {smallest} AS key, {labels} FROM {records} GROUP BY who"
 
 
-def _ranked(rows: Rows, query: Columns, salt: int, share: float, table: str) -> str:
-    """The sample of any table: the fields of the records that `table` chose, missing where it chose none.
-
-    Without a column of keys, records with the chosen key are identical, so that the minimum over them is that record;
-    with one, a person whose records of that key differ has none. The order of local people is that of a salted hash: it
-    neither depends on the rows' order nor varies with the number of threads.
-    """
-    names, fields = _names(query), f"({_fields(query, query.order)}) AS fields"
-    records = select({"who": "who", "key": _key(rows, query), **chosen(names)}, fields)
-    texts = {name: f"MIN(records.{name})" for name in names}
-    if query.order is not None:
-        alike = " AND ".join(f"MIN(records.{name}) = MAX(records.{name})" for name in names)
-        texts = {name: f"CASE WHEN {alike} THEN {this} END" for name, this in texts.items()}
-    outputs = {"who": f"{table}.who", **texts, "trusted": f"MAX(CAST({table}.trusted AS INT))"}
-    same = f"records.who = {table}.who AND records.key = {table}.key"
-    result = select(outputs, f"{table} LEFT JOIN ({records}) AS records ON {same}", f"GROUP BY {table}.who")
-    flagged = select(chosen(["who", *names]) | {"trusted": "trusted = 1"}, f"({result}) AS joined")
-    # Trusted people are only ever counted, so that theirs is left open.
-    along = f"ORDER BY CASE WHEN NOT trusted THEN {_md5(salt, 'order', 'who')} END"
-    return select(chosen(names) | {"part": _part(salt, share)}, f"({flagged}) AS flagged", along)
+def _standing(rows: Rows, query: Columns, choice: str) -> str:
+    """Each person with the fields of the record that was chosen; missing where none was, or several that differ."""
+    names = _names(query)
+    alike = " AND ".join(f"MIN({name}) = MAX({name})" for name in names)
+    fields = ", ".join(f"CASE WHEN {alike} THEN MIN({name}) END AS {name}" for name in names)
+    both = f"{choice} LEFT JOIN {_records(rows, query)} USING (who, key)"
+    return f"SELECT who, BOOL_OR({choice}.trusted) AS trusted, {fields} FROM {both} GROUP BY who"
 
 
 def _discovered(sample: RecordSample) -> str:
     """The table of the distinct records of the discovery part with their counts, numbered from 0 along their text."""
-    table, names = f"{sample.table}_discovered", _names(sample.query)
+    table, by = f"{sample.table}_discovered", ", ".join(_names(sample.query))
     if not sample.discovered:
-        by, place = ", ".join(names), "ROW_NUMBER() OVER (ORDER BY {}) - 1"
-        counted = select(chosen(names) | {"times": "COUNT(*)"}, sample.table, f"WHERE {_within('discovery')} "
-                         f"AND NOT f0 IS NULL GROUP BY {by}")  # fmt: skip
-        numbered = chosen([*names, "times"]) | {"number": place.format(by)}
-        keep(sample.rows, table, select(numbered, f"({counted}) AS counted"))
+        here = f"WHERE {_within('discovery')} AND f0 IS NOT NULL"
+        counted = f"SELECT {by}, COUNT(*) AS times FROM {sample.table} {here} GROUP BY {by}"
+        keep(sample.rows, table, f"SELECT *, ROW_NUMBER() OVER (ORDER BY {by}) - 1 AS number FROM ({counted})")
         sample.discovered.append(True)
     return table
 
@@ -278,43 +263,12 @@ def _slots(sample: RecordSample, head: HeadList, part: str) -> str:
     # No None among them: the type of a column is taken from its first objects.
     listed |= {name: np.array([slot[i] or "" for slot in slots], dtype=object) for i, name in enumerate(names)}
     given_head = give(sample.rows, listed)
-    joins, result = "", []
-    for alias, fields in (("exact", names), ("wild", names[:1]))[: len(names)]:
+    joins = ""
+    for alias, fields in (("wild", names[:1]), ("exact", names)):
         same = " AND ".join(f"{table}.{name} = {alias}.{name}" for name in fields)
-        joins += f" LEFT JOIN {given_head} AS {alias} ON {same} AND {alias}.depth = {whole(len(fields))}"
-        result.append(f"{alias}.slot")
-    slot = f"CAST(COALESCE({', '.join(result)}, {whole(len(head) - 1)}) AS INT)"
-    return select({"slot": slot}, table + joins, f"WHERE {_within(part, f'{table}.')}")
-
-
-def _fields(query: Columns, own: str | None) -> str:
-    """Every row with the names above; a missing second field is the empty text."""
-    outputs = {"who": column(query.person or ""), "trusted": labelled(column(query.label), "trusted")}
-    for place, name in enumerate(query.names):
-        this = text(column(name))
-        outputs[f"f{place}"] = this if place == 0 else f"COALESCE({this}, '')"
-    return select(outputs if own is None else outputs | {"own": column(own)}, VIEW)
-
-
-def _key(rows: Rows, query: Columns) -> str:
-    """What the records of one person are told apart by: their key, their id, or a hash of their fields.
-
-    Without a key or id, two of a person's records with one hash are taken for the same record: at odds of 2^-64 a pair
-    this changes which record is chosen, and never that there is one, or that it depends on that person alone.
-    """
-    if query.record_id is not None:
-        return f"CAST(own AS {_id_type(rows, query)})"
-    if query.record_key is None:
-        return f"hash({', '.join(_names(query))})"
-    if not rows.is_text(query.record_key):
-        return "own"
-    # Numbers kept as text are compared as numbers; keys that are the same double, or no number, as text.
-    return f"{{'number': COALESCE({number('own', is_text=True)}, CAST('NaN' AS DOUBLE)), 'text': own}}"
-
-
-def _id_type(rows: Rows, query: Columns) -> str:
-    """Whole numbers stay numbers, which are compared faster; every other id is compared as the text that is hashed."""
-    return "BIGINT" if rows.columns[query.record_id or ""] in _SIGNED else "TEXT"
+        joins += f" LEFT JOIN {given_head} AS {alias} ON {same} AND {alias}.depth = {len(fields)}"
+    slot = f"CAST(COALESCE(exact.slot, wild.slot, {len(head) - 1}) AS INT)"
+    return f"SELECT {slot} AS slot FROM {table}{joins} WHERE {_within(part, f'{table}.')}"
 
 
 def _part(salt: int, share: float) -> str:
