@@ -90,9 +90,9 @@ def exact_delta(crowd: int, e0: float, others: int, e1: float, epsilon: float) -
 )
 def test_people_hide_among_their_own_level_alone(crowd: int, e0: float, others: int, e1: float) -> None:
     """What is promised holds for what is seen of the whole batch. Control: the whole batch as one crowd would not."""
-    mixing = LevelMixing(20, 1e-3)
-    kept = mixing.promise(e0, crowd)
-    assert kept is not None
+    level = LevelMixing(20, 1e-3).level(e0)
+    assert level is not None
+    kept = level.promise(crowd)
     assert kept.epsilon == central_epsilon(crowd, e0, 1e-3) < e0
     assert exact_delta(crowd, e0, others, e1, kept.epsilon) <= 1e-3
     # Others of another level neither help nor harm, however many they are.
@@ -102,8 +102,7 @@ def test_people_hide_among_their_own_level_alone(crowd: int, e0: float, others: 
 
 
 def test_a_level_keeps_what_its_crowd_does_and_a_small_one_its_own_epsilon() -> None:
-    assert MIXING.promise(1.0, 99) is None
-    assert [MIXING.promise(e, 10**4) for e in (0.0, 0.0005, 16.5, math.inf)] == [None] * 4
+    assert [MIXING.level(e) for e in (0.0, 0.0005, 16.5, math.inf)] == [None] * 4
     found = mixed_levels(MIXING, {1.0: (150, 99, 3, 120), 2.0: (5,), math.inf: (400,), 0.5: tuple(range(200, 230))})
     told = [(v.epsilon, v.people, v.unhidden, [(b.people, b.many) for b in v.batches]) for v in found]
     assert told[:3] == [(1.0, 372, 102, [(120, 1), (150, 1)]), (2.0, 5, 5, []), (math.inf, 400, 400, [])]

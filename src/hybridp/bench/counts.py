@@ -48,7 +48,7 @@ from hybridp.public.anchoring import TIGHTEST, Anchoring, clipping_loss
 from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, cell_chances
 from hybridp.public.groups import Grouping
 from hybridp.public.randomisers import WORD
-from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports, mixed_oracle, tick_variance
+from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports, mixed_oracle
 from hybridp.public.shuffling import Mixing
 from hybridp.release.plan import Plan, predicted
 from hybridp.tasks.distribution import DistributionTask, hear, stretches
@@ -84,7 +84,7 @@ class _Options(Cells):
 
     def report(self, mixing: Mixing | None) -> Floats:
         if self.study.question.most:
-            return np.full(len(self.share), 1 / tick_variance(self.study.guarantee, self.study.question, 0.5))
+            return np.full(len(self.share), 1 / len(self.share) / self.study.invite.mechanism.variance(0.5))
         oracle = self.study.invite.mechanism if mixing is None else mixed_oracle(mixing, len(self.share))
         return 1 / np.array([oracle.variance(x) for x in self.share.tolist()])
 

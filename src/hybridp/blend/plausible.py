@@ -333,10 +333,6 @@ class Plausible:
         above = _last(lambda end: may(end, 1), inner, -1)
         return float(self.ends[max(above - (not atoms), 0)]), float(self.ends[below + 1])
 
-    def interval(self, row: Floats, reach: float) -> tuple[float, float]:
-        """The values of ``row @ F``."""
-        return self._edge(row, -1, reach)[0], self._edge(row, 1, reach)[0]
-
     def between(self, low: float | None, high: float | None, reach: float) -> tuple[float, float]:
         """The share of people above one end and at or below another; None is no limit."""
         nothing = np.zeros(int(self._starts[-1]))

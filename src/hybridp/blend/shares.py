@@ -36,16 +36,10 @@ from hybridp.public.oracles import Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports
 
 __all__ = ["SHARE_ESTIMATORS", "ShareBlend", "ShareEstimator", "Told", "blend_shares"]
-__all__ += ["report_parts", "score_interval", "share_anchoring", "simplex", "to_simplex", "two_sided"]
+__all__ += ["score_interval", "share_anchoring", "simplex", "to_simplex", "two_sided"]
 
 ShareEstimator = Literal["everyone", "alike", "hybrid", "anchored", "tcm-only", "lm-only"]
 SHARE_ESTIMATORS: tuple[ShareEstimator, ...] = get_args(ShareEstimator)
-
-
-def report_parts(groups: Sequence[tuple[Oracle, int]]) -> tuple[float, ...]:
-    """The part of each group of reports, a mechanism and so many people, in what all of them tell: public numbers."""
-    each = [people / oracle.variance(1 / oracle.categories) for oracle, people in groups]
-    return tuple(one / math.fsum(each) for one in each)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +52,13 @@ class Told:
 
     @property
     def parts(self) -> tuple[float, ...]:
+        """Of each group in what all of them tell, by public numbers."""
         if len(self.groups) == 1:
             return (1.0,)
         if self.by_people:
             return tuple(group.people / self.people for group in self.groups)
-        return report_parts([(group.oracle, group.people) for group in self.groups])
+        each = [group.people / group.oracle.variance(1 / group.oracle.categories) for group in self.groups]
+        return tuple(one / math.fsum(each) for one in each)
 
     @property
     def people(self) -> int:

@@ -22,17 +22,16 @@ Taking a bin of a report is post-processing. The files of old reports hold all t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hybridp.errors import must
-from hybridp.public.lattice import Bounds, Floats, Ints
+from hybridp.public.lattice import Floats, Ints
 from hybridp.public.messages import OnNumber
 from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, LocalAdditive, Piecewise, Randomiser
 
-__all__ = ["BINS", "CELLS", "PHASES", "BinnedReports", "ReportBins", "bin_ends", "by_window", "cell_chances"]
+__all__ = ["BINS", "CELLS", "PHASES", "BinnedReports", "ReportBins", "by_window", "cell_chances"]
 __all__ += ["chances_at", "invite_bins", "report_bins"]
 
 
@@ -176,17 +175,3 @@ def _piecewise_cuts(randomiser: Piecewise, cells: int) -> Floats:
     cuts = np.arange(cells + -(-randomiser.width * cells // LEVELS) + 1) / cells
     cuts[-1] = 1 + randomiser.width / LEVELS
     return cuts
-
-
-def bin_ends(bounds: Bounds, edges: Sequence[float], atoms: Sequence[float]) -> tuple[float, ...]:
-    """Where the bins [a, b) between public edges end: at the last number below each inner edge.
-
-    `atoms` are all numbers that there are, in shares of the range; without them a lattice step below the edge.
-
-    >>> bin_ends(Bounds(0, 4), (0, 2, 4), (0, 0.25, 0.5, 0.75, 1))
-    (1.0,)
-    """
-    width = bounds.width
-    values = [bounds.lower + width * atom for atom in atoms]
-    return tuple(max((x for x in values if x + 1e-9 * width < edge), default=edge - width / LEVELS)
-                 for edge in edges[1:-1])  # fmt: skip

@@ -67,10 +67,8 @@ class Lattice:
     operation is monotone in x, and the construction checks that `upper` itself maps to `levels`: so every x maps
     into {0, ..., levels}, whatever the rounding.
 
-    >>> Lattice(0.0, 100.0, 1000).level(12.34)
-    123
-    >>> Lattice(0.0, 100.0, 1000).level(float("inf"))
-    1000
+    >>> Lattice(0.0, 100.0, 1000).round(np.array([12.34, math.inf])).tolist()
+    [123, 1000]
     """
 
     lower: float
@@ -100,22 +98,11 @@ class Lattice:
         return self.levels / self.width
 
     def level(self, value: float) -> int:
-        """The level of one value that is not NaN; values outside the bounds are clipped."""
-        must(not math.isnan(value), "value", "must be a number", value)
-        if value <= self.lower:
-            return 0
-        if value >= self.upper:
-            return self.levels
-        return math.floor((value - self.lower) * self.scale + 0.5)
+        """The level of one value that is not NaN."""
+        return int(self.round(np.array([value], dtype=np.float64))[0])
 
     def round(self, values: NDArray[np.float64], missing: float | None = None) -> NDArray[np.int64]:
-        """The levels of many values: `level` of each, in the same operations on doubles.
-
-        A value that is no number has the level of `missing`; without it, it is refused.
-
-        >>> Lattice(0.0, 100.0, 1000).round(np.array([12.34, 500.0])).tolist()
-        [123, 1000]
-        """
+        """The levels of many values; one that is no number has the level of `missing`, and is refused without it."""
         out = np.empty(values.shape, dtype=np.int64)
         source, flat = values.reshape(-1), out.reshape(-1)
         for start in range(0, len(source), _CHUNK):
@@ -227,8 +214,8 @@ class Sums:
             self.people + other.people,
             self.total + other.total,
             self.squares + other.squares,
-            _best(min, self.least, other.least),
-            _best(max, self.most, other.most),
+            min((x for x in (self.least, other.least) if x is not None), default=None),
+            max((x for x in (self.most, other.most) if x is not None), default=None),
         )
 
     def moved(self, centre: float, half: float) -> tuple[float, float]:
@@ -264,11 +251,6 @@ class Sums:
 
 NOTHING = Sums(0, Fraction(0), Fraction(0), None, None)
 """The sums of nobody: the identity of `+`."""
-
-
-def _best(choose: Any, one: float | None, two: float | None) -> float | None:
-    known = [x for x in (one, two) if x is not None]
-    return choose(known) if known else None
 
 
 def _written(x: Fraction) -> str:
@@ -311,16 +293,7 @@ def column_sums(values: Floats) -> tuple[Sums, ...]:
     >>> [s.people for s in column_sums(np.array([[1.0, np.nan], [2.0, 3.0]]))]
     [2, 1]
     """
-    told = ~np.isnan(values)
-    counts = told.sum(axis=0)
-    heard = np.flatnonzero(counts)
-    result = [NOTHING] * len(counts)
-    if len(heard):
-        # Column by column: the segments of one long array.
-        starts = (np.cumsum(counts) - counts)[heard]
-        for j, sums in zip(heard.tolist(), exact_sums(values.T[told.T], starts), strict=True):
-            result[j] = sums
-    return tuple(result)
+    return tuple(exact_sums(column[~np.isnan(column)])[0] for column in values.T)
 
 
 def grouped_sums(values: Floats, keys: Floats) -> Groups:

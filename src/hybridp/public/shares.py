@@ -57,12 +57,12 @@ from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseNa
 from hybridp.public.messages import Invite, ReportSums
 from hybridp.public.oracles import Oracle, share_oracle, support_counts
 from hybridp.public.queries import Feature, Schema, Workload
-from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response, randomised_response
+from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
 from hybridp.public.shuffling import Mixing
 
 __all__ = ["LEAST_COUNTED", "CountNoise", "NoisyCounts", "OnOptions", "ShareReports"]
 __all__ += ["count_noise", "kept", "mixed_oracle", "read_reports", "share_mixing", "tick_counts"]
-__all__ += ["tick_noise", "tick_variance", "unreadable", "written_reports"]
+__all__ += ["tick_noise", "unreadable", "written_reports"]
 __all__ += ["MOST_REPORTED", "DrawnMarginals", "MarginalReports", "OnMarginals", "marginal_invite"]
 __all__ += ["read_marginal_reports"]
 
@@ -294,11 +294,6 @@ def tick_noise(guarantee: Guarantee, question: Feature) -> CountNoise:
     """Laplace noise for each option's count of people, for all counts together."""
     mechanism = discrete_laplace(PureDP(guarantee.epsilon), min(2 * question.most, question.size))
     return CountNoise(mechanism, question.size, several=True)
-
-
-def tick_variance(guarantee: Guarantee, question: Feature, share: float) -> float:
-    """Of what one local person tells of one option, on average over the draw."""
-    return question.size * randomised_response(guarantee).variance(share)
 
 
 # --- one report on one drawn marginal of a schema ---------------------------------------------------------------------

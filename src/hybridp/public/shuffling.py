@@ -255,10 +255,6 @@ class LevelMixing:
     person's data has to do with one of them, in which all reports are of one randomiser: the bound of clones holds
     there, with as many people as the level has in this batch. Those of other levels hide nobody, however many
     they are. `batch` is the fewest people of one level: where there are fewer, only a report's own epsilon holds.
-
-    >>> mixing = LevelMixing(1000, 1e-6)
-    >>> str(mixing.promise(2.72, 1000)), mixing.promise(2.72, 999), mixing.promise(20.0, 1000)
-    ('(0.996556, 1e-06)-DP (replace-one)', None, None)
     """
 
     batch: int
@@ -271,12 +267,6 @@ class LevelMixing:
     def level(self, epsilon: float) -> Mixing | None:
         """The people of one epsilon; None where a device says nothing, or more than a mixer is counted for."""
         return Mixing(epsilon, self.batch, self.delta) if LOCAL_LEAST <= epsilon <= MOST_LOCAL else None
-
-    def promise(self, epsilon: float, people: int) -> ApproxDP | None:
-        """What a level of so many people in one batch keeps; None where that is a report's own epsilon."""
-        mixing = self.level(epsilon)
-        kept = None if mixing is None else mixing.promise(people)
-        return kept if isinstance(kept, ApproxDP) else None
 
 
 def overstated(document: Mapping[str, Any]) -> str | None:

@@ -26,8 +26,8 @@ from hybridp.blend.distribution import Evidence, Shape, SharesBelow, blended, co
 from hybridp.blend.plausible import Plausible, groups_apart, normal_reach, plausible, windows_around
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
-from hybridp.public.distribution import BinnedReports, bin_ends
-from hybridp.public.lattice import Bounds
+from hybridp.public.distribution import BinnedReports
+from hybridp.public.lattice import LEVELS, Bounds
 from hybridp.public.mechanisms import NoiseName
 from hybridp.public.messages import Invite, OnNumber
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
@@ -88,8 +88,11 @@ class DistributionTask(Task):
 
     @property
     def cuts(self) -> tuple[float, ...]:
-        """Where the bins of a histogram end: at the last number below each inner edge, which begins the next bin."""
-        return bin_ends(self.bounds, self.edges, self.atoms)
+        """Where the bins [a, b) of a histogram end: at the last number below each inner edge, or a lattice step."""
+        width = self.bounds.width
+        values = [self.bounds.lower + width * atom for atom in self.atoms]
+        last = ((edge, [x for x in values if x + 1e-9 * width < edge]) for edge in self.edges[1:-1])
+        return tuple(max(below, default=edge - width / LEVELS) for edge, below in last)
 
     @property
     def atoms(self) -> tuple[float, ...]:

@@ -24,17 +24,7 @@ from hybridp.tasks.distribution import DistributionTask, ask_counts, publish
 from hybridp.tasks.mean import MeanTask, mean_task, publish_mean
 from hybridp.tasks.task import Task, declared
 
-__all__ = ["NumberTask", "halves", "number_task"]
-
-
-def halves(promise: PureDP | ApproxDP) -> tuple[PureDP | ApproxDP, PureDP | ApproxDP]:
-    """The trusted people's promise for the sum, and for the counts; together it is the whole, exactly.
-
-    >>> [half.epsilon for half in halves(PureDP(1.0))]
-    [0.5, 0.5]
-    """
-    summed, counted = split(promise, [1, 1])
-    return summed, counted
+__all__ = ["NumberTask", "number_task"]
 
 
 @dataclass(frozen=True)
@@ -127,7 +117,7 @@ def number_task(study: Declaration, place: int) -> NumberTask | DistributionTask
     summed = counted = part.trusted or part.everybody
     assert summed is not None
     if asked.summed and asked.counted:
-        summed, counted = halves(summed)
+        summed, counted = split(summed, [1, 1])
     together, distribution = _intervals(asked) if asked.joint else 0, None
     if asked.counted:
         spread = not {"variance", "sd", "gini", "distribution"}.isdisjoint(asked.statistics)
