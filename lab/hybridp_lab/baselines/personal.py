@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import must
-from hybridp.public.personal import ROUND_UP, Crowd, crowd
+from hybridp.public.personal import ROUND_UP
 
 __all__ = [
     "Affine",
@@ -32,6 +32,59 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 _EXACT_SM = 100_000  # levels of epsilon up to which the sampling mechanism's moments are integrated
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """People with their epsilons, checked: `counts` people share each entry (None: one each)."""
+
+    epsilons: Floats
+    counts: Floats | None
+    variance: float
+    width: float
+
+    @property
+    def people(self) -> float:
+        return float(self.epsilons.size if self.counts is None else self.counts.sum())
+
+    def total(self, values: Floats) -> float:
+        """The sum over people of a number known per entry."""
+        return float(values.sum() if self.counts is None else np.dot(values, self.counts))
+
+    def squares(self, values: Floats) -> float:
+        """The sum over people of a number's square."""
+        return float(np.dot(values, values if self.counts is None else values * self.counts))
+
+
+def crowd(
+    epsilons: ArrayLike,
+    *,
+    variance: float | None = None,
+    width: float = 1.0,
+    counts: ArrayLike | None = None,
+) -> Crowd:
+    """Check the epsilons (0 and infinity allowed, someone positive), the counts, the variance and the width.
+
+    `variance=None` stands for the largest variance on the interval, width^2/4.
+
+    >>> crowd([0.1, 2.0], counts=[3, 1]).people
+    4.0
+    >>> crowd([0.1, float("nan")])
+    Traceback (most recent call last):
+        ...
+    hybridp.errors.InvalidInput: `epsilons` must be non-negative numbers (infinity allowed). Got nan.
+    """
+    must(0 < width < math.inf, "width", "must be positive and finite", width)
+    worst = width * width / 4
+    spread = worst if variance is None else float(variance)
+    must(0 <= spread <= worst * (1 + 1e-12), "variance", "must lie between 0 and width^2/4", variance)
+    eps = np.atleast_1d(np.asarray(epsilons, dtype=np.float64))
+    ok = eps.ndim == 1 and not float(eps.min(initial=0.0)) < 0 and not np.isnan(eps).any()
+    must(ok, "epsilons", "must be non-negative numbers (infinity allowed)", float(eps.min(initial=0.0)))
+    must(eps.size > 0, "epsilons", "must name at least one person", "none")
+    must(bool(eps.max() > 0), "epsilons", "must be positive for at least one person", 0)
+    mass = None if counts is None else np.asarray(counts, dtype=np.float64)
+    return Crowd(eps, mass, spread, float(width))
 
 
 @dataclass(frozen=True, eq=False)

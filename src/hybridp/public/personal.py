@@ -35,8 +35,8 @@ from hybridp.errors import must
 from hybridp.public.budgets import Neighbours
 from hybridp.public.lattice import Floats
 
-__all__ = ["LOCAL_LEAST", "LOCAL_MOST", "ROUND_UP", "Crowd", "LocalTerms", "PersonalDP", "Weights", "adpm_weights"]
-__all__ += ["crowd", "local_terms", "local_variances"]
+__all__ = ["LOCAL_LEAST", "LOCAL_MOST", "ROUND_UP", "LocalTerms", "PersonalDP", "Weights", "adpm_weights"]
+__all__ += ["local_terms", "local_variances"]
 
 
 LOCAL_LEAST, LOCAL_MOST = 0.001, 30.0
@@ -138,57 +138,6 @@ ROUND_UP = 1.0 + 2.0**-50
 
 
 @dataclass(frozen=True, eq=False)
-class Crowd:
-    """People with their epsilons, checked: `counts` people share each entry (None: one each)."""
-
-    epsilons: Floats
-    counts: Floats | None
-    variance: float
-    width: float
-
-    @property
-    def people(self) -> float:
-        return float(self.epsilons.size if self.counts is None else self.counts.sum())
-
-    def total(self, values: Floats) -> float:
-        """The sum over people of a number known per entry."""
-        return float(values.sum() if self.counts is None else np.dot(values, self.counts))
-
-    def squares(self, values: Floats) -> float:
-        """The sum over people of a number's square."""
-        return float(np.dot(values, values if self.counts is None else values * self.counts))
-
-
-def crowd(
-    epsilons: ArrayLike,
-    *,
-    variance: float | None = None,
-    width: float = 1.0,
-    counts: ArrayLike | None = None,
-) -> Crowd:
-    """Check the epsilons (0 and infinity allowed, someone positive), the counts, the variance and the width.
-
-    `variance=None` stands for the largest variance on the interval, width^2/4.
-
-    >>> crowd([0.1, 2.0], counts=[3, 1]).people
-    4.0
-    >>> crowd([0.1, float("nan")])
-    Traceback (most recent call last):
-        ...
-    hybridp.errors.InvalidInput: `epsilons` must be non-negative numbers (infinity allowed). Got nan.
-    """
-    must(0 < width < math.inf, "width", "must be positive and finite", width)
-    worst = width * width / 4
-    spread = worst if variance is None else float(variance)
-    must(0 <= spread <= worst * (1 + 1e-12), "variance", "must lie between 0 and width^2/4", variance)
-    eps = _epsilons(epsilons)
-    must(eps.size > 0, "epsilons", "must name at least one person", "none")
-    must(bool(eps.max() > 0), "epsilons", "must be positive for at least one person", 0)
-    mass = None if counts is None else _counts(counts, eps.size)
-    return Crowd(eps, mass, spread, float(width))
-
-
-@dataclass(frozen=True, eq=False)
 class Weights:
     """The weights of an affine private mean; one entry a person, or one a group when counts were given.
 
@@ -221,8 +170,7 @@ def adpm_weights(
 
     (no root below the largest epsilon: theta is that epsilon and nobody is saturated). With `variance=None`, the worst
     case width^2/4, the right-hand side is 8 and this is ADPM (Chaudhuri and Courtade 2023, Algorithm 1; Table I for two
-    groups). The variance must be public or privately estimated from other people. The root is found by selection, in
-    expected linear time, from sums of positive terms only.
+    groups). The variance must be public or privately estimated from other people.
 
     Guarantee: releasing sum w_i x_i + Laplace(noise_scale) is effective_epsilon[i]-DP, hence epsilons[i]-DP, for
     person i under replacement; people of infinite epsilon are public.
@@ -233,64 +181,49 @@ def adpm_weights(
     >>> w.saturated.tolist(), round(w.mse * 1e4, 4), w.constant_better
     ([False, False, True, True], 3.9894, False)
     """
-    people = crowd(epsilons, variance=variance, width=width, counts=counts)
-    eps = people.epsilons
-    theta = _saturation(people)
+    must(0 < width < math.inf, "width", "must be positive and finite", width)
+    worst = width * width / 4
+    spread = worst if variance is None else float(variance)
+    must(0 <= spread <= worst * (1 + 1e-12), "variance", "must lie between 0 and width^2/4", variance)
+    eps = _epsilons(epsilons)
+    must(bool(eps.max(initial=0.0) > 0), "epsilons", "must be positive for at least one person", "none")
+    mass = np.ones(eps.size) if counts is None else np.atleast_1d(np.asarray(counts, dtype=np.float64))
+    must(mass.shape == eps.shape, "counts", f"must hold one number for each of the {eps.size} entries", mass.size)
+    whole = bool(np.all(np.isfinite(mass) & (mass >= 1) & (mass == np.floor(mass))))
+    must(whole, "counts", "must be positive whole numbers", "others")
+    theta = _saturation(eps, mass, spread / width / width)
     if math.isinf(theta):  # only public people count: their plain mean, without noise
         effective = np.where(np.isinf(eps), math.inf, 0.0)
         share = np.isinf(eps).astype(np.float64)
     else:
         effective = np.minimum(eps, theta)
         share = effective / theta
-    total = people.total(share)
+    total = float(np.dot(share, mass))
     share /= total
-    scale = 0.0 if math.isinf(theta) else math.nextafter(people.width / theta / total * ROUND_UP, math.inf)
-    mse = people.variance * people.squares(share) + 2 * scale * scale
-    saturated = eps > effective
-    for array in (share, effective, saturated):
-        array.setflags(write=False)
-    return Weights(share, scale, effective, saturated, theta, mse, mse > people.width * people.width / 4)
+    scale = 0.0 if math.isinf(theta) else math.nextafter(width / theta / total * ROUND_UP, math.inf)
+    mse = spread * float(np.dot(share, share * mass)) + 2 * scale * scale
+    return Weights(share, scale, effective, eps > effective, theta, mse, mse > worst)
 
 
-def _saturation(people: Crowd) -> float:
-    """Theta: the root of sum eps_i (theta - eps_i)_+ = 2 width^2 / variance, at most the largest epsilon.
+def _saturation(eps: Floats, mass: Floats, unit: float) -> float:
+    """Theta: the root of g(theta) = sum eps_i (theta - eps_i)_+ = 2/unit, at most the largest epsilon.
 
-    Selection: each step partitions what is undecided around its median p and decides one half by the sign of
-    g(p) - target, where g(p) = sum eps_i (p - eps_i)_+. `slope` and `level` are g's slope and value at `knot`, the
-    largest epsilon known to lie below theta, so every update adds positive terms. An overflow is an infinite g, which
-    is decided correctly, since the target is at least 8 whatever the width.
+    Between two epsilons g is a line: it rises by the sum of the smaller ones. From sums of positive terms only; an
+    overflow is an infinite g, which is decided correctly, since the right-hand side is at least 8.
     """
-    eps = people.epsilons
-    unit = people.variance / people.width / people.width
     target = 2 / unit if unit > 0 else math.inf
-    top = float(eps.max())
-    least = float(np.min(eps, where=eps > 0, initial=math.inf))
+    top, least = float(eps.max()), float(np.min(eps, where=eps > 0, initial=math.inf))
     # One person alone already forces theta <= eps + target/eps, so that infinite epsilons may be cut to a finite one.
     cap = min(top, least + target / least)
     if math.isinf(cap):
         return math.inf
-    x = np.minimum(eps, cap)
-    mass = None if people.counts is None else people.counts.copy()
-    low, high = 0, x.size
-    slope = level = knot = 0.0
+    order = np.argsort(eps)
+    x = np.minimum(eps[order], cap)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        while low < high:
-            middle = (low + high) // 2
-            if mass is None:
-                x[low:high].partition(middle - low)
-            else:
-                order = np.argpartition(x[low:high], middle - low)
-                x[low:high], mass[low:high] = x[low:high][order], mass[low:high][order]
-            below = x[low:middle]
-            p = float(x[middle])
-            weighted = below if mass is None else below * mass[low:middle]
-            reached = level + (p - knot) * slope + float(np.dot(weighted, p - below))
-            if reached < target:
-                slope += float(weighted.sum()) + p * (1.0 if mass is None else float(mass[middle]))
-                level, knot, low = reached, p, middle + 1
-            else:
-                high = middle
-    return min(knot + (target - level) / slope, top)
+        slope = np.cumsum(x * mass[order])
+        level = np.concatenate(([0.0], np.cumsum(np.diff(x) * slope[:-1])))
+    last = int(np.searchsorted(level, target)) - 1
+    return min(float(x[last] + (target - level[last]) / slope[last]), top)
 
 
 def _epsilons(values: ArrayLike) -> Floats:
@@ -300,13 +233,3 @@ def _epsilons(values: ArrayLike) -> Floats:
     least = float(array.min(initial=0.0))
     must(least >= 0, "epsilons", "must be non-negative numbers (infinity allowed)", least)
     return array
-
-
-def _counts(counts: ArrayLike, size: int) -> Floats:
-    """Group sizes: positive whole numbers, one for each entry."""
-    mass = np.atleast_1d(np.asarray(counts, dtype=np.float64))
-    must(mass.shape == (size,), "counts", f"must hold one number for each of the {size} entries", f"shape {mass.shape}")
-    whole = np.isfinite(mass) & (mass >= 1) & (mass == np.floor(mass))
-    if not whole.all():
-        must(False, "counts", "must be positive whole numbers", mass[~whole][0])
-    return mass

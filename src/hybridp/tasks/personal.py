@@ -11,7 +11,7 @@ combined by inverse variance.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal, Unpack, cast, get_args
 
@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend import means as blending
-from hybridp.blend.mean import Blend
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import SHARES, Charge, PureDP
 from hybridp.public.lattice import Bounds
@@ -34,16 +33,7 @@ from hybridp.release.receipt import Made, Protection, public_choice
 from hybridp.release.release import GroupEstimate, Release
 from hybridp.tasks.task import LevelBatches, Task, declared, mixed_levels, task_receipt
 
-__all__ = [
-    "personal_task",
-    "ACCOUNTS",
-    "MIXED_ACCOUNT",
-    "PERSONAL_ESTIMATORS",
-    "PersonalTask",
-    "learned_spread",
-    "publish_personal_mean",
-    "trusted_weights",
-]
+__all__ = ["ACCOUNTS", "MIXED_ACCOUNT", "PERSONAL_ESTIMATORS", "PersonalTask", "personal_task"]
 
 PersonalEstimator = Literal["everyone", "unified", "adpm"]
 PERSONAL_ESTIMATORS: tuple[PersonalEstimator, ...] = get_args(PersonalEstimator)
@@ -91,7 +81,7 @@ class PersonalTask(Task):
         return self
 
     def named(self, names: tuple[str, ...]) -> Invite[Bounds, OwnEpsilon]:
-        return Invite(self.bounds, OwnEpsilon(), names)
+        return replace(self.invite, question=names)
 
     @property
     def invite(self) -> Invite[Bounds, OwnEpsilon]:
@@ -106,15 +96,24 @@ class PersonalTask(Task):
 
     def ask(self, crowd: Crowd) -> Conversation:
         epsilons, people, reports, mixed = yield Epsilons(self.bounds, self.share)
-        spread = learned_spread(self, ReportsByEpsilon.pooled([reports, mixed.reports]))
+        if self.sd is not None:
+            spread = blending.Spread.stated(self.sd / self.bounds.half)
+        else:
+            used = [reports, mixed.reports] if self.uses_reports else []
+            spread = blending.learn_variance(ReportsByEpsilon.pooled(used))
         trusted: WeightedSum | None = None
-        if bool((epsilons > 0).any()):
-            trusted = yield Weighted(epsilons, trusted_weights(self, epsilons, people, spread))
+        if bool((epsilons > 0).any()):  # in the unit coordinate, whose width is 2
+            best = adpm_weights(epsilons, variance=min(spread.used, 1.0), width=2.0, counts=people)
+            if self.estimator == "adpm" and best.constant_better:
+                raise InvalidInput(
+                    "`epsilons` must be large enough for an estimate: the midpoint of the bounds is a better answer "
+                    "than any estimate from these (predicted root mean squared error "
+                    f"{self.bounds.half * math.sqrt(best.mse):.4g})."
+                )
+            trusted = yield Weighted(epsilons, best.weight)
         rows = crowd.rows(self.bounds.centre)
         rows = rows and f"{rows}; an epsilon that is missing or no number counts as 0"
-        result = publish_personal_mean(
-            self, trusted, epsilons, people, reports, spread, mixed=mixed, rows=rows, **crowd.made()
-        )
+        result = self._release(trusted, epsilons, people, reports, spread, mixed, rows, **crowd.made())
         return result.named(crowd.names[0])
 
     @property
@@ -137,92 +136,83 @@ class PersonalTask(Task):
             reports.append(Charge(MIXED_ACCOUNT, PureDP(1.0), "own report, mixed", purpose, collection=collection))
         return [trusted, *reports]
 
+    def _release(
+        self,
+        trusted: WeightedSum | None,
+        epsilons: Floats,
+        people: NDArray[np.int64],
+        reports: ReportsByEpsilon,
+        spread: blending.Spread,
+        mixed: LevelBatches,
+        rows: str,
+        **made: Unpack[Made],
+    ) -> Release:
+        """Blend the noisy weighted sum (of people at `epsilons`) with the reports: post-processing, nothing is drawn.
 
-def learned_spread(study: PersonalTask, reports: ReportsByEpsilon) -> blending.Spread:
-    """The spread of people's values: as the study states it, else learned from the reports, else the largest."""
-    if study.sd is not None:
-        return blending.Spread.stated(study.sd / study.bounds.half)
-    return blending.learn_variance(reports) if study.uses_reports else blending.Spread.worst()
+        Those that were `mixed` count as any other of their epsilon, by their variance. `rows` is the public rule by
+        which a table's fields became values.
+        """
+        nobody, (side,) = ReportsByEpsilon.pooled([]), self.bounds.sides
+        own, others = reports if self.uses_reports else nobody, mixed.reports
+        used, counts = ReportsByEpsilon.pooled([own, others]), people.astype(np.float64)
+        everyone, many = self.estimator == "everyone", int(people.sum())
+        share = many / max(many + used.count, 1.0) if everyone else None
+        result = blending.combine(trusted, counts, used, spread, trusted_share=share)
+        # Where each counts by its people, no report speaks for the trusted.
+        own_spread = blending.Spread.worst() if everyone and spread.learned else spread
 
+        def alone(part: ReportsByEpsilon) -> GroupEstimate:
+            heard = blending.anybody_heard(part) and result.weight < 1
+            found = blending.combine(None, counts, part, spread) if heard else None
+            unit, error = (None, None) if found is None else (found.estimate, found.error)
+            return group_mean(side, self.level, part.count, unit, error)
 
-def trusted_weights(
-    study: PersonalTask, epsilons: Floats, people: NDArray[np.int64], spread: blending.Spread
-) -> Floats:
-    """The weight of a person at each level of epsilon, in the unit coordinate (width 2)."""
-    best = adpm_weights(epsilons, variance=min(spread.used, 1.0), width=2.0, counts=people)
-    if study.estimator == "adpm" and best.constant_better:
-        raise InvalidInput(
-            "`epsilons` must be large enough for an estimate: the midpoint of the bounds is a better answer than any "
-            f"estimate from these (predicted root mean squared error {study.bounds.half * math.sqrt(best.mse):.4g})."
-        )
-    return best.weight
-
-
-def publish_personal_mean(
-    study: PersonalTask,
-    trusted: WeightedSum | None,
-    epsilons: Floats,
-    people: NDArray[np.int64],
-    reports: ReportsByEpsilon,
-    spread: blending.Spread,
-    *,
-    mixed: LevelBatches | None = None,
-    rows: str = "",
-    **made: Unpack[Made],
-) -> Release:
-    """Blend the noisy weighted sum (of people at `epsilons`) with the reports: post-processing, nothing is drawn.
-
-    Those that were `mixed` count as any other of their epsilon, by their variance. `rows` is the public rule by which a
-    table's fields became values.
-    """
-    bounds = study.bounds
-    own = reports if study.uses_reports else _nobody()
-    others = _nobody() if mixed is None else mixed.reports
-    used = ReportsByEpsilon.pooled([own, others])
-    counts = people.astype(np.float64)
-    by_people = float(counts.sum()) / max(float(counts.sum()) + used.count, 1.0)
-    stated = by_people if study.estimator == "everyone" else None
-    result = blending.combine(trusted, counts, used, spread, trusted_share=stated)
-    local_people = own.count
-    alone_l, alone_s = (
-        blending.combine(None, counts, part, spread) if blending.anybody_heard(part) and result.weight < 1 else None
-        for part in (own, others)
-    )
-    own_spread = spread
-    if trusted is not None and study.estimator == "everyone" and spread.learned:  # no report speaks for the trusted
-        own_spread = blending.Spread.worst()
-    alone_t = blending.combine(trusted, counts, _nobody(), own_spread) if trusted is not None else None
-    shuffled = None
-    if mixed is not None and others.count and study.mixing is not None:
-        weight = (1 - result.weight) * blending.share_of(others, used, spread) if alone_s is not None else 0.0
-        levels = mixed_levels(study.mixing, mixed.sizes)
-        group = _alone(study, others.count, alone_s)
-        shuffled = Shuffled(group, weight, OWN_EPSILON, None, study.mixing.batch, levels=levels)
-    return mean_release(
-        bounds,
-        [result],
-        {"trusted": _alone(study, int(people.sum()), alone_t), "local": _alone(study, local_people, alone_l)},
-        level=study.level,
-        estimator=study.estimator,
-        mechanisms=(
-            "none" if trusted is None or trusted.laplace_scale == 0 else "laplace",
-            OWN_EPSILON if local_people else "none",
-        ),
-        sd_estimate=bounds.half * math.sqrt(spread.used) if spread.learned else None,
-        shuffled=shuffled,
-        receipt=task_receipt(
-            _trusted_protection(trusted, epsilons, people),
-            _local_protection(own) if local_people else None,
-            study.estimator,
-            "people of one group who chose different epsilons are taken to be alike, and so are local and shuffled "
-            "ones" * (study.estimator == "everyone"),
-            rows,
-            choice=(public_choice(choice="which epsilon they chose"), _WARNING),
+        groups = {"trusted": GroupEstimate(many), "local": alone(own)}
+        if trusted is not None:
+            found = blending.combine(trusted, counts, nobody, own_spread)
+            groups["trusted"] = group_mean(side, self.level, many, found.estimate, found.error)
+        shuffled = None
+        if others.count and self.mixing is not None:
+            heard = blending.anybody_heard(others) and result.weight < 1
+            weight = (1 - result.weight) * blending.share_of(others, used, spread) if heard else 0.0
+            levels = mixed_levels(self.mixing, mixed.sizes)
+            shuffled = Shuffled(alone(others), weight, OWN_EPSILON, None, self.mixing.batch, levels=levels)
+        trusted_promise = local_promise = None
+        if own.count:
+            device = "the best report for their own epsilon, on their own device"
+            note = "no amplification is claimed: the weights are learned"
+            local_promise = Protection(PersonalDP.of(own.epsilons, own.people), device, note)
+        more: dict[str, Any] = {}
+        if trusted is not None:
+            more["personal"] = _by_epsilon(trusted, epsilons, people, self.share)
+            free, promise = more["personal"]["saturated"], PersonalDP.of(epsilons, people)
+            note = f"{free:,} of {many:,} people got more privacy than they asked for, for free" if free else ""
+            trusted_promise = Protection(promise, "discrete Laplace noise on a weighted sum", note)
+        return mean_release(
+            self.bounds,
+            [result],
+            groups,
+            level=self.level,
+            estimator=self.estimator,
+            mechanisms=(
+                "none" if trusted is None or trusted.laplace_scale == 0 else "laplace",
+                OWN_EPSILON if own.count else "none",
+            ),
+            sd_estimate=self.bounds.half * math.sqrt(spread.used) if spread.learned else None,
             shuffled=shuffled,
-            **made,
-        ),
-        **_by_epsilon(trusted, epsilons, people, study.share),
-    )
+            receipt=task_receipt(
+                trusted_promise,
+                local_promise,
+                self.estimator,
+                "people of one group who chose different epsilons are taken to be alike, and so are local and shuffled "
+                "ones" * everyone,
+                rows,
+                choice=(public_choice(choice="which epsilon they chose"), _WARNING),
+                shuffled=shuffled,
+                **made,
+            ),
+            **more,
+        )
 
 
 _WARNING = (
@@ -231,22 +221,11 @@ _WARNING = (
 )
 
 
-def _nobody() -> ReportsByEpsilon:
-    return ReportsByEpsilon(np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
-
-
-def _alone(study: PersonalTask, people: int, found: Blend | None) -> GroupEstimate:
-    unit, error = (None, None) if found is None else (found.estimate, found.error)
-    return group_mean(study.bounds.sides[0], study.level, people, unit, error)
-
-
 def _by_epsilon(
-    trusted: WeightedSum | None, epsilons: Floats, people: NDArray[np.int64], share: float
+    trusted: WeightedSum, epsilons: Floats, people: NDArray[np.int64], share: float
 ) -> dict[str, Any]:
     """What trusted people asked for and what they got. Who spends less than this release might have has more privacy,
     for free. Infinity is written "inf", and at most 1,000 levels are listed."""
-    if trusted is None or not len(epsilons):
-        return {}
 
     def level(value: float) -> float | str:
         return float(value) if math.isfinite(value) else "inf"
@@ -259,22 +238,7 @@ def _by_epsilon(
         for e, n, w, s in islice(every, _SHOWN)
     ]  # fmt: skip
     saturated = int(people[trusted.spent < epsilons * (1 - 1e-9)].sum())
-    return {"personal": {"levels": len(epsilons), "saturated": saturated, "groups": groups}}
-
-
-def _trusted_protection(trusted: WeightedSum | None, epsilons: Floats, people: NDArray[np.int64]) -> Protection | None:
-    if trusted is None:
-        return None
-    asked = PersonalDP.of(epsilons, people)
-    free = int(people[trusted.spent < epsilons * (1 - 1e-9)].sum())
-    note = f"{free:,} of {asked.people:,} people got more privacy than they asked for, for free" if free else ""
-    return Protection(asked, "discrete Laplace noise on a weighted sum", note)
-
-
-def _local_protection(reports: ReportsByEpsilon) -> Protection:
-    own = PersonalDP.of(reports.epsilons, reports.people)
-    device = "the best report for their own epsilon, on their own device"
-    return Protection(own, device, "no amplification is claimed: the weights are learned")
+    return {"levels": len(epsilons), "saturated": saturated, "groups": groups}
 
 
 def personal_task(study: Declaration, place: int) -> PersonalTask:
