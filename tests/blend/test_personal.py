@@ -53,7 +53,7 @@ def trusted_release(variance: float = 0.3, seed: int = 1) -> tuple[WeightedSum, 
 def test_without_local_people_it_is_adpm() -> None:
     """Worst-case variance, nobody local: the trusted release itself, with the error of adpm_weights."""
     trusted, people = trusted_release(variance=1.0)
-    found = combine(trusted, people, NOBODY, Spread.worst())
+    found = combine(trusted, people, NOBODY, Spread())
     assert (found.weight, found.estimate, found.disagreement) == (1.0, trusted.mean, None)
     want = adpm_weights(EPS, counts=PEOPLE, width=2.0)
     assert found.error.variance == pytest.approx(want.mse, rel=1e-8)
@@ -71,7 +71,7 @@ def test_with_one_epsilon_the_weight_is_that_of_kvh(epsilon: float, k: int, n_l:
     weighted = release_weighted_sum(
         np.array([epsilon]), np.array([k]), np.array([level_sum]), np.array([1.0]), rng=seeded(9)
     )
-    found = combine(weighted, np.array([float(k)]), reports, Spread.stated(sd))
+    found = combine(weighted, np.array([float(k)]), reports, Spread(sd**2, sd**2))
     randomiser = best_randomiser(PureDP(epsilon))
     local = LocalSummary(n_l, float(reports.totals[0]), float(reports.squares[0]), randomiser)
     plain = release_sum(Raw(k, level_sum, local), sum_noise(PureDP(epsilon)), rng=seeded(9))
@@ -111,10 +111,10 @@ def test_whoever_is_silent_does_not_count() -> None:
     assert learn_variance(both) == learn_variance(heard)
     spread = learn_variance(heard)
     assert combine(trusted, people, both, spread) == combine(trusted, people, heard, spread)
-    assert learn_variance(quiet) == Spread.worst() == learn_variance(NOBODY)
-    assert combine(trusted, people, quiet, Spread.worst()).weight == 1
+    assert learn_variance(quiet) == Spread() == learn_variance(NOBODY)
+    assert combine(trusted, people, quiet, Spread()).weight == 1
     with pytest.raises(InvalidInput, match=r"^`epsilons` "):
-        combine(None, people, quiet, Spread.worst())
+        combine(None, people, quiet, Spread())
 
 
 def _fields(reports: ReportsByEpsilon) -> tuple[Any, ...]:

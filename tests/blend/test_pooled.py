@@ -11,7 +11,7 @@ from hybridp.blend.mean import pooled
 from hybridp.noise import reports
 from hybridp.public.budgets import PureDP
 from hybridp.public.messages import LocalSummary
-from hybridp.public.randomisers import LEVELS, Randomiser, dithered_bit, piecewise, randomiser
+from hybridp.public.randomisers import LEVELS, Randomiser, dithered_bit, piecewise
 from hybridp.randomness import seeded, synthetic_data_generator
 
 WEAK, STRONG = dithered_bit(PureDP(1.0)), piecewise(PureDP(5.0))
@@ -79,9 +79,3 @@ def test_the_shares_do_not_look_at_the_reports() -> None:
     assert (first.people, first.randomiser) == (second.people, second.randomiser)
     per_person = (second.mean - first.mean) / 0.1  # the mean of the strong group moved by .1
     assert 0.9 < per_person < 1.0
-
-
-def test_its_promise_is_the_weakest_one() -> None:
-    both = pooled([summary(np.zeros(5), WEAK), summary(np.zeros(5), randomiser("best", PureDP(5.0)))])
-    assert both is not None
-    assert both.randomiser.guarantee.epsilon == 5.0

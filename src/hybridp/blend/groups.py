@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,6 +48,7 @@ __all__ += ["share_gaps"]
 
 
 Pairs = Sequence[tuple[int, int]]
+Numbers = Floats | float
 
 
 class Gap(NamedTuple):
@@ -57,6 +58,9 @@ class Gap(NamedTuple):
     low: float
     high: float
     p_value: float
+
+    def times(self, unit: float) -> Gap:
+        return Gap(unit * self.estimate, unit * self.low, unit * self.high, self.p_value)
 
 
 def mean_gaps(blends: Sequence[Blend], pairs: Pairs, level: float, *, joint: bool = False) -> list[Gap]:
@@ -82,8 +86,11 @@ def share_gaps(blends: Sequence[ShareBlend], pairs: Pairs, level: float, *, join
     result = []
     for i, j in pairs:
         low, high = apart(at[i], ends[i], at[j], ends[j])
-        d, (s_i, b_i), (s_j, b_j) = _pooled(blends[i], blends[j], at[i], at[j])
+        v_i, v_j = (s**2 + 2 * b**2 for s, b in (blends[i].errors(at[i]), blends[j].errors(at[j])))
+        shared = np.clip((at[i] * v_j + at[j] * v_i) / np.maximum(v_i + v_j, 1e-300), 0.0, 1.0)
+        (s_i, b_i), (s_j, b_j) = blends[i].errors(shared), blends[j].errors(shared)
         s = np.maximum(np.sqrt(s_i**2 + s_j**2 + 2 * np.minimum(b_i, b_j) ** 2), 1e-300)
+        d = blends[i].estimate - blends[j].estimate
         p = np.where(d == 0, 1.0, two_sided(d, s, np.maximum(b_i, b_j)))
         columns = (at[i] - at[j], low, high, p)
         result.append([Gap(*numbers) for numbers in zip(*(c.tolist() for c in columns), strict=True)])
@@ -91,8 +98,8 @@ def share_gaps(blends: Sequence[ShareBlend], pairs: Pairs, level: float, *, join
 
 
 def apart(
-    first: Floats, first_ends: tuple[Floats, Floats], second: Floats, second_ends: tuple[Floats, Floats],
-    correlation: Floats | float = 0.0,
+    first: Numbers, first_ends: tuple[Numbers, Numbers], second: Numbers, second_ends: tuple[Numbers, Numbers],
+    correlation: Numbers = 0.0,
 ) -> tuple[Floats, Floats]:  # fmt: skip
     """The interval of ``first - second``, of two estimates with intervals of the same level (MOVER; Zou, Donner 2008).
 
@@ -104,7 +111,7 @@ def apart(
     down, up = first - first_ends[0], second_ends[1] - second
     rise, fall = first_ends[1] - first, second - second_ends[0]
 
-    def reach(a: Floats, b: Floats) -> Floats:
+    def reach(a: Numbers, b: Numbers) -> Floats:
         return np.asarray(np.sqrt(np.maximum(a**2 + b**2 - 2 * correlation * a * b, 0.0)))
 
     return d - reach(down, up), d + reach(rise, fall)
@@ -124,24 +131,13 @@ def published_gap(
     """
     from scipy.special import ndtri
 
-    ends = [tuple(np.array([end]) for end in some) for some in (first_ends, second_ends)]
-    low, high = apart(np.array([first]), ends[0], np.array([second]), ends[1])  # type: ignore[arg-type]
-    d = first - second
-    reach = d - float(low[0]) if d > 0 else float(high[0]) - d
+    d, (low, high) = first - second, (float(end) for end in apart(first, first_ends, second, second_ends))
+    reach = d - low if d > 0 else high - d
     if d == 0 or reach <= 0:
-        return Gap(d, float(low[0]), float(high[0]), 1.0 if d == 0 else 0.0)
+        return Gap(d, low, high, 1.0 if d == 0 else 0.0)
     far = abs(d) / reach
     normal = math.erfc(far * float(ndtri((1 + level) / 2)) / math.sqrt(2))
-    return Gap(d, float(low[0]), float(high[0]), max(normal, (1 - level) ** far))
-
-
-def _pooled(
-    a: ShareBlend, b: ShareBlend, at_a: Floats, at_b: Floats
-) -> tuple[Floats, tuple[Floats, Floats], tuple[Floats, Floats]]:
-    """The difference, and the laws of both errors at the share that they would have in common."""
-    va, vb = (s**2 + 2 * scale**2 for s, scale in (a.errors(at_a), b.errors(at_b)))
-    both = np.clip((at_a * vb + at_b * va) / np.maximum(va + vb, 1e-300), 0.0, 1.0)
-    return a.estimate - b.estimate, a.errors(both), b.errors(both)
+    return Gap(d, low, high, max(normal, (1 - level) ** far))
 
 
 _GRID = np.linspace(0.0, 1.0, 513)
@@ -242,7 +238,7 @@ class CategoryBlend:
     """One category, or several merged: its share of all people, and in it the share of every answer."""
 
     whole: JointBlend
-    merged: int
+    categories: Sequence[int]
     share: float
     """Of all people, by both groups."""
     weight: float
@@ -257,12 +253,8 @@ class CategoryBlend:
         return _ratios(self.cells)
 
     @property
-    def trusted(self) -> Floats | None:
-        return None if self.trusted_cells is None else _ratios(self.trusted_cells)
-
-    @property
-    def local(self) -> Floats | None:
-        return None if self.local_cells is None else _ratios(self.local_cells)
+    def merged(self) -> int:
+        return len(self.categories)
 
     def _form(self, theta: Floats) -> tuple[Floats, Floats]:
         """A and Q of the form whose mean is 0 at theta."""
@@ -299,20 +291,20 @@ class CategoryBlend:
             most = np.minimum(most, self.whole.sd**2 + away**2)
         return spread, min(own + unsure, 1.0) * most
 
+    def alone(self) -> list[CategoryBlend | None]:
+        """The same by each group's own cells; None where it is empty."""
+        whole, result = self.whole, []
+        for held, one in ((whole.trusted, replace(whole, local=None)), (whole.local, replace(whole, trusted=None))):
+            result.append(None if held is None else blend_joint(one, self.categories))
+        return result
+
     def groups_apart(self, level: float) -> tuple[Floats, Floats, Floats] | None:
         """Trusted people's answers less local ones', and the ends of its intervals; None where one group is empty."""
-        if self.trusted_cells is None or self.local_cells is None:
+        own, told = self.alone()
+        if own is None or told is None:
             return None
-        whole = self.whole
-        alone = [
-            CategoryBlend(JointBlend(own, told, whole.answers, whole.sd), self.merged, float(cells.sum()), weight,
-                          cells, None if own is None else cells, None if told is None else cells)
-            for own, told, weight, cells in ((whole.trusted, None, 1.0, self.trusted_cells),
-                                             (None, whole.local, 0.0, self.local_cells))
-        ]  # fmt: skip
-        at = [np.clip(one.estimate, 0.0, 1.0) for one in alone]
-        low, high = apart(at[0], alone[0].intervals(level), at[1], alone[1].intervals(level))
-        return at[0] - at[1], low, high
+        mine, theirs = (np.clip(one.estimate, 0.0, 1.0) for one in (own, told))
+        return mine - theirs, *apart(mine, own.intervals(level), theirs, told.intervals(level))
 
     def law(self, theta: Floats) -> tuple[Floats, Floats]:
         """The law of the blended g: sd of its normal part, scale of its Laplace part."""
@@ -374,7 +366,9 @@ class CategoryBlend:
         """This one's answers less another category's."""
         mine, theirs = (np.clip(one.estimate, 0.0, 1.0) for one in (self, other))
         ends = self.intervals(level), other.intervals(level)
-        low, high = apart(mine, ends[0], theirs, ends[1], self._correlation(other, mine, theirs))
+        v, u = (s**2 + 2 * b**2 for s, b in (self.law(mine), other.law(theirs)))
+        shared = np.asarray(self._covariance(other, mine, theirs) / np.sqrt(v * u))
+        low, high = apart(mine, ends[0], theirs, ends[1], shared)
         result = []
         for j in range(len(mine)):
             fits = self._misfit(other, j)
@@ -392,10 +386,6 @@ class CategoryBlend:
         own, told = self.whole.between(self._form(mine)[0], other._form(theirs)[0])
         w, v = self.weight, other.weight
         return np.asarray(w * v * own + (1 - w) * (1 - v) * told)
-
-    def _correlation(self, other: CategoryBlend, mine: Floats, theirs: Floats) -> Floats:
-        sizes = [s**2 + 2 * b**2 for s, b in (self.law(mine), other.law(theirs))]
-        return np.asarray(self._covariance(other, mine, theirs) / np.sqrt(sizes[0] * sizes[1]))
 
     def _misfit(self, other: CategoryBlend, j: int) -> float:
         """The least of the squared distance of both g from 0, over a theta that both categories share."""
@@ -423,25 +413,21 @@ def blend_joint(whole: JointBlend, categories: Sequence[int]) -> CategoryBlend:
     if whole.trusted is None and whole.local is None:
         raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
     own, told = whole.cells(categories)
-    merged = len(categories)
-    cells = own if own is not None else told
-    assert cells is not None
-    result = CategoryBlend(whole, merged, merged * whole.answers / whole.size, 0.5, cells, own, told)
+    some = own if own is not None else told
+    assert some is not None
+    share = len(categories) * whole.answers / whole.size
+    result = CategoryBlend(whole, categories, share, 0.5, some, own, told)
 
     def mixed(w: float) -> Floats:
-        if own is None or told is None:
-            assert cells is not None
-            return cells
-        return w * own + (1 - w) * told
+        return some if own is None or told is None else w * own + (1 - w) * told
 
-    share, theta = result.share, np.full(whole.answers, 1 / whole.answers)
-    w = 0.5
+    theta, stated = np.full(whole.answers, 1 / whole.answers), whole.trusted_share
     for _ in range(3):  # from equal shares on: a pilot whose own error is far below what it is used for
-        p, q = result._share_variances(np.array([min(max(share, 0.0), 1.0)]))
-        stated = whole.trusted_share
+        p, q = result._share_variances(np.array([min(max(result.share, 0.0), 1.0)]))
         share = float(mixed(_weight(float(p[0]), float(q[0])) if stated is None else stated).sum())
-        result = CategoryBlend(whole, merged, share, w, cells, own, told)
+        result = replace(result, share=share)
         v_t, v_l = result.variances(theta)
         w = _weight(float(np.sum(v_t)), float(np.sum(v_l))) if stated is None else stated
-        theta = np.clip(_ratios(mixed(w)), 0.0, 1.0)
-    return CategoryBlend(whole, merged, share, w, mixed(w), own, told)
+        result = replace(result, weight=w, cells=mixed(w))
+        theta = np.clip(result.estimate, 0.0, 1.0)
+    return result

@@ -18,17 +18,16 @@ shares are stated: those of their people.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.anchoring import clipping_loss, leash
-from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mean import (
     PILOT_VARIANCE,
     SYNONYMS,
@@ -43,8 +42,8 @@ from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import Randomiser
 from hybridp.public.vector import VectorReportSums, VectorSum
 
-__all__ = ["ESTIMATORS", "Blend", "Disagreement", "EstimatorName", "Rule", "blend"]
-__all__ += ["Anchor", "blend_columns", "column_parts", "each_level", "hold", "pooled", "pooled_shares", "weighed"]
+__all__ = ["ESTIMATORS", "Anchor", "Blend", "Disagreement", "EstimatorName", "Rule", "blend", "blend_columns"]
+__all__ += ["column_parts", "each_level", "hold", "learned_spread", "pooled", "pooled_shares", "weighed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,47 +53,34 @@ class _Mixture:
     parts: tuple[Randomiser, ...]
     shares: tuple[float, ...]
 
-    name = "pooled"
-
-    @property
-    def guarantee(self) -> PureDP | ApproxDP:
-        """The weakest of them: nobody in the group has less."""
-        return max((part.guarantee for part in self.parts), key=lambda g: (g.epsilon, g.delta))
+    def _mixed(self, numbers: Iterable[float]) -> float:
+        return sum(b * one for b, one in zip(self.shares, numbers, strict=True))
 
     @property
     def variance_terms(self) -> tuple[float, float]:
-        terms = [part.variance_terms for part in self.parts]
-        first, second = (sum(b * t[i] for b, t in zip(self.shares, terms, strict=True)) for i in (0, 1))
-        return first, second
+        constants, slopes = zip(*(part.variance_terms for part in self.parts), strict=True)
+        return self._mixed(constants), self._mixed(slopes)
 
     @property
     def worst_variance(self) -> float:
-        return sum(b * part.worst_variance for b, part in zip(self.shares, self.parts, strict=True))
-
-    @property
-    def bound(self) -> float:
-        return max(part.bound for part in self.parts)
+        return self._mixed(part.worst_variance for part in self.parts)
 
     def square_deviation(self, mean: float, spread: float) -> float:
-        each = [part.square_deviation(mean, spread) for part in self.parts]
-        return sum(b * one for b, one in zip(self.shares, each, strict=True))
-
-
-def _usual_noise(randomiser: Randomiser) -> float:
-    """The noise of a report on values that are spread evenly over the bounds, whose mean square is a third."""
-    constant, quadratic = randomiser.variance_terms
-    return constant + quadratic / 3
+        return self._mixed(part.square_deviation(mean, spread) for part in self.parts)
 
 
 def pooled_shares(groups: Sequence[LocalSummary]) -> list[float]:
-    """Each group's share of the pooled mean: by public numbers alone, so that no report moves it."""
-    weights = [group.people / (PILOT_VARIANCE + _usual_noise(group.randomiser)) for group in groups]
+    """Each group's share of the pooled mean: by public numbers alone, so that no report moves it. The values are taken
+    to be spread evenly over the bounds: their mean square is a third."""
+    terms = [(group.people, *group.randomiser.variance_terms) for group in groups]
+    weights = [people / (PILOT_VARIANCE + constant + quadratic / 3) for people, constant, quadratic in terms]
     return [weight / sum(weights) for weight in weights]
 
 
 def pooled(groups: Sequence[LocalSummary], by: Sequence[float] | None = None) -> LocalSummary | None:
     """The groups as one; None where nobody reported. Each counts in proportion to `by`, or by its precision.
 
+    >>> from hybridp.public.budgets import PureDP
     >>> from hybridp.public.randomisers import dithered_bit
     >>> weak, strong = dithered_bit(PureDP(1.0)), dithered_bit(PureDP(4.0))
     >>> both = pooled([LocalSummary(1000, 100.0, 5000.0, weak), LocalSummary(1000, 120.0, 1200.0, strong)])
@@ -253,19 +239,13 @@ class Blend:
         return self.error.quantile((1 + level) / 2) + self.slack
 
 
-@dataclass(frozen=True, slots=True)
-class _Spread:
+class _Spread(NamedTuple):
     """What is assumed of the data's variance: for the weight, and a cautious one for the interval, in each group."""
 
     trusted: float
     local: float
     upper: float
-    upper_local: float | None = None
-
-    @property
-    def told(self) -> float:
-        """The cautious one of local people."""
-        return self.upper if self.upper_local is None else self.upper_local
+    upper_local: float
 
 
 def blend(
@@ -293,7 +273,7 @@ def blend(
         normal = spread.upper / trusted.people + trusted.gaussian_variance
         own = trusted.mean, NormalLaplace(math.sqrt(normal), trusted.laplace_scale)
     if local is not None:
-        told = local.mean, NormalLaplace(math.sqrt(_local_variance(local, spread.told) / local.people), 0.0)
+        told = local.mean, NormalLaplace(math.sqrt(_local_variance(local, spread.upper_local) / local.people), 0.0)
     blended = weighed(own, told, weight, spread.local, slack)
     if trusted is None or local is None or rule.name != "anchored":
         return blended
@@ -391,7 +371,7 @@ def _noise_l(local: LocalSummary, variance: float, mean: float) -> float:
     return constant + quadratic * min(variance + mean**2, 1.0)
 
 
-def _learned(trusted: TrustedSummary | None, local: LocalSummary) -> tuple[float, float]:
+def learned_spread(trusted: TrustedSummary | None, local: LocalSummary) -> tuple[float, float]:
     """The variance learned from the reports: its posterior mean, and an upper limit.
 
     Centred at a pilot hybrid mean, which is far better than the local mean alone when the local group is noisy.
@@ -436,21 +416,20 @@ def _spread(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Ru
     if rule.sds is not None:
         var_t = rule.sds[0] ** 2
         var_l = var_t if rule.local_sd is None else rule.local_sd**2
-        own = var_l if rule.name == "everyone" else None
-        return _Spread(var_t, var_l, var_t, own)
+        return _Spread(var_t, var_l, var_t, var_l if rule.name == "everyone" else var_t)
     if rule.name == "everyone" and trusted is not None and trusted.squares is None:  # no report speaks for the trusted
         most = _largest(trusted)
-        learned, upper = (most, most) if local is None else _learned(None, local)
+        learned, upper = (most, most) if local is None else learned_spread(None, local)
         return _Spread(most, learned, most, upper)
     if trusted is not None and trusted.squares is not None:
         learned, upper = _measured(trusted)
-        return _Spread(upper, learned, upper)
+        return _Spread(upper, learned, upper, upper)
     if local is None:
-        return _Spread(WORST_VARIANCE, WORST_VARIANCE, WORST_VARIANCE)
+        return _Spread(*[WORST_VARIANCE] * 4)
     paid = rule.name != "anchored" or trusted is None
     must(paid, "sd", "must be stated, or a share of the trusted epsilon pay for it, to anchor the blend", None)
-    learned, upper = _learned(trusted, local)
-    return _Spread(learned, learned, upper)
+    learned, upper = learned_spread(trusted, local)
+    return _Spread(learned, learned, upper, upper)
 
 
 # --- the weight -------------------------------------------------------------------------------------------------------
@@ -491,9 +470,6 @@ def _weight(
             pass
     # P Def. 6.1; with equal variances (V_L + c D^2)/(V_T + V_L + D^2).
     return (k / (k + n_l) * sampling + share * gap**2 + report / n_l) / (v_t + v_l + gap**2), gap
-
-
-# --- the error --------------------------------------------------------------------------------------------------------
 
 
 def _local_variance(local: LocalSummary, upper: float) -> float:

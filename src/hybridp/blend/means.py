@@ -19,23 +19,16 @@ theta)`` (`public.personal.adpm_weights`), and the rest is inverse variance over
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from hybridp.blend.mean import Blend, Disagreement, weighed
+from hybridp.blend.mean import Blend, Disagreement, learned_spread, weighed
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, turning_point
 from hybridp.public.lattice import Floats
-from hybridp.public.mean import (
-    PILOT_VARIANCE,
-    WORST_VARIANCE,
-    NormalLaplace,
-    learned_variance,
-    predicted_se,
-    raw_variance,
-    upper_variance,
-)
+from hybridp.public.mean import PILOT_VARIANCE, WORST_VARIANCE, NormalLaplace, learned_variance
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_gaussian_profile
 from hybridp.public.messages import LocalSummary, ReportsByEpsilon, TrustedSummary, WeightedSum
 from hybridp.public.personal import local_terms
@@ -63,10 +56,7 @@ def blend_window(said: WindowSums, local: LocalSummary | None) -> Blend:
     if heard:
         assert local is not None
         mean_l = low + half * (local.mean + 1)
-        centre = min(max(local.mean, -1.0), 1.0)
-        raw = raw_variance(local.second_moment(centre), centre, local.randomiser)
-        error = predicted_se(local.people, centre, min(max(raw, 0.0), 1.0), local.randomiser)
-        inside *= upper_variance(raw, error)
+        inside *= learned_spread(None, local)[1]
         few = local.randomiser.worst_variance if local.people < 30 else 0.0
         told = half**2 * max(local.variance, few) / local.people
         constant, quadratic = local.randomiser.variance_terms
@@ -139,21 +129,13 @@ def _amplified(trusted: TrustedSummary, local: LocalSummary, shift: int) -> Pure
     return ApproxDP(turning_point(0.0, own.epsilon, kept)[1], delta) if kept(own.epsilon) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """The data's variance in the unit coordinate: for the weights, and a cautious one for intervals."""
+class Spread(NamedTuple):
+    """The data's variance in the unit coordinate: for the weights, and a cautious one for intervals; the largest where
+    nothing is known."""
 
-    used: float
-    upper: float
+    used: float = WORST_VARIANCE
+    upper: float = WORST_VARIANCE
     learned: bool = False
-
-    @classmethod
-    def stated(cls, sd: float) -> Spread:
-        return cls(sd**2, sd**2)
-
-    @classmethod
-    def worst(cls) -> Spread:
-        return cls(WORST_VARIANCE, WORST_VARIANCE)
 
 
 def anybody_heard(reports: ReportsByEpsilon) -> bool:
@@ -181,7 +163,7 @@ def learn_variance(reports: ReportsByEpsilon) -> Spread:
     combined by inverse variance, and the posterior mean is used, as in `public.mean`.
     """
     if not anybody_heard(reports):
-        return Spread.worst()
+        return Spread()
     pilot = min(max(local_mean(reports, PILOT_VARIANCE), -1.0), 1.0)
     terms = local_terms(reports.epsilons)
     heard = np.isfinite(terms.constant)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.blend.groups import published_gap
+from hybridp.blend.groups import Gap, published_gap
 from hybridp.blend.mean import Blend, each_level
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -214,13 +214,13 @@ def groups_release(
     grouping: Grouping,
     groups: Mapping[str, tuple[str, ...]],
     answers: Sequence[Facts],
-    p_values: Sequence[tuple[float, ...] | None],
-    differences: list[dict[str, Any]],
+    p_values: Sequence[Sequence[float] | None],
+    gaps: Sequence[tuple[tuple[int, int], Sequence[Gap]]],
     *,
     by: Facts,
     withheld: tuple[str, ...],
     people: tuple[int, int],
-    options: tuple[str, ...],
+    options: tuple[str, ...] = (),
     level: float,
     mechanisms: tuple[str, str],
     receipt: Receipt,
@@ -231,20 +231,29 @@ def groups_release(
     `groups` are those that each is made of, more than one where small ones were merged, and `answers` what is said of
     each, as the facts of the same question without groups; `by` is what is known of their sizes. Each interval covers
     its own answer at the stated level or, when joint, all of them cover together, and so do the differences among
-    themselves. `p_values` of trusted and local people who disagree are adjusted for their number (Holm), those of the
-    differences among themselves. `withheld` groups had too few people, by the public rule.
+    themselves. `p_values` of trusted and local people who disagree are adjusted for their number here (Holm), and those
+    of the `gaps` of one group less another among themselves. `withheld` groups had too few people, by the public rule.
     """
 
     def column(key: str) -> list[Any] | None:
         values = [facts[key] for facts in answers]
         return None if all(value is None for value in values) else values
 
-    test, nothing = round(1 - level, 12), [None] * len(options) if options else None
-    gaps = [facts["disagreement"] for facts in answers]
-    ends = [gap["interval"] or (nothing, nothing) for gap in gaps]
-    said = [(f"{name}: {options[at]}" if options else name, p) for name, some in zip(groups, p_values, strict=True)
+    test, nothing, names = round(1 - level, 12), [None] * len(options) if options else None, list(groups)
+    apart = [facts["disagreement"] for facts in answers]
+    ends = [gap["interval"] or (nothing, nothing) for gap in apart]
+    adjusted = iter(holm([p for some in p_values for p in some or ()]))
+    held = [None if some is None else [next(adjusted) for _ in some] for some in p_values]
+    said = [(f"{name}: {options[at]}" if options else name, p) for name, some in zip(groups, held, strict=True)
             for at, p in enumerate(some or ())]  # fmt: skip
-    own_p = [None if p is None else list(p) if options else p[0] for p in p_values]
+    own_p = [None if p is None else p if options else p[0] for p in held]
+    adjusted = iter(holm([gap.p_value for _, some in gaps for gap in some]))
+    differences = [
+        {"of": names[i], "less": names[j], "option": options[at] if options else None, "estimate": gap.estimate,
+         "interval": [gap.low, gap.high], "p_value": next(adjusted)}
+        for (i, j), some in gaps
+        for at, gap in enumerate(some)
+    ]  # fmt: skip
     facts = statistic(
         f"{kind}-by-group",
         column("estimate"),
@@ -266,7 +275,7 @@ def groups_release(
         weight=column("weight"),
         groups={"trusted": {"people": people[0]}, "local": {"people": people[1]}},
         disagreement={
-            "difference": [nothing if gap["difference"] is None else gap["difference"] for gap in gaps],
+            "difference": [nothing if gap["difference"] is None else gap["difference"] for gap in apart],
             "interval": [[end[i] for end in ends] for i in (0, 1)],
             "p_value": None if all(p is None for p in own_p) else own_p,
             "groups": [label for label, p in said if p < test],

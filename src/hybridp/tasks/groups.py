@@ -13,33 +13,28 @@ same question without them, and are charged once with it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Unpack
 
-from hybridp.blend.groups import CategoryBlend, Gap, JointBlend, blend_joint, mean_gaps, share_gaps
+from hybridp.blend.groups import CategoryBlend, JointBlend, blend_joint, mean_gaps, share_gaps
 from hybridp.blend.shares import to_simplex
 from hybridp.errors import InvalidInput, must
 from hybridp.public.groups import OTHER, Grouping, Joint
 from hybridp.public.lattice import Bounds
-from hybridp.public.mean import holm
 from hybridp.public.queries import Feature
 from hybridp.public.rounds import Conversation, Crowd, Options, drive
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.study import Declaration, Number
 from hybridp.release.answers import groups_release
-from hybridp.release.facts import Facts
 from hybridp.release.receipt import CURATOR, VIEWER, Made, Promise, Receipt, values_rule
 from hybridp.release.release import Release
 from hybridp.tasks.mean import MeanTask, mean_task
 from hybridp.tasks.shares import SharesTask, field_rule, shares_task
 from hybridp.tasks.task import Draw, Task, noise_level, on_device, protected, task_receipt
 
-__all__ = ["adjusted", "ask_groups", "listed_differences", "publish_groups", "small_rule"]
-__all__ += ["PrivateGroupsTask", "publish_joint"]
-__all__ += ["private_groups_task"]
+__all__ = ["PrivateGroupsTask", "ask_groups", "private_groups_task", "publish_groups", "publish_joint"]
 
 Study = MeanTask | SharesTask
 
@@ -81,71 +76,50 @@ def publish_groups(
 
     `unheard` is how many trusted and local people are in groups that are withheld.
     """
-    names, result = list(groups), [part for part, _ in parts.values()]
-    facts = [part.facts for part in result]
-    people = [(part.people["trusted"], part.people["local"]) for part in result]
-    own = [_own_p_values(one, blended) for one, (_, blended) in zip(facts, parts.values(), strict=True)]
-    pairs, blends = grouping.pairs(names), [blended for _, blended in parts.values()]
-    options: tuple[str, ...] = ()
-    more: dict[str, Any] = {"estimator": " / ".join(dict.fromkeys(str(one["estimator"]) for one in facts))}
+    result, blends = ([one[place] for one in parts.values()] for place in (0, 1))
+    facts, pairs = [part.facts for part in result], grouping.pairs(list(groups))
+    people = [[part.people["trusted"], part.people["local"]] for part in result]
     if isinstance(study, MeanTask):
         half = study.bounds.half
-        more["clipped_to"] = [study.bounds.lower, study.bounds.upper]
-        gaps = [[Gap(half * gap.estimate, half * gap.low, half * gap.high, gap.p_value)]
-                for gap in mean_gaps(blends, pairs, study.level, joint=grouping.joint)]  # fmt: skip
+        gaps = [[gap.times(half)] for gap in mean_gaps(blends, pairs, study.level, joint=grouping.joint)]
     elif study.counted:  # what differs between groups of different sizes is not compared
-        more["counted"], gaps = study.question.values[0], []
+        pairs, gaps = [], []
     else:
-        options = study.question.values
-        more |= {"edges": list(study.question.edges)} if study.question.edges else {}
         gaps = share_gaps(blends, pairs, study.level, joint=grouping.joint)
+    if isinstance(study, MeanTask) or study.counted:  # do a group's trusted and local people disagree?
+        found = (one["disagreement"]["p_value"] for one in facts)
+        p_values = [None if p is None else [p] for p in found]
+    else:
+        p_values = [blended.single_p_values() for blended in blends]
     kinds = [one["mechanisms"]["trusted"] for one in facts if one["mechanisms"]["trusted"] != "none"]
-    receipts = dict(zip(names, (part.receipt for part in result), strict=True))
+    receipts = {name: part.receipt for name, part in zip(groups, result, strict=True)}
     return groups_release(
         value,
         study.called,
         grouping,
         groups,
         facts,
-        adjusted(own),
-        listed_differences(names, pairs, gaps, options),
-        by={"people": [list(who) for who in people]},
+        p_values,
+        list(zip(pairs, gaps, strict=True)),
+        by={"people": people},
         withheld=withheld,
         people=(sum(trusted for trusted, _ in people), sum(local for _, local in people)),
-        options=options,
         level=study.level,
         mechanisms=(kinds[0] if kinds else "none", facts[0]["mechanisms"]["local"]),
         receipt=_one_receipt(receipts, grouping, _unheard(study, *unheard)),
-        **more,
+        estimator=" / ".join(dict.fromkeys(str(one["estimator"]) for one in facts)),
+        **_asked(study),
     )
 
 
-def _own_p_values(facts: Facts, blended: Any) -> list[float] | None:
-    """Do a group's trusted and local people disagree? Not adjusted."""
-    if facts["task"] in ("mean", "count"):
-        p = facts["disagreement"]["p_value"]
-        return None if p is None else [p]
-    result: list[float] | None = blended.single_p_values()
-    return result
-
-
-def adjusted(p_values: list[list[float] | None]) -> list[tuple[float, ...] | None]:
-    """Some lists of p-values, adjusted together (Holm)."""
-    every = iter(holm([p for some in p_values if some is not None for p in some]))
-    return [None if some is None else tuple(next(every) for _ in some) for some in p_values]
-
-
-def listed_differences(
-    names: list[str], pairs: list[tuple[int, int]], gaps: list[list[Gap]], options: tuple[str, ...]
-) -> list[dict[str, Any]]:
-    """One group less another (of shares: in one option), with its interval, and p-values adjusted together (Holm)."""
-    every = iter(holm([gap.p_value for some in gaps for gap in some]))
-    return [
-        {"of": names[i], "less": names[j], "option": options[at] if options else None, "estimate": gap.estimate,
-         "interval": [gap.low, gap.high], "p_value": next(every)}
-        for (i, j), some in zip(pairs, gaps, strict=True)
-        for at, gap in enumerate(some)
-    ]  # fmt: skip
+def _asked(study: Study) -> dict[str, Any]:
+    """What is public of the answers: their bounds, or their options."""
+    if isinstance(study, MeanTask):
+        return {"clipped_to": [study.bounds.lower, study.bounds.upper]}
+    question = study.question
+    if study.counted:
+        return {"counted": question.values[0]}
+    return {"options": question.values, **({"edges": list(question.edges)} if question.edges else {})}
 
 
 def _unheard(study: Study, trusted: int, local: int) -> list[Promise]:
@@ -184,26 +158,17 @@ def _one_receipt(each: Mapping[str, Receipt], grouping: Grouping, unheard: Seque
     )
 
 
-_NUMBER = re.compile(r"\d+(?:\.\d+)?(?=\s*%| standard errors)")
-
-
 def _said_once(lines: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """The groups' lines, each once: of those that differ in figures alone the ranges, of some groups with their names.
+    """The groups' lines, each once, of some groups with their names.
 
-    >>> _said_once({"a": ("it costs 1 % here",), "b": ("it costs 2.5 % here", "more")})
-    ['it costs 1 to 2.5 % here', 'b: more']
+    >>> _said_once({"a": ("it costs 1 %",), "b": ("it costs 1 %", "more")})
+    ['it costs 1 %', 'b: more']
     """
-    alike: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    said: dict[str, list[str]] = {}
     for name, some in lines.items():
         for line in some:
-            alike.setdefault(tuple(_NUMBER.split(line)), {})[name] = _NUMBER.findall(line)
-    told = []
-    for words, by in alike.items():
-        ranges = [sorted(set(column), key=float) for column in zip(*by.values(), strict=True)]
-        figures = [few[0] if len(few) == 1 else f"{few[0]} to {few[-1]}" for few in ranges]
-        line = "".join(text + figure for text, figure in zip(words, [*figures, ""], strict=True))
-        told.append(line if len(by) == len(lines) else f"{', '.join(by)}: {line}")
-    return told
+            said.setdefault(line, []).append(name)
+    return [line if len(names) == len(lines) else f"{', '.join(names)}: {line}" for line, names in said.items()]
 
 
 def _weakest(promises: list[Promise]) -> Promise:
@@ -323,73 +288,56 @@ def publish_joint(
     groups, withheld = grouping.arranged(sizes)
     places = {name: i for i, name in enumerate(grouping.names)}
     parts = {name: blend_joint(whole, [places[member] for member in of]) for name, of in groups.items()}
-    names, pairs = list(groups), grouping.pairs(list(groups))
-    options = own.question.values if isinstance(own, SharesTask) else ()
-    shown = max(len(options), 1)
-    level = 1 - (1 - own.level) / (len(groups) * shown) if grouping.joint and groups else own.level
-    each = 1 - (1 - own.level) / max(len(pairs) * shown, 1) if grouping.joint else own.level
-    gaps = [parts[names[i]].gaps(parts[names[j]], each)[:shown] for i, j in pairs]
-    if isinstance(own, MeanTask):
-        width = own.bounds.width
-        gaps = [[gap._replace(**{k: width * getattr(gap, k) for k in ("estimate", "low", "high")}) for gap in some]
-                for some in gaps]  # fmt: skip
-    own_p = [None if (p := part.p_values()) is None else p[:shown] for part in parts.values()]
-    told = [(part.share, *part.share_interval(own.level)) for part in parts.values()]
+    pairs, options = grouping.pairs(list(groups)), () if isinstance(own, MeanTask) else own.question.values
+    answers, blended = max(len(options), 1), list(parts.values())
+    level = 1 - (1 - own.level) / (len(groups) * answers) if grouping.joint and groups else own.level
+    each = 1 - (1 - own.level) / max(len(pairs) * answers, 1) if grouping.joint else own.level
+    width = own.bounds.width if isinstance(own, MeanTask) else 1.0
+    gaps = [((i, j), [gap.times(width) for gap in blended[i].gaps(blended[j], each)[:answers]]) for i, j in pairs]
+    told = [(part.share, *part.share_interval(own.level)) for part in blended]
     shares, *share_ends = ([one[i] for one in told] for i in (0, 1, 2))
-    more: dict[str, Any] = {"estimator": study.estimator}
-    if isinstance(own, MeanTask):
-        more["clipped_to"] = [own.bounds.lower, own.bounds.upper]
-    elif own.question.edges:
-        more["edges"] = list(own.question.edges)
     return groups_release(
         study.value,
         own.called,
         grouping,
         groups,
-        [_facts(own, part, level) for part in parts.values()],
-        adjusted(own_p),
-        listed_differences(names, pairs, gaps, options),
+        [_facts(own, part, level) for part in blended],
+        [None if (p := part.p_values()) is None else p[:answers] for part in blended],
+        gaps,
         by={"shares": shares, "shares_interval": share_ends},
         withheld=withheld,
         people=(trusted_people, 0 if local is None else local.people),
-        options=options,
         level=own.level,
         mechanisms=(noise_level(study.noise.mechanism)[0] if trusted is not None else "none", study.invite.name),
         receipt=_receipt(study, trusted, local, rows, **made),
-        **more,
+        estimator=study.estimator,
+        **_asked(own),
     )
 
 
 def _facts(own: MeanTask | SharesTask, part: CategoryBlend, level: float) -> dict[str, Any]:
-    """What is said of one category."""
-    low, high = part.intervals(level)
-    gap = part.groups_apart(level)
-    if isinstance(own, SharesTask):
-        start, size, many = 0.0, 1.0, len(part.estimate)
-    else:
-        start, size, many = own.bounds.lower, own.bounds.width, 1
+    """What is said of one category: of shares lists, of a mean numbers between the bounds."""
+    mean = isinstance(own, MeanTask)
+    start, size = (own.bounds.lower, own.bounds.width) if isinstance(own, MeanTask) else (0.0, 1.0)
 
     def told(values: Any, start: float = start) -> Any:
-        if values is None:
-            return None
-        result = [start + size * float(x) for x in values[:many]]
-        return result if isinstance(own, SharesTask) else result[0]
+        result = [start + size * float(x) for x in values]
+        return result[0] if mean else result
 
-    shown = (
-        to_simplex(part.estimate).tolist() if isinstance(own, SharesTask) else own.bounds.project(told(part.estimate))
-    )
+    estimate, gap, alone = told(part.estimate), part.groups_apart(level), part.alone()
+    shown = own.bounds.project(estimate) if isinstance(own, MeanTask) else to_simplex(part.estimate).tolist()
     return {
         "estimate": shown,
-        "interval": [told(low), told(high)],
-        "unbiased": told(part.estimate),
-        "weight": [part.weight] * many if isinstance(own, SharesTask) else part.weight,
-        "trusted": told(part.trusted),
-        "local": told(part.local),
+        "interval": [told(end) for end in part.intervals(level)],
+        "unbiased": estimate,
+        "weight": part.weight if mean else [part.weight] * len(estimate),
+        **{name: None if one is None else told(one.estimate)
+           for name, one in zip(("trusted", "local"), alone, strict=True)},
         "disagreement": {
             "difference": None if gap is None else told(gap[0], 0.0),
-            "interval": None if gap is None else [told(gap[1], 0.0), told(gap[2], 0.0)],
+            "interval": None if gap is None else [told(end, 0.0) for end in gap[1:]],
         },
-    }
+    }  # fmt: skip
 
 
 def _receipt(

@@ -97,7 +97,8 @@ class PersonalTask(Task):
     def ask(self, crowd: Crowd) -> Conversation:
         epsilons, people, reports, mixed = yield Epsilons(self.bounds, self.share)
         if self.sd is not None:
-            spread = blending.Spread.stated(self.sd / self.bounds.half)
+            variance = (self.sd / self.bounds.half) ** 2
+            spread = blending.Spread(variance, variance)
         else:
             used = [reports, mixed.reports] if self.uses_reports else []
             spread = blending.learn_variance(ReportsByEpsilon.pooled(used))
@@ -159,7 +160,7 @@ class PersonalTask(Task):
         share = many / max(many + used.count, 1.0) if everyone else None
         result = blending.combine(trusted, counts, used, spread, trusted_share=share)
         # Where each counts by its people, no report speaks for the trusted.
-        own_spread = blending.Spread.worst() if everyone and spread.learned else spread
+        own_spread = blending.Spread() if everyone and spread.learned else spread
 
         def alone(part: ReportsByEpsilon) -> GroupEstimate:
             heard = blending.anybody_heard(part) and result.weight < 1
