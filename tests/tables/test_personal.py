@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from tests.queries import number_query
 
+from hybridp.curator.sources import epsilon_counts
 from hybridp.errors import InvalidInput, UnusableRows
-from hybridp.tables import Totals, add_up, epsilon_counts, open_rows
+from hybridp.tables import Totals, add_up, open_rows
 
 HEADER = ("value", "trust", "eps", "report")
 BASE: dict[str, Any] = {"value": "value", "trust": "trust", "report": "report", "epsilon": "eps", "lower": 0}

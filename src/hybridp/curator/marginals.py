@@ -27,7 +27,7 @@ from hybridp.public.shares import OnMarginals
 from hybridp.public.synth import MeasuredTable, gumbel_scale
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
-from hybridp.tables import columns as marginals
+from hybridp.tables import totals as marginals
 from hybridp.tables.engine import answers
 from hybridp.tables.source import TableLike
 from hybridp.tables.sql import VIEW
@@ -59,7 +59,7 @@ class Codes:
 def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
     """Rows that are integer codes already: one person a row, one feature a column.
 
-    What is no code of a feature counts as its last value, as in `hybridp.tables.columns`: nothing is refused.
+    What is no code of a feature counts as its last value, as in `hybridp.tables.totals`: nothing is refused.
 
     >>> codes_of(Schema.from_domain({"a": 2, "b": 3}), np.array([[0, 2], [1, 7]])).values.tolist()
     [[0, 1], [2, 2]]
@@ -72,7 +72,7 @@ def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
 
 
 def read_codes(path: TableLike, schema: Schema, *, table: str | None = None) -> Codes:
-    """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.columns.codes`."""
+    """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.totals.codes`."""
     with tables.open_rows(path, table=table) as rows:
         return Codes(schema, marginals.codes(rows, schema), chosen_by(path, table))
 

@@ -31,7 +31,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.sources import Answers, Columns, Raw, Rows, Sent, TableLike, TrustedAnswers, noisy_sums
+from hybridp.curator.sources import (
+    Answers,
+    Columns,
+    Raw,
+    Rows,
+    Sent,
+    TableLike,
+    TrustedAnswers,
+    named_mechanism,
+    noisy_sums,
+    only_texts,
+)
 from hybridp.curator.sums import column_reports, people_query, report_sums
 from hybridp.errors import InvalidInput, must
 from hybridp.public.heavy import Discovery, HeadList
@@ -42,7 +53,6 @@ from hybridp.public.messages import MECHANISM, Invite, WeightedSum, reports_dige
 from hybridp.public.regression import LADDER, TAIL, KindName, OnLine, farther, round_sums
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
-from hybridp.tables.columns import only_texts
 from hybridp.tables.heavy import local_slots
 from hybridp.tables.query import Query
 from hybridp.tables.totals import count_groups, kept_levels
@@ -152,7 +162,7 @@ def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, a
                 raise InvalidInput(f"`file` {rule}. Got {rows.name} without the column `{name}`.")
         marks = only_texts(rows, MECHANISM, (mechanism, simulated)) if MECHANISM in rows.columns else None
         result = tables.add_up(rows, query)
-    assumed = tables.named_mechanism(MECHANISM, None if marks is None else True, result.local_people, assume=assume)
+    assumed = named_mechanism(MECHANISM, None if marks is None else True, result.local_people, assume=assume)
     digest = reports_digest(mechanism, *result.fingerprint)
     return Sent(report_sums(result, invite), marks is not None and simulated in marks, assumed, digest)
 

@@ -1,6 +1,7 @@
 """Where trusted people's rows come from: a table (`open_rows`) or a service's sealed answers (`Answers`).
 
-The one door to tables for everyone else, with what may be read of them that is public.
+The one door to tables for everyone else, with what may be read of them that is public: who trusts, groups and epsilons,
+reports and how they were made.
 """
 
 from __future__ import annotations
@@ -9,42 +10,47 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows, must
+from hybridp.errors import InvalidInput, OtherMechanism, UnusablePublicRows, UnusableRows, must
 from hybridp.noise.additive import additive
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import BATCH, MECHANISM, SlotReports, reports_digest
-from hybridp.public.trust import Trusts, label_column, rule_of
+from hybridp.public.trust import LOCAL, TRUSTED, Trusts, label_column, rule_of
 from hybridp.randomness import Randomness
-from hybridp.tables.columns import (
-    Counted,
-    all_empty,
-    epsilon_counts,
-    kept_by_group,
-    local_numbers,
-    number_column,
-    only_texts,
-    rows_of,
-    slot_counts,
-)
-from hybridp.tables.columns import count_people as count_rows
-from hybridp.tables.columns import group_sizes as sizes_of
+from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, stream
 from hybridp.tables.frames import read_once
-from hybridp.tables.reports import check_one_answer
+from hybridp.tables.query import Query
 from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, TABLES, Rows, Source, TableLike, open_rows, shown, unstated
-from hybridp.tables.sql import Columns, local_rows, named_mechanism
+from hybridp.tables.sql import (
+    VIEW,
+    Columns,
+    chosen,
+    column,
+    count_if,
+    is_one_of,
+    labelled,
+    local_rows,
+    named_mechanism,
+    not_a_number,
+    number_of,
+    of_local,
+    select,
+    text,
+)
+from hybridp.tables.totals import count_groups
 
-__all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "TrustedAnswers", "NUMBERS", "Raw"]
-__all__ += ["Rows", "Source", "TABLES", "TableLike", "asks", "check_answers"]
-__all__ += ["chosen_by", "count_people", "count_rows", "epsilon_counts", "group_sizes", "grouped", "local_rows"]
-__all__ += ["must_be_public", "must_not_ask", "must_read_again", "noisy_sums", "number_column", "open_rows"]
-__all__ += ["local_numbers", "read_as", "rows_of", "shown", "sizes_of", "unstated", "with_public"]
-__all__ += ["Sent", "all_empty", "batch_digest", "batch_names", "check_batches", "read_mechanism", "read_slots"]
-__all__ += ["slot_counts", "slots_told"]
+__all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "NUMBERS", "Raw", "Rows", "Sent", "Source", "TABLES"]
+__all__ += ["TableLike", "TrustedAnswers", "all_empty", "asks", "batch_digest", "batch_names", "check_answers"]
+__all__ += ["check_batches", "check_mechanism", "chosen_by", "count_people", "count_rows", "epsilon_counts"]
+__all__ += ["group_sizes", "grouped", "local_numbers", "local_rows", "local_texts", "must_be_public", "must_not_ask"]
+__all__ += ["must_read_again", "named_mechanism", "noisy_sums", "number_column", "only_texts", "open_rows", "read_as"]
+__all__ += ["read_mechanism", "read_slots", "rows_of", "shown", "sizes_of", "slot_counts", "slots_told", "unstated"]
+__all__ += ["with_public"]
 
 
 class TrustedAnswers(Protocol):
@@ -181,16 +187,86 @@ def must_not_ask(
         )
 
 
+# --- how many people there are: public under replacement --------------------------------------------------------------
+
+
 def check_answers(
-    data: TableLike, trust: Trusts, person: str | None, column: str, reports: Mapping[str, tuple[str, ...]], *,
+    data: TableLike, trust: Trusts, person: str | None, column_of: str, reports: Mapping[str, tuple[str, ...]], *,
     table: str | None = None,
 ) -> dict[str, int]:  # fmt: skip
     """Refuse reports by which a local person answered another question than the one drawn, or several: all public.
 
-    Gives how many people drew each question.
+    `reports` names every question's columns of reports, of which some may be empty, and none where they are in a file
+    of their own. Gives how many people drew each question.
     """
+    label = label_column(trust)
     with open_rows(data, table=table, trust=trust, person=person) as rows:
-        return check_one_answer(rows, label_column(trust), person, column, reports)
+        # Each question sees the rows that answer it alone: only here two of them meet.
+        _, local = count_groups(rows, Query(values=(), trust=label, person=person))
+        if any(name not in rows.columns for names in (*reports.values(), (column_of,)) for name in names):
+            if local:
+                raise UnusablePublicRows(
+                    f"{local_rows(label)}, and no column `{column_of}` names the one question that each of them drew: "
+                    "make their reports with `hybridp randomise`, or add --simulate-local for a trial on raw rows."
+                )
+            return dict.fromkeys(reports, 0)
+        said = [labelled(column(column_of), name) for name in reports]
+        outputs = {"named": count_if(" OR ".join(said))}
+        for i, (one, columns) in enumerate(zip(said, reports.values(), strict=True)):
+            outputs[f"answered{i}"] = count_if(one)
+            if columns:
+                empty = " AND ".join(f"{column(name)} IS NULL" for name in columns)
+                outputs[f"astray{i}"] = count_if(f"COALESCE({one}, FALSE) = ({empty})")
+        (result,) = answers(rows, select(outputs, VIEW, of_local(label)))
+    if int(result["named"] or 0) != local:
+        raise UnusablePublicRows(
+            f"Column `{column_of}` must name one of the questions in every local row, as `hybridp randomise` writes "
+            "it: every local person answers one drawn question."
+        )
+    for i, columns in enumerate(reports.values()):
+        if result.get(f"astray{i}"):
+            raise UnusablePublicRows(
+                f"Column `{columns[0]}` must hold a report where `{column_of}` names its question, and nothing in any "
+                "other local row: a person answers one question with the whole promise."
+            )
+    return {name: int(result[f"answered{i}"] or 0) for i, name in enumerate(reports)}
+
+
+Levels = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Counted:
+    """The people of both groups; with own epsilons, each group's different ones and how many people have each."""
+
+    trusted: int
+    local: int
+    epsilons: tuple[Levels, Levels] | None = None
+
+
+def count_rows(rows: Rows, trust: str, person: str | None, epsilon: str | None = None) -> Counted:
+    """People by their choices; no value of anybody is read. Without `person`, every row is a person of their own."""
+    rows.need("trust", trust)
+    fields, many = {"label": text(column(trust))}, "COUNT(*)"
+    if person is not None:
+        rows.need("person", person)
+        many = f"COUNT(DISTINCT {column(person)})"
+    if epsilon is not None:
+        rows.need("epsilon-column", epsilon)
+        fields["asked"] = number_of(rows, epsilon)
+    result = arrays(rows, select(fields | {"people": many}, VIEW, f"GROUP BY {', '.join(fields.values())}"))
+    labels: Any = np.ma.asarray(result["label"], dtype=object).filled("")
+    counts = np.asarray(result["people"], dtype=np.int64)
+    if not {*labels.tolist()} <= {TRUSTED, LOCAL}:
+        raise rows.unlabelled(trust)
+    inside = [labels == name for name in (TRUSTED, LOCAL)]
+    people = [int(counts[where].sum()) for where in inside]
+    if epsilon is None:
+        return Counted(people[0], people[1])
+    own = np.ma.filled(np.ma.asarray(result["asked"], dtype=np.float64), 0.0)
+    own = np.where(np.isfinite(own), own, 0.0)
+    trusted, local = ((own[where], counts[where]) for where in inside)
+    return Counted(people[0], people[1], (trusted, local))
 
 
 def count_people(
@@ -204,9 +280,9 @@ def count_people(
 ) -> Counted:
     """How many people are in each group, by their choices alone; of the columns of `answers` only that they exist."""
     rule = rule_of(trust)
-    for option, column in (("trust", None if rule is None else rule.column), ("epsilon-column", epsilon)):
-        if column is not None:
-            must_be_public(data, option, column)
+    for option, named in (("trust", None if rule is None else rule.column), ("epsilon-column", epsilon)):
+        if named is not None:
+            must_be_public(data, option, named)
     with open_rows(data, table=table, trust=trust, person=person) as rows:
         for question, columns in answers.items():
             for name in columns:
@@ -214,7 +290,45 @@ def count_people(
         return count_rows(rows, label_column(trust), person, epsilon)
 
 
+def epsilon_counts(rows: Rows, epsilon: str) -> Levels:
+    """The distinct epsilons of a column and how many rows have each: what a plan needs, and no value."""
+    rows.need("epsilon-column", epsilon)
+    asked = number_of(rows, epsilon)
+    result = arrays(rows, select({"asked": asked, "people": "COUNT(*)"}, VIEW, f"GROUP BY {asked}"))
+    values = np.ma.filled(np.ma.asarray(result["asked"], dtype=np.float64), np.nan)
+    if not bool((values >= 0).all()):
+        raise UnusablePublicRows(f"Column `{epsilon}` must hold an epsilon of 0 or more for every person.")
+    order = np.argsort(values)
+    return values[order], np.asarray(result["people"], dtype=np.int64)[order]
+
+
+def number_column(rows: Rows, name: str) -> NDArray[np.float64]:
+    """A column of numbers, none of them missing. For public figures: nothing is protected here."""
+    rows.need("count-column", name)
+    result = arrays(rows, select({"value": number_of(rows, name)}, VIEW))["value"]
+    if np.ma.is_masked(result) or not bool(np.isfinite(np.asarray(result, dtype=np.float64)).all()):
+        raise UnusableRows(f"Column `{name}` must hold a finite number in every row.")
+    return np.asarray(result, dtype=np.float64)
+
+
 # --- by public group --------------------------------------------------------------------------------------------------
+# Who is in which group is known to all, so that a rule on it may refuse. The columns of a release are kept once,
+# with everybody's group as text; the rows of one group are then rows like any others.
+
+MOST_GROUPS = 500
+_GROUP = "group of the person"
+
+
+def _kept_by_group(rows: Rows, by: str, columns: Iterable[str | None]) -> Rows:
+    """These columns of all rows, those that there are, kept with everybody's group while the rows are open."""
+    rows.need("by", by)
+    if rows.columns[by] in ("FLOAT", "DOUBLE"):  # their text differs between engines
+        raise UnusablePublicRows(f"Column `{by}` must hold text or whole numbers to name a group.")
+    wanted = {name: rows.columns[name] for name in dict.fromkeys(columns) if name is not None and name in rows.columns}
+    table, rows = fresh("grouped"), local_copy(rows, [*wanted, by])
+    keep(rows, table, select(chosen(wanted) | {_GROUP: text(column(by))}, VIEW))
+    result = {**wanted, _GROUP: "VARCHAR"}
+    return replace(rows, columns=MappingProxyType(result), part=select(chosen(result), table))
 
 
 def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -> Rows:
@@ -226,18 +340,43 @@ def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -
     report = columns.report
     beside = () if report is None else (report, f"{report}_mechanism", f"{report}_batch")
     own = (value, label_column(columns.trust), columns.person, columns.record_key, columns.record_id)
-    return kept_by_group(rows, by, (*own, *beside))
+    return _kept_by_group(rows, by, (*own, *beside))
+
+
+def rows_of(kept: Rows, groups: Iterable[str]) -> Rows:
+    """The rows of people in one of these groups."""
+    return replace(kept, part=f"{kept.part} WHERE {is_one_of(column(_GROUP), groups)}")
+
+
+def sizes_of(kept: Rows, by: str, trust: str, person: str | None) -> dict[str, tuple[int, int]]:
+    """How many trusted and local people each group has, in the order of the names. Everybody is in one group."""
+    group, trusted, many = column(_GROUP), labelled(column(trust), TRUSTED), "COUNT(*)"
+    if person is not None:
+        kept.need("person", person)
+        many = f"COUNT(DISTINCT {column(person)})"
+        each = select({"many": f"COUNT(DISTINCT {group})"}, VIEW, f"GROUP BY {column(person)}")
+        (result,) = answers(kept, f"SELECT MAX(many) AS most FROM ({each}) AS groups")
+        if (result["most"] or 0) > 1:
+            raise UnusablePublicRows(f"Column `{by}` must hold one group for each person, not several.")
+    more = f"GROUP BY {group}, {trusted} LIMIT {2 * MOST_GROUPS + 3}"
+    sizes: dict[Any, list[int]] = {}
+    for row in answers(kept, select({"name": group, "trusted": trusted, "n": many}, VIEW, more)):
+        sizes.setdefault(row["name"], [0, 0])[0 if row["trusted"] else 1] += int(row["n"])
+    if None in sizes or "" in sizes:
+        raise UnusablePublicRows(f"Column `{by}` must name a group in every row.")
+    if len(sizes) > MOST_GROUPS:
+        raise UnusablePublicRows(f"Column `{by}` must hold at most {MOST_GROUPS} different groups: merge some first.")
+    return {name: (sizes[name][0], sizes[name][1]) for name in sorted(sizes)}
 
 
 def group_sizes(
     data: TableLike, by: str, trust: Trusts, person: str | None, *, table: str | None = None
 ) -> dict[str, tuple[int, int]]:
-    """How many trusted and local people each group of a table has, for a plan: public, as who trusts is. No value of
-    anybody is read."""
+    """The same of a table, for a plan: public, as who trusts is. No value of anybody is read."""
     label = label_column(trust)
     must_be_public(data, "by", by)
     with open_rows(data, table=table, trust=trust, person=person) as rows:
-        return sizes_of(kept_by_group(rows, by, (label, person)), by, label, person)
+        return sizes_of(_kept_by_group(rows, by, (label, person)), by, label, person)
 
 
 # --- files of reports: private already, and read before a charge ------------------------------------------------------
@@ -256,34 +395,94 @@ class Sent(NamedTuple):
     digest: str | None = None
 
 
-def read_slots(path: TableLike, mechanism: str, slots: int, *, table: str | None = None, assume: bool = False) -> Sent:
-    """How many reports of a file name each slot, by the mechanism with this text, which they must name unless it is
-    assumed.
+def only_texts(rows: Rows, name: str, allowed: tuple[str, ...]) -> set[str]:
+    """Which of the allowed texts a column holds; any other is refused, and not repeated."""
+    texts = set(rows.texts(name, len(allowed) + 1))
+    if not texts <= set(allowed):
+        raise UnusablePublicRows(f"Column `{name}` must hold `{allowed[0]}` in every row.")
+    return texts
 
-    Counts alone cannot tell two sets of reports apart, so that the digest also holds the random names of the batches
-    that devices write beside them.
-    """
+
+def all_empty(rows: Rows, names: tuple[str, ...]) -> bool:
+    """Whether these columns, as far as the table has them, hold nothing in any row."""
+    here = [f"NULLIF({text(column(name))}, '')" for name in names if name in rows.columns]
+    some = f"SELECT 1 AS filled FROM {VIEW} WHERE NOT COALESCE({', '.join(here)}) IS NULL LIMIT 1"
+    return not here or not answers(rows, some)
+
+
+def slot_counts(rows: Rows, name: str, slots: int) -> NDArray[np.int64]:
+    """How many reports name each slot; a number that is no slot is refused."""
+    rows.need("report", name)
+    value = number_of(rows, name)
+    result = arrays(rows, select({"slot": value, "reports": "COUNT(*)"}, VIEW, f"GROUP BY {value}"))
+    told = np.ma.filled(np.ma.asarray(result["slot"], dtype=np.float64), np.nan)
+    ok = (told >= 0) & (told < slots) & (told == np.floor(told))
+    if not bool(ok.all()):
+        raise UnusablePublicRows(f"Column `{name}` must hold the number of a slot of the invitation, 0 to {slots - 1}.")
+    out = np.zeros(slots, dtype=np.int64)
+    out[told.astype(np.int64)] = np.asarray(result["reports"], dtype=np.int64)
+    return out
+
+
+def read_slots(path: TableLike, mechanism: str, slots: int, *, table: str | None = None, assume: bool = False) -> Sent:
+    """`slots_told` of a file."""
     with open_rows(path, table=table) as rows:
         return slots_told(rows, mechanism, slots, assume=assume)
 
 
 def slots_told(rows: Rows, mechanism: str, slots: int, *, assume: bool = False) -> Sent:
-    """The same of rows."""
+    """How many reports name each slot, by the mechanism with this text, which they must name unless it is assumed.
+
+    Counts alone cannot tell two sets of reports apart, so that the digest also holds the random names of the batches
+    that devices write beside them.
+    """
     named = MECHANISM in rows.columns
     simulated = f"{mechanism}{_SIMULATED}"
     marks = only_texts(rows, MECHANISM, (mechanism, simulated)) if named else set()
     counts = slot_counts(rows, "report", slots)
-    batches = batch_names(rows, BATCH)
-    assumed = named_mechanism(MECHANISM, named or None, int(counts.sum()), assume=assume)
-    return Sent(
-        SlotReports(int(counts.sum()), counts),
-        simulated in marks,
-        assumed,
-        reports_digest(mechanism, counts.tolist(), batches),
-    )
+    people, digest = int(counts.sum()), reports_digest(mechanism, counts.tolist(), batch_names(rows, BATCH))
+    assumed = named_mechanism(MECHANISM, named or None, people, assume=assume)
+    return Sent(SlotReports(people, counts), simulated in marks, assumed, digest)
 
 
-# --- reports on numbers, some rows at a time --------------------------------------------------------------------------
+def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str) -> bool | None:
+    """Refuse reports that say they were made by another mechanism; True when some say that they were simulated.
+
+    None for a table without that column, which says nothing (see `named_mechanism`).
+    """
+    rows.need("trust", trust)
+    if mechanism_column not in rows.columns:
+        return None
+    words = {"real": real, "simulated": f"{real}{_SIMULATED}"}
+    asked = {name: count_if(labelled(column(mechanism_column), word)) for name, word in words.items()}
+    (result,) = answers(rows, select({"local": "COUNT(*)", **asked}, VIEW, of_local(trust)))
+    if (result["real"] or 0) + (result["simulated"] or 0) != result["local"]:
+        raise OtherMechanism(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
+    return bool(result["simulated"])
+
+
+def local_texts(rows: Rows, name: str, trust: str | None, chunk: int) -> Iterator[list[str | None]]:
+    """The texts of local rows' reports (of all rows without `trust`), some at a time."""
+    rows.need("report", name)
+    rows = local_copy(rows, [name, trust])
+    for part in stream(rows, select({"sent": text(column(name))}, VIEW, of_local(trust)), chunk):
+        yield np.ma.asarray(part["sent"], dtype=object).tolist()
+
+
+def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: int) -> Iterator[dict[str, Any]]:
+    """The same of several columns as masked doubles; text that is no number is refused."""
+    fields: dict[str, str] = {}
+    for i, name in enumerate(names):
+        rows.need("report", name)
+        rows.need_number(name, text=True)
+        value = number_of(rows, name)
+        fields |= {f"n{i}": value, f"text{i}": not_a_number(column(name), value)}
+    rows = local_copy(rows, [*names, trust])
+    for part in stream(rows, select(fields, VIEW, of_local(trust)), chunk):
+        for i, name in enumerate(names):
+            if bool(np.any(part[f"text{i}"])):
+                raise UnusableRows(f"Column `{name}` must hold numbers.")
+        yield {name: np.ma.asarray(part[f"n{i}"], dtype=np.float64).copy() for i, name in enumerate(names)}
 
 
 def read_mechanism(rows: Rows, where: Columns) -> tuple[str | None, bool]:

@@ -19,7 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.sources import Columns, Raw, Rows, TrustedAnswers, batch_digest, noisy_sums
+from hybridp.curator.sources import (
+    Columns,
+    Raw,
+    Rows,
+    TrustedAnswers,
+    batch_digest,
+    check_mechanism,
+    count_rows,
+    local_rows,
+    local_texts,
+    named_mechanism,
+    noisy_sums,
+)
 from hybridp.errors import UnusablePublicRows
 from hybridp.noise.reports import voted_cells
 from hybridp.public.distribution import BinnedReports, by_window, invite_bins
@@ -52,9 +64,7 @@ from hybridp.public.steered_mean import Window, WindowNoise
 from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums, VectorSum
 from hybridp.randomness import Randomness
-from hybridp.tables.columns import count_people, local_texts
 from hybridp.tables.query import ByCategory, Query, Report
-from hybridp.tables.sql import local_rows
 from hybridp.tables.totals import CHUNK, count_options, levels_of, report_counts, report_texts, stretch_counts
 
 __all__ = ["Lots", "binned", "column_reports", "count_answers", "count_between", "levels", "people_query"]
@@ -112,10 +122,10 @@ def read(
         rows.need("column" if len(columns.names) == 1 else "columns", name)
     says: bool | None = True if local_raw else None
     if not local_raw and any(name in rows.columns for name in columns.reports):
-        says = tables.check_mechanism(rows, columns.label, columns.mechanism, invite.text)
+        says = check_mechanism(rows, columns.label, columns.mechanism, invite.text)
     raw = _READERS[invite.way](rows, columns, invite, local_raw, **how)
     sent = raw.local.people if raw.epsilons is None else int(raw.local.people[raw.local.epsilons > 0].sum())
-    assumed = tables.named_mechanism(columns.mechanism, says, sent, assume=assume)
+    assumed = named_mechanism(columns.mechanism, says, sent, assume=assume)
     return replace(raw, simulated_reports=bool(says), assumed=assumed, digest=None if local_raw else raw.digest)
 
 
@@ -174,7 +184,7 @@ def _marginal(rows: Rows, columns: Columns, invite: Any, local_raw: bool) -> Raw
     """The reports of local people on a table, of which trusted rows are read elsewhere."""
     labels, report = columns.label, columns.report or "report"
     told, digest = MarginalReports.nobody(invite), None
-    if count_people(rows, labels, None).local:
+    if count_rows(rows, labels, None).local:
         if report not in rows.columns:
             raise UnusablePublicRows(
                 f"{local_rows(labels)}, and no column `{report}` holds their reports: make them with `hybridp "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hybridp.public.lattice import Lattice
-from hybridp.tables.columns import check_mechanism, epsilon_counts, number_column, slot_counts
 from hybridp.tables.heavy import (
     RecordSample,
     discovery_counts,
@@ -14,10 +13,9 @@ from hybridp.tables.heavy import (
 )
 from hybridp.tables.query import ByCategory, Category, Number, Query, Report
 from hybridp.tables.source import ENGINES, Rows, Source, TableLike, open_rows
-from hybridp.tables.sql import Columns, named_mechanism
+from hybridp.tables.sql import Columns
 from hybridp.tables.totals import Totals, add_up, levels_of
 
 __all__ = ["ENGINES", "ByCategory", "Category", "Columns", "Lattice", "Number", "Query", "RecordSample", "Report"]
-__all__ += ["Rows", "Source", "TableLike", "Totals", "add_up", "check_mechanism", "discovery_counts", "epsilon_counts"]
-__all__ += ["head_counts", "levels_of", "local_slots", "named_mechanism", "number_column", "open_rows", "records_at"]
-__all__ += ["sample_records", "slot_counts"]
+__all__ += ["Rows", "Source", "TableLike", "Totals", "add_up", "discovery_counts", "head_counts", "levels_of"]
+__all__ += ["local_slots", "open_rows", "records_at", "sample_records"]

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude, must
 from hybridp.public.queries import Schema
 from hybridp.public.shuffling import MOST_LEVELS
-from hybridp.tables.columns import check_schema
 from hybridp.tables.engine import DECIMAL, answers, attempt, drop, fresh, give, keep, kind_of, on_duck, sql_for, stream
 from hybridp.tables.query import Query, labels, records
 from hybridp.tables.source import Rows
@@ -29,13 +28,12 @@ from hybridp.tables.sql import (
     count_if,
     labelled,
     literal,
-    local_rows,
     number_of,
     select,
 )
-from hybridp.tables.totals import CHUNK, check_columns, count_groups
+from hybridp.tables.totals import CHUNK, check_columns, check_schema, count_groups
 
-__all__ = ["Copy", "Reporting", "check_one_answer", "write_reports"]
+__all__ = ["Copy", "Reporting", "write_reports"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,37 +192,6 @@ def _reporting_people(rows: Rows, copy: Copy, held: str) -> int:
     return local
 
 
-def check_one_answer(
-    rows: Rows, trust: str, person: str | None, column: str, reports: Mapping[str, tuple[str, ...]]
-) -> dict[str, int]:
-    """Refuse local people who sent a report on more than one question, or on another one than was drawn.
-
-    `reports` names every question's columns of reports, none where they are in a file of their own. Gives how many
-    people drew each question.
-    """
-    # Each question sees the rows that answer it alone: only here two of them meet.
-    _, local = count_groups(rows, Query(values=(), trust=trust, person=person))
-    drawn = "as `hybridp randomise` writes it: every local person answers one drawn question"
-    needed = [name for columns in reports.values() for name in columns]
-    if column not in rows.columns or any(name not in rows.columns for name in needed):
-        if local:
-            raise UnusablePublicRows(
-                f"{local_rows(trust)}, and no column `{column}` names the one question that each of them drew: make "
-                "their reports with `hybridp randomise`, or add --simulate-local for a trial on raw rows."
-            )
-        return dict.fromkeys(reports, 0)
-    (result,) = answers(rows, _one_answer(trust, column, reports))
-    if int(result["named"] or 0) != local:
-        raise UnusablePublicRows(f"Column `{column}` must name one of the questions in every local row, {drawn}.")
-    for i, columns in enumerate(reports.values()):
-        if result.get(f"astray{i}"):
-            raise UnusablePublicRows(
-                f"Column `{columns[0]}` must hold a report where `{column}` names its question, and nothing in any "
-                "other local row: a person answers one question with the whole promise."
-            )
-    return {name: int(result[f"answered{i}"] or 0) for i, name in enumerate(reports)}
-
-
 # --- queries ----------------------------------------------------------------------------------------------------------
 
 
@@ -240,21 +207,6 @@ def _draws(rows: Rows, copy: Copy, told: Reporting) -> str:
     """Every row, in order: whether it is to report, its levels and everyone's epsilon."""
     query = replace(told.query, reads="local", epsilon=copy.epsilon)
     return records(rows, query, local=_reporting(copy, told.asked))
-
-
-def _one_answer(trust: str, answered: str, reports: Mapping[str, tuple[str, ...]]) -> str:
-    """How many local rows name each of the questions, and how many reports are out of place.
-
-    A report is in the columns of its question, of which some may be empty, or elsewhere where there are none.
-    """
-    said = [labelled(column(answered), name) for name in reports]
-    outputs = {"named": count_if(" OR ".join(said))}
-    for i, (one, columns) in enumerate(zip(said, reports.values(), strict=True)):
-        outputs[f"answered{i}"] = count_if(one)
-        if columns:
-            empty = " AND ".join(f"{column(name)} IS NULL" for name in columns)
-            outputs[f"astray{i}"] = count_if(f"COALESCE({one}, FALSE) = ({empty})")
-    return select(outputs, VIEW, f"WHERE {labelled(column(trust), 'local')}")
 
 
 def _copied(rows: Rows, copy: Copy, drawn: Mapping[str, tuple[Reporting, str]]) -> str:

@@ -21,15 +21,30 @@ from hybridp.errors import UnusablePublicRows, UnusableRows, must
 from hybridp.public.distribution import ReportBins
 from hybridp.public.messages import ReportsByEpsilon
 from hybridp.public.personal import local_terms
+from hybridp.public.queries import Schema
 from hybridp.public.shares import tick_counts
 from hybridp.public.trust import LABEL
 from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, read_kept, stream
 from hybridp.tables.query import TIMES, ByCategory, Category, Number, Query, flags, one_each, people, totals
-from hybridp.tables.source import Rows
-from hybridp.tables.sql import chosen, code_of, column, count_if, double, local_rows, select, text, whole
+from hybridp.tables.source import TABLES, Rows, unstated
+from hybridp.tables.sql import (
+    VIEW,
+    chosen,
+    code_of,
+    column,
+    count_if,
+    double,
+    feature_code,
+    labelled,
+    local_rows,
+    select,
+    text,
+    whole,
+)
 
-__all__ = ["CHUNK", "Totals", "add_up", "changed", "check_columns", "count_groups", "count_options", "kept_levels"]
-__all__ += ["levels_of", "no_reports", "report_counts", "report_texts", "stretch_counts"]
+__all__ = ["CHUNK", "Totals", "add_up", "changed", "check_columns", "check_schema", "codes", "count_groups"]
+__all__ += ["count_options", "domain", "kept_levels", "levels_of", "no_reports", "report_counts", "report_texts"]
+__all__ += ["stretch_counts"]
 
 CHUNK = 2**18
 Ints = NDArray[np.int64]
@@ -481,3 +496,48 @@ def _merged(found: dict[str, Any], chosen: NDArray[np.bool_]) -> dict[str, Any]:
         out |= {"least0": float(np.min(found["least0"][chosen])), "most0": float(np.max(found["most0"][chosen]))}
         out["squares0"] = float(np.sum(found["squares0"][chosen]))
     return out
+
+
+# --- whole tables of codes --------------------------------------------------------------------------------------------
+
+
+def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = "trusted") -> NDArray[np.uint16]:
+    """The codes of every row, one array for each feature, in one pass over the table.
+
+    With `trust`, those of the rows with this label alone.
+    """
+    check_schema(rows, schema, declared=False)
+    rows = local_copy(rows, [*schema.names, trust])
+    outputs = {f"c{i}": feature_code(rows, feature) for i, feature in enumerate(schema.features)}
+    result = arrays(rows, select(outputs, VIEW, "" if trust is None else f"WHERE {labelled(column(trust), label)}"))
+    out = np.empty((len(schema.features), len(result["c0"])), dtype=np.uint16)
+    for i in range(len(schema.features)):
+        out[i] = np.asarray(result[f"c{i}"])
+    return out
+
+
+def domain(rows: Rows, name: str, most: int) -> list[str | None]:
+    """NOT PRIVATE: the distinct values of a column as text, in no order; a few more than `most` at the most."""
+    rows.need("columns", name)
+    result = answers(rows, f"SELECT DISTINCT {text(column(name))} AS v FROM {VIEW} LIMIT {most + 2}")
+    return [row["v"] for row in result]
+
+
+def check_schema(rows: Rows, schema: Schema, *, declared: bool) -> None:
+    """Refuse columns whose types have no codes; and, where it must be `declared`, a column of which nobody said what a
+    field counts as that is missing or not listed.
+
+    A type with a number in every row needs no word where numbers are cut into bins: each of them is in one.
+    """
+    for feature in schema.features:
+        rows.need("columns", feature.name)
+        if declared and feature.edges:
+            rows.need_missing(feature.name, feature.stated or None, TABLES)
+        elif declared and not feature.stated:
+            raise rows.unread(unstated(feature.name, TABLES))
+    for feature in schema.features:
+        if feature.edges:
+            rows.need_number(feature.name)
+        # The text of a double differs between engines, and with it the category.
+        elif rows.columns[feature.name] in ("FLOAT", "DOUBLE"):
+            raise UnusablePublicRows(f"Column `{feature.name}` must hold text or whole numbers, or be cut into bins.")
