@@ -22,8 +22,7 @@ from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import BATCH, MECHANISM, SlotReports, reports_digest
 from hybridp.public.trust import LOCAL, TRUSTED, Trusts, label_column, rule_of
 from hybridp.randomness import Randomness
-from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, stream
-from hybridp.tables.frames import read_once
+from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, read_once, stream
 from hybridp.tables.query import Query
 from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, TABLES, Rows, Source, TableLike, open_rows, shown, unstated
 from hybridp.tables.sql import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from hybridp.errors import UnusablePublicRows, finite, must
 from hybridp.public.groups import Joint
@@ -24,7 +24,6 @@ from hybridp.tables.sql import (
     count_if,
     double,
     feature_code,
-    fingerprint,
     joined,
     labelled,
     level,
@@ -42,25 +41,6 @@ __all__ += ["people", "records", "totals"]
 
 
 # --- how a field becomes a whole number, in SQL -----------------------------------------------------------------------
-
-
-class Codec(Protocol):
-    """How a field becomes a whole number: of every field, whatever it holds, as a refusal would be an answer."""
-
-    @property
-    def column(self) -> str: ...
-
-    @property
-    def missing(self) -> float | str | None: ...
-
-    def check(self, rows: Rows, *, unread: bool = False) -> None:
-        """Refuse a column by its type or declaration; where its values stay `unread`, only what no type allows."""
-
-    def fields(self, rows: Rows, j: int) -> dict[str, str]:
-        """The fields as they are compared."""
-
-    def level(self, rows: Rows, j: int) -> str:
-        """The whole number of those fields."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +142,12 @@ class ByCategory:
     def level(self, rows: Rows, j: int) -> str:
         code = f"CAST({feature_code(rows, self.by, f'category{j}')} AS BIGINT)"
         return f"{code} * {whole(self.stride)} + ({self.answer.level(rows, j)})"
+
+
+Codec: TypeAlias = Number | Category | ByCategory
+"""How a field becomes a whole number: of every field, whatever it holds, as a refusal would be an answer. `check`
+refuses a column by its type or declaration; where its values stay `unread`, only what no type allows. `fields` are the
+fields as they are compared, and `level` is their whole number."""
 
 
 @dataclass(frozen=True)
@@ -486,7 +472,10 @@ def totals(rows: Rows, query: Query) -> str:
             f"reported{j}": f"COUNT(moved{j})",
             f"least{j}": f"MIN(number{j})",
             f"most{j}": f"MAX(number{j})",
-            f"parity{j}": fingerprint(f"steps{j}"),
+            # Stands for the reports whatever their order, beside their number, the least and the largest: they are on
+            # 2^32 steps of the bounds, so that other draws agree in it with a probability of about 2^-32. It guards
+            # against mistakes: whoever writes the reports' file themselves can make two sets agree.
+            f"parity{j}": f"BIT_XOR(steps{j})",
         }
         if rows.is_text(report.column):
             outputs[f"wordy{j}"] = not_a_number(f"sent{j}", f"number{j}")

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows, did_you_mean, must
 from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, Trusts, rule_of, suggestion
 from hybridp.randomness import Randomness
-from hybridp.tables.engine import Engine, arrays
+from hybridp.tables.engine import Duck, Engine, arrays, filled_columns, held, open_duck, parquet_or_csv, stated_decimal
 from hybridp.tables.sql import VIEW, answers_here, chosen, column, drawn_label, of_local, select, text, worded_label
 
 __all__ = ["ENGINES", "EngineName", "Rows", "Source", "TableLike", "is_number_type", "open_rows"]
-__all__ += ["CHOICES", "NUMBERS", "TABLES", "filled_columns", "held", "shown", "unstated"]
+__all__ += ["CHOICES", "NUMBERS", "TABLES", "shown", "unstated"]
 
 AS_WRITTEN = "trust as written"  # beside the labels in the open rows, for a copy of them
 EngineName = Literal["duckdb", "postgresql", "spark"]
@@ -71,7 +71,7 @@ class Source:
         public = (self.public,) if isinstance(self.public, str) else tuple(self.public)
         object.__setattr__(self, "public", public)
         if held(self.location) is not None:
-            must(self.engine in ("", "duckdb"), "engine", "must be duckdb for a table in memory", self._kind)
+            must(self.engine in ("", "duckdb"), "engine", "must be duckdb for a table in memory", shown(self.engine))
             object.__setattr__(self, "engine", "duckdb")
             return
         if not isinstance(self.location, str | os.PathLike):
@@ -84,10 +84,10 @@ class Source:
         start = str(self.location).lower()
         natural = "postgresql" if start.startswith(_POSTGRES) else "spark" if start.startswith("sc://") else "duckdb"
         engine = self.engine or natural
-        remote = engine.startswith("sc://")
-        must(engine in ENGINES or remote, "engine", f"must be one of {', '.join(ENGINES)} or an sc:// URL", self._kind)
+        known = engine in ENGINES or engine.startswith("sc://")
+        must(known, "engine", f"must be one of {', '.join(ENGINES)} or an sc:// URL", shown(self.engine))
         ok = natural == "duckdb" or natural == engine
-        must(ok, "engine", f"must be {natural} for this URL", self._kind)
+        must(ok, "engine", f"must be {natural} for this URL", shown(self.engine))
         rule = "must be an sc:// URL, such as sc://spark.example:15002, for a file that a cluster sees"
         must(engine != "spark" or natural == engine, "engine", rule, "spark")
         if engine == "postgresql" and natural != engine:
@@ -100,10 +100,6 @@ class Source:
                 f"Got {self.shown or 'a connection string'}."
             )
         object.__setattr__(self, "engine", engine)
-
-    @property
-    def _kind(self) -> str:
-        return shown(self.engine)
 
     @property
     def shown(self) -> str:
@@ -120,7 +116,7 @@ class Source:
         return str(self.location)
 
     def __repr__(self) -> str:
-        return f"Source({self.shown!r}, {self._kind!r})"
+        return f"Source({self.shown!r}, {shown(self.engine)!r})"
 
     def __str__(self) -> str:
         return self.shown
@@ -161,14 +157,6 @@ def is_number_type(kind: str) -> bool:
     return kind.removeprefix("U").startswith(_NUMBERS) and "[" not in kind
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 @dataclass(frozen=True, eq=False)
 class Rows:
     """An open table: its columns with their types, and the engine that answers queries about it.
@@ -206,7 +194,7 @@ class Rows:
         if column in self.columns and not (column.lower() in self.computed and parameter in _COUNTED_BY):
             return
         # Names are not listed: in a file without a header they would be somebody's values. A header has no numbers.
-        header = not any(any(sign.isdigit() for sign in name) and _is_number(name) for name in self.columns)
+        header = not any(re.fullmatch(r"[-+]?[\d.,_]*\d[\d.,_]*(e[-+]?\d+)?", name) for name in self.columns)
         hint = did_you_mean(column, self.columns) if header else ""
         refused = InvalidInput(f"`{parameter}` must be a column of {self.name}. Got `{column}`.{hint}")
         if column in self.columns:
@@ -343,8 +331,6 @@ def open_rows(
     {'salary': 'VARCHAR', 'trust': 'VARCHAR'}
     >>> folder.cleanup()
     """
-    from hybridp.tables.engine import Duck, parquet_or_csv, stated_decimal
-
     source = path if isinstance(path, Source) else Source(path)
     must(threads is None or threads >= 1, "threads", "must be at least 1", threads)
     must(table is None or source.query is None, "table", "must not join a query, which names its tables", table)
@@ -387,8 +373,6 @@ def _opened(
 ) -> tuple[Engine, dict[str, str], str | None]:
     """The engine, the columns with their types, and the query for the rows where the engine has no view of them."""
     if source.engine == "duckdb":
-        from hybridp.tables.engine import open_duck
-
         return *open_duck(source, table=table, threads=threads, memory_limit=memory_limit), None
     if source.engine == "postgresql":
         from hybridp.tables.postgres import open_postgres
@@ -437,40 +421,3 @@ def _labelled(rows: Rows, trust: TrustRule, person: str | None, rng: Randomness 
         must(name not in own or name == trust.column, "path", f"must not have a column called `{name}`", "one")
     columns = {**rows.columns, trust.label: "VARCHAR"}
     return replace(rows, columns=MappingProxyType(columns), part=_derived(rows, derived), trust=trust, notes=notes)
-
-
-# --- tables that Python holds, known by what they say of themselves: no package is imported for it --------------------
-
-
-def held(data: object) -> str | None:
-    """What messages call a table that Python holds; None for anything else.
-
-    >>> held({"salary": np.array([1.0])}), held("people.csv")
-    ('the arrays', None)
-    """
-    if isinstance(data, Mapping) or (isinstance(data, np.ndarray) and data.dtype.names is not None):
-        return "the arrays"
-    kind = type(data)
-    owner = {each.__module__.split(".")[0].lstrip("_") for each in kind.__mro__}
-    for package, word in (("pandas", "pandas"), ("polars", "Polars"), ("pyarrow", "Arrow"), ("duckdb", "DuckDB")):
-        if package in owner:
-            table = hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "collect_schema") or "Dataset" in kind.__name__
-            series = kind.__name__ in ("Series", "Index", "ChunkedArray", "Array")
-            return f"the {word} {kind.__name__.removeprefix('DuckDBPy')}" if table and not series else None
-    return f"the {kind.__name__}" if hasattr(kind, "__arrow_c_stream__") else None
-
-
-def filled_columns(data: Any) -> frozenset[str]:
-    """The columns with a number in every row by their type alone: whole numbers and truth of NumPy, also in pandas.
-
-    >>> sorted(filled_columns({"age": np.array([31, 45]), "pay": np.array([1.5, 2.5])}))
-    ['age']
-    """
-    types: dict[Any, Any] = {}
-    if isinstance(data, Mapping):
-        types = {name: getattr(of, "dtype", None) for name, of in data.items() if not np.ma.isMaskedArray(of)}
-    elif isinstance(data, np.ndarray) and data.dtype.names is not None and not np.ma.isMaskedArray(data):
-        types = {name: data.dtype[name] for name in data.dtype.names}
-    elif type(data).__name__ == "DataFrame" and hasattr(data, "dtypes") and hasattr(data, "iloc"):
-        types = dict(data.dtypes.items())
-    return frozenset(name for name, of in types.items() if isinstance(of, np.dtype) and of.kind in "biu")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hybridp.tables.source import Rows
 
 __all__ = ["INFINITY", "VIEW", "Columns", "answers_here", "chosen", "code_of", "column", "count_if", "double"]
-__all__ += ["drawn_label", "feature_code", "fingerprint", "is_one_of", "joined", "labelled", "level", "literal"]
+__all__ += ["drawn_label", "feature_code", "is_one_of", "joined", "labelled", "level", "literal"]
 __all__ += ["local_rows", "named_mechanism", "not_a_number", "number", "number_of", "of_local", "select", "steps"]
 __all__ += ["text", "whole", "worded_label"]
 
@@ -101,17 +101,6 @@ def code_of(this: str, labels: Iterable[str]) -> str:
 def steps(moved: str, scale: float) -> str:
     """A report, less its centre, as a whole number of steps (of a tie the even one); NULL for NaN and what none is."""
     return f"TRY_CAST({moved} * {double(scale)} AS BIGINT)"
-
-
-def fingerprint(steps: str) -> str:
-    """A number that stands for a set of reports whatever their order, the same on every engine, and mergeable.
-
-    The exclusive or of all reports in steps; beside it stand their number, the least and the largest, which are known
-    anyhow. Reports are drawn on 2^32 steps of the bounds, so that other draws of n people agree in the first with a
-    probability of about 2^-32, and in each of the ends with about n 2^-32. It guards against mistakes: whoever
-    writes the reports' file themselves can make two sets agree.
-    """
-    return f"BIT_XOR({steps})"
 
 
 def number(this: str, *, is_text: bool, decimal: str = "") -> str:

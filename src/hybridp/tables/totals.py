@@ -59,7 +59,7 @@ class Totals:
     middle; `answered` is how many levels there are, where people without a value are left out. Replacing one
     trusted person moves a sum by at most the levels, and `clipped` by at most 1; replacing one moves one count of an
     option down and another up by 1. Sums of reports are of doubles that are already private, so that their last digits
-    may depend on the order; `fingerprint` stands for the set of them (`hybridp.tables.sql.fingerprint`). Of options,
+    may depend on the order; `fingerprint` stands for the set of them. Of options,
     `sums` and `report_counts` are how many people have, or report, each; of a number by a private category, `counts`
     are people by category and `sums` those of the levels. `held` are the sets of options that local people have, in a
     trial, and how many have each. With own `epsilons` there is one entry for each different one of the trusted people,
