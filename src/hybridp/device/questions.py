@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from hybridp.device.reports import chosen_levels, randomise_steps, tick_places
 from hybridp.errors import InvalidInput, must
-from hybridp.noise import categories, dithered, reports
+from hybridp.noise import dithered, reports
 from hybridp.noise.reports import oracle_reports, rounded_up
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.heavy import HeadList, normalised
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.lattice import Bounds, Lattice
 from hybridp.public.messages import Invite, OnNumber
-from hybridp.public.oracles import SubsetSelection
+from hybridp.public.oracles import Oracle, SubsetSelection
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import (
     DitheredBit,
@@ -40,7 +40,7 @@ from hybridp.public.randomisers import (
 )
 from hybridp.public.regression import Line, line_invite
 from hybridp.public.shares import OnOptions
-from hybridp.public.vector import OnVector, VectorBounds
+from hybridp.public.vector import VectorBounds
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector, VectorReports, scalar_reports, unit_vector
 from hybridp.randomness import Randomness
 
@@ -170,7 +170,9 @@ def _records(question: Mapping[str, Any], answer: Any) -> list[list[str]]:
     rows = [answer] if answer and isinstance(answer[0], str) else list(answer)
     must(bool(rows), "records", "must be at least one", 0)
     records = [[normalised(str(part)) for part in row] for row in rows]
-    most = int(question.get("max_length", 1000))
+    depth, most = len(question["record"]), int(question.get("max_length", 1000))
+    for record in records:
+        must(len(record) == depth, "record", f"must have {depth} columns", len(record))
     for part in (part for record in records for part in record):
         must(1 <= len(part) <= most, "record", f"must have parts of 1 to {most} characters", len(part))
     return records
@@ -202,7 +204,7 @@ def _reporter(question: Task) -> Reporter:
     stated, promise = question["randomiser"], promise_of(question["guarantee"])
     if "record" in question:
         head = HeadList(len(question["record"]), tuple(tuple(slot) for slot in question["slots"]))
-        return _category_reporter(stated, promise, len(head), lambda records: _slot(head, *records))
+        return _category_reporter(stated, promise, len(head), lambda records: head.slot_of(tuple(records[0])))
     if "coordinates" in question:
         sides = question["coordinates"]
         lower, upper = [float(c["lower"]) for c in sides], [float(c["upper"]) for c in sides]
@@ -211,7 +213,7 @@ def _reporter(question: Task) -> Reporter:
             grid = Grid(box, int(question["grid"]["per_axis"]))
             return _category_reporter(stated, promise, grid.cells, lambda point: int(grid.cell(box.levels([point]))[0]))
         bounds = VectorBounds.of(lower, upper, norm=question.get("norm"), radius=question.get("radius"))
-        return (_line_reporter if "line" in question else _vector_reporter)(question, promise, bounds)
+        return _steps_reporter(question, promise, bounds)
     if "options" not in question:
         bounded = Bounds(float(question["bounds"]["lower"]), float(question["bounds"]["upper"]))
         invite = Invite(bounded, randomiser_of(stated, promise), windows=_windows(question))
@@ -235,17 +237,13 @@ def _category_reporter(
         must(size == 1, "randomiser", "must be one for the list's slots", "another one")
         return lambda answer, rng: 0
     must(int(stated["categories"]) == size, "categories", f"must be the {size} that there are", stated["categories"])
-    if stated["name"] == "subset":
-        oracle = SubsetSelection(PureDP(promise.epsilon), size, int(stated["size"]), int(stated["keep"]))
-        return lambda answer, rng: oracle_reports(oracle, np.array([place(answer)]), rng=rng)[0].tolist()
-    must(stated["name"] == "k-rr", "randomiser", "must be one that this client knows", stated["name"])
-    response = KRandomisedResponse(promise, size, int(stated["keep"]))
-    return lambda answer, rng: int(categories(response, np.array([place(answer)]), rng=rng)[0])
-
-
-def _slot(head: HeadList, record: list[str]) -> int:
-    must(len(record) == head.depth, "record", f"must have {head.depth} columns", len(record))
-    return head.slot_of(tuple(record))
+    must(stated["name"] in ("k-rr", "subset"), "randomiser", "must be one that this client knows", stated["name"])
+    response: Oracle
+    if stated["name"] == "k-rr":
+        response = KRandomisedResponse(promise, size, int(stated["keep"]))
+    else:
+        response = SubsetSelection(PureDP(promise.epsilon), size, int(stated["size"]), int(stated["keep"]))
+    return lambda answer, rng: oracle_reports(response, np.array([place(answer)]), rng=rng)[0].tolist()
 
 
 def randomiser_of(stated: Mapping[str, Any], promise: PureDP | ApproxDP) -> Randomiser:
@@ -286,40 +284,32 @@ def _windows(question: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
     return result
 
 
-def _vector_reporter(question: Task, promise: PureDP | ApproxDP, bounds: VectorBounds) -> Reporter:
-    """Reports on several numbers, in a box or a ball."""
-    stated = question["randomiser"]
+def _steps_reporter(question: Task, promise: PureDP | ApproxDP, bounds: VectorBounds) -> Reporter:
+    """Reports on several numbers, in a box or a ball, or on a person's part in a regression, by the mechanism for the
+    promise, which must be the one that is stated."""
+    stated, steps = question["randomiser"], bounds.steps
+    known = stated["name"] in ("unit-vector", "coordinates")
+    must(known, "randomiser", "must be one that this client knows", stated["name"])
     plan: VectorReports
-    if stated["name"] == "unit-vector":
-        plan = unit_vector(promise, bounds.dimensions, bounds.ratio)
+    if "line" in question:
+        line, centre = question["line"], tuple(map(float, question["line"]["centre"]))
+        asked = Line(question["model"], line["form"], bounds, centre, float(line["clip"]))
+        invite = Invite(asked.vector, line_invite(asked, PureDP(promise.epsilon)).mechanism)
+        plan, steps = invite.mechanism, lambda values: asked.steps(bounds.steps(values))
     else:
-        must(stated["name"] == "coordinates", "randomiser", "must be one that this client knows", stated["name"])
-        plan = scalar_reports(promise, bounds.dimensions, int(stated["reported"]))
-    report = _steps_reporter(stated, Invite(bounds, plan))
-    return lambda values, rng: report(bounds.steps([values]), rng)
-
-
-def _line_reporter(question: Task, promise: PureDP | ApproxDP, bounds: VectorBounds) -> Reporter:
-    """Reports on a person's part in a regression."""
-    line, centre = question["line"], tuple(map(float, question["line"]["centre"]))
-    asked = Line(question["model"], line["form"], bounds, centre, float(line["clip"]))
-    plan = line_invite(asked, PureDP(promise.epsilon)).mechanism
-    report = _steps_reporter(question["randomiser"], Invite(asked.vector, plan))
-    return lambda values, rng: report(asked.steps(bounds.steps([values])), rng)
-
-
-def _steps_reporter(stated: Mapping[str, Any], invite: OnVector) -> Reporter:
-    """The report of one person's steps, by the mechanism of the invitation, which must be the one that is stated."""
-    plan = invite.mechanism
+        plan = unit_vector(promise, bounds.dimensions, bounds.ratio)
+        if stated["name"] == "coordinates":
+            plan = scalar_reports(promise, bounds.dimensions, int(stated["reported"]))
+        invite = Invite(bounds, plan)
     if isinstance(plan, UnitVector):
         own = {"name": plan.name, "pairs": plan.pairs, "top": plan.top, "inside": str(plan.inside)}
         same = all(stated.get(name) == value for name, value in own.items())
         must(same, "randomiser", "must be the direction for the promise", "another one")
-        return lambda steps, rng: [float(x) for x in randomise_steps(steps, invite, rng=rng)[0]]
+        return lambda values, rng: [float(x) for x in randomise_steps(steps([values]), invite, rng=rng)[0]]
     same = stated["name"] == "coordinates" and int(stated["reported"]) == plan.reported
     same = same and randomiser_of(stated["each"], plan.randomiser.guarantee) == plan.randomiser
     must(same, "randomiser", "must be the report of each coordinate for the promise", "another one")
-    return lambda steps, rng: _some_coordinates(plan, invite.encoding, steps, rng)
+    return lambda values, rng: _some_coordinates(plan, invite.encoding, steps([values]), rng)
 
 
 def _some_coordinates(plan: ScalarReports, bounds: VectorBounds, steps: NDArray[np.int64], rng: Randomness) -> Any:
