@@ -22,9 +22,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image
 
-from hybridp.bench.crowd import Crowd, Guesses, error_curves
-from hybridp.bench.mean import plan_mean
+from hybridp.bench.crowd import Crowd, Guesses
+from hybridp.bench.driven import plan_driven
 from hybridp.bench.simulate import collect
+from hybridp.bench.trust import error_curves
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.sources import Columns, Raw, Source
 from hybridp.curator.sums import release_counts
@@ -91,9 +92,9 @@ def trust() -> None:
     trusting = np.zeros_like(gain, dtype=bool)
     for i, n in enumerate(sizes):
         some = rates * n >= 2
-        plan = plan_mean(MeanTask(Bounds(0, 1), PureDP(1.0)), Crowd(float(n), 0.3, Guesses(sd=0.18)))
+        plan = plan_driven(MeanTask(Bounds(0, 1), PureDP(1.0)), Crowd(float(n), 0.3, Guesses(sd=0.18)))
         curves = {name: curve**2 - 0.18**2 / n for name, curve in error_curves(plan, rates[some]).items()}
-        gain[i, some] = np.minimum(curves["tcm-only"], curves["full-lm"]) / curves["adaptive"]
+        gain[i, some] = np.minimum(curves["tcm-only"], curves["full-lm"]) / curves["kvh"]
         trusting[i, some] = curves["tcm-only"] < curves["full-lm"]
     _, ax = plt.subplots(figsize=(7.4, 3.8), layout="constrained")
     shown = ax.pcolormesh(100 * rates, sizes, gain, cmap="viridis", vmin=1, vmax=2, shading="nearest")

@@ -11,7 +11,7 @@ from docs.examples import own_ratio
 from tests.plans import plan_mean, plan_vector
 
 from hybridp import Study
-from hybridp.bench.crowd import PLAIN
+from hybridp.bench.trust import PLAIN
 from hybridp.blend.mean import Rule, blend_columns
 from hybridp.curator.sources import Raw
 from hybridp.curator.sums import release_sums

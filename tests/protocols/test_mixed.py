@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from tests.protocols.batches import run
 
-from hybridp.bench.counts import plan_shares
 from hybridp.bench.crowd import Crowd, Guesses
-from hybridp.bench.mean import plan_mean, plan_vector
+from hybridp.bench.driven import Driven
 from hybridp.blend.mean import Rule
 from hybridp.blend.shares import Told, blend_shares
 from hybridp.blend.tally import Tally
@@ -137,7 +136,7 @@ def mean_case() -> Case:
         by = {"trusted_people": len(own), "rng": rng}
         return publish_mean(study, trusted, told, mixed=batches, **by), publish_mean(study, trusted, told, **by)
 
-    setting = plan_mean(study, Crowd(sum(sizes), 0.01, Guesses(sd=SD[0], mean=2 / 7))).setting
+    setting = Driven.of(study, Crowd(sum(sizes), 0.01, Guesses(sd=SD[0], mean=2 / 7)))
     return Case(sizes, mixing, setting, 2 / 7, once, 1.5, 400)
 
 
@@ -165,7 +164,7 @@ def vector_case() -> Case:
         return (publish_mean(study, trusted, told_all, mixed=batches, **by),
                 publish_mean(study, trusted, told_all, **by))  # fmt: skip
 
-    setting = plan_vector(study, Crowd(5600, 0.02, Guesses(sd=SD))).setting
+    setting = Driven.of(study, Crowd(5600, 0.02, Guesses(sd=SD)))
     return Case(sizes, mixing, setting, np.array([2 / 7, 400 / 7]), once, 1.2)
 
 
@@ -185,7 +184,7 @@ def shares_case() -> Case:
         batches = MixedReports(mixed, (sizes[1],))
         return publish_shares(study, trusted, local, mixed=batches, **by), publish_shares(study, trusted, local, **by)
 
-    setting = plan_shares(study, Crowd(1000, 0.1, Guesses(shares=TRUE.tolist()))).setting
+    setting = Driven.of(study, Crowd(1000, 0.1, Guesses(shares=TRUE.tolist())))
     return Case(sizes, mixing, setting, TRUE, once, 1.5)
 
 

@@ -15,9 +15,6 @@ import numpy as np
 import pytest
 from tests.questions import TASKS, crowd, declare
 
-import hybridp.bench.counts
-import hybridp.bench.crowd
-import hybridp.bench.mean
 import hybridp.bench.models
 import hybridp.bench.study
 import hybridp.bench.synth

@@ -44,7 +44,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hybridp.bench.crowd import Cells, Crowd, by_people
+from hybridp.bench.crowd import Crowd
+from hybridp.bench.driven import mixed_groups
 from hybridp.blend.regression import Score, deviation, forecast
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -96,28 +97,7 @@ def plan_points(study: KMeansTask, crowd: Crowd) -> Plan:
         bounds={"lower": list(box.lower), "upper": list(box.upper)},
         remarks=["Local people tell their cell of the map once, with the whole epsilon."] if result.per_axis else [],
     )
-    return crowd.planned(study, {"centres": facts}, picture=draw_map)
-
-
-def draw_map(plan: Plan, ax: Axes | None) -> Axes:
-    """The public bounds of the first two coordinates, with the cells of the map; needs matplotlib."""
-    ax = style.new_axes(ax, 5.6, 5.0)
-    bounds, columns = plan.facts["bounds"], plan.facts["columns"]
-    lower, upper = bounds["lower"], bounds["upper"]
-    told, flat = plan.predicted, len(columns) == 1
-    second = (0.0, 1.0) if flat else (lower[1], upper[1])
-    ax.set_xlim(lower[0], upper[0])
-    ax.set_ylim(*second)
-    for i in range(1, told["per_axis"]):
-        ax.axvline(lower[0] + i * (upper[0] - lower[0]) / told["per_axis"], color=style.FAINT, lw=0.8)
-        if not flat:
-            ax.axhline(second[0] + i * (second[1] - second[0]) / told["per_axis"], color=style.FAINT, lw=0.8)
-    if flat:
-        ax.set_yticks([])
-    cells = f"A map of {told['map_cells']:,} cells" if told["map_cells"] else "No map"
-    after = f", then {told['rounds']} round{'' if told['rounds'] == 1 else 's'} of trusted people."
-    style.dress(ax, plan.in_words().title, cells + after, x=columns[0], y="" if flat else columns[1], grid="")
-    return ax
+    return crowd.planned(study, {"centres": facts})
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
@@ -182,8 +162,10 @@ def draw_ranks(plan: Plan, ax: Axes | None, shares: Floats, errors: Floats) -> A
 
 
 @dataclass(frozen=True)
-class _Ranks(Cells):
-    """Of records with these shares: noisy counts of two parts of the trusted people, and responses of so many slots."""
+class _Ranks:
+    """Of records with these shares: noisy counts of two parts of the trusted people, and responses of so many slots.
+
+    How much they tell is the inverse of a variance."""
 
     study: RecordsTask
     share: Floats
@@ -195,14 +177,15 @@ class _Ranks(Cells):
         each = [1 / (p * (1 - p) / max(k * a, 1) + v / max(k * a, 1) ** 2) for a, v in noises.items()]
         return np.asarray(np.sum(each, axis=0))
 
-    def report(self, mixing: Mixing | None) -> Floats:
-        epsilon = self.study.guarantee.epsilon if mixing is None else mixing.epsilon
+    def report(self, epsilon: float) -> Floats:
         oracle = k_randomised_response(PureDP(epsilon), self.slots)  # the report of a collection, unless named
         return 1 / np.array([oracle.variance(x) for x in self.share.tolist()])
 
     def three_groups(self, people: tuple[int, int, int], mixing: Mixing, *, by_people: bool) -> dict[str, Any]:
+        """Of the most frequent records: the groups are taken for alike, as a release does."""
         few = replace(self, share=self.share[:_TOLD])
-        return super(_Ranks, few).three_groups(people, mixing, by_people=False)
+        report = {"shuffled": few.report(mixing.epsilon), "local": few.report(self.study.guarantee.epsilon)}
+        return mixed_groups(people, mixing, report, few.trusted, by_people=False)
 
 
 def plan_records(study: RecordsTask, crowd: Crowd) -> Plan:
@@ -219,7 +202,7 @@ def plan_records(study: RecordsTask, crowd: Crowd) -> Plan:
     result = float(shown.sum())
     top = slice(0, min(len(p), 10 * head))
     cells = _Ranks(study, p[top], max(2, round(min(result, head)) + 1))
-    errors = 1 / np.sqrt(cells.trusted(trusted) + (crowd.n - trusted) * cells.report(None))
+    errors = 1 / np.sqrt(cells.trusted(trusted) + (crowd.n - trusted) * cells.report(study.guarantee.epsilon))
     # The head is the M most frequent of what is shown: weights fall off where the expected rank passes M.
     kept = np.where(np.cumsum(shown[top]) <= head, shown[top], 0.0)
     facts = predicted(
@@ -365,7 +348,8 @@ def plan_personal(
     sizes = int(many.sum()), int(many_own.sum())
     if heard_t and heard_l:
         c = sizes[0] / sum(sizes)
-        result["everyone"] = {"mse": by_people(*sizes, alone["trusted_mse"], alone["local_mse"]), "weight": c, **alone}
+        mse = c**2 * alone["trusted_mse"] + (1 - c) ** 2 * alone["local_mse"]
+        result["everyone"] = {"mse": mse, "weight": c, **alone}
     assumes = ["people's choices are public, and do not go together with their data"]
     if sd is None:
         assumes.append("no sd was given: the largest possible, half the range, is assumed")

@@ -3,58 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
-from hybridp.bench.counts import plan_distribution, plan_groups, plan_shares
-from hybridp.bench.crowd import Crowd, Guesses, plan_steered
-from hybridp.bench.mean import plan_mean, plan_vector
+from hybridp.bench.crowd import Crowd, Guesses
+from hybridp.bench.distribution import plan_distribution
+from hybridp.bench.driven import plan_driven, plan_groups
 from hybridp.bench.models import plan_personal, plan_points, plan_records, plan_regression
+from hybridp.bench.trust import plan_steered
 from hybridp.curator.sources import Counted, count_people, group_sizes, must_not_ask, with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.driver import trust_rule
 from hybridp.public.study import Declaration
-from hybridp.release.plan import Plan, planned, predicted
-from hybridp.tasks.declared import task_of
-from hybridp.tasks.mean import mean_task
+from hybridp.release.plan import Plan, planned, predicted, ways
+from hybridp.tasks.kmeans import kmeans_task
+from hybridp.tasks.mean import mean_task, vector_task
 from hybridp.tasks.number import NumberTask, number_task
 from hybridp.tasks.personal import personal_task
+from hybridp.tasks.records import records_task
+from hybridp.tasks.regression import regression_task
 from hybridp.tasks.shares import shares_task
 from hybridp.tasks.table import table_task
 
 __all__ = ["plan_question", "plan_study", "three_groups"]
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """One question of a study, and so many people of whom a share trusts."""
+def plan_question(
+    study: Declaration, i: int, n: int, opt_in: float, guess: Guesses | None = None, *,
+    sizes: Mapping[str, int] | None = None, epsilons: Any = None,
+) -> Plan:  # fmt: skip
+    """Predict the errors of the question at this place, where of so many people a share trusts.
 
-    study: Declaration
-    i: int
-    n: int
-    opt_in: float
-    guess: Guesses | None = None
-    sizes: Mapping[str, int] | None = None
-    epsilons: Any = None
-
-    @cached_property
-    def question(self) -> Any:
-        return self.study.questions[self.i]
-
-    @cached_property
-    def crowd(self) -> Crowd:
-        """The people who are asked, and what is guessed of them or stated in the question."""
-        question, guess = self.question, self.guess or Guesses()
-        if guess.sd is None:
-            guess = replace(guess, sd=getattr(question, "sd", None) or None)
-        chance = self.study.chances[question.name]
-        return Crowd(self.n, self.opt_in, guess, question.name, tuple(question.columns_read), chance)
-
-
-def plan_question(study: Declaration, i: int, n: int, opt_in: float, guess: Guesses | None = None) -> Plan:
-    """Predict the errors of the question at this place, where of so many people a share trusts."""
-    return _plan(_Asked(study, i, n, opt_in, guess))
+    `sizes` are those of its public groups, and `epsilons` everybody's own, where a table says so.
+    """
+    question, guess = study.questions[i], guess or Guesses()
+    if guess.sd is None:
+        guess = replace(guess, sd=getattr(question, "sd", None) or None)
+    crowd = Crowd(n, opt_in, guess, question.name, tuple(question.columns_read), study.chances[question.name])
+    if question.groups is not None:
+        return _by_group(study, i, crowd, sizes)
+    if study.promise.personal:
+        return _personal(study, i, crowd, epsilons)
+    result: Plan = question.entry(_PLANS)(study, i, crowd)
+    return result
 
 
 def plan_study(
@@ -75,12 +66,17 @@ def plan_study(
     must(not mixed or not study.promise.personal, "shuffled", rule, mixed)
     people = _people(study, data, table, trusted, local)
     many = people.trusted + people.local
-    whole = _Asked(study, 0, many, people.trusted / many, epsilons=people.epsilons)
-    every = [replace(whole, i=i, sizes=_sizes(study, i, data, table)) for i in range(len(study.questions))]
-    plans = {one.question.name: _plan(one) for one in every}
-    told = {one.question.name: _told(one, plan) for one, plan in zip(every, plans.values(), strict=True)}
-    promise, form, notes = study.promise, study.form, [_pessimistic(study)]
+    plans = {}
+    for i, question in enumerate(study.questions):
+        own: dict[str, Any] = {"sizes": _sizes(study, i, data, table), "epsilons": people.epsilons}
+        plans[question.name] = plan_question(study, i, many, people.trusted / many, **own)
+    told = {name: _told(study, i, plan) for i, (name, plan) in enumerate(plans.items())}
+    promise, form, notes = study.promise, study.form, []
     more: dict[str, Any] = {}
+    unstated = [q.name for q in study.questions if getattr(q, "sd", True) in (None, ())]
+    if unstated and not promise.personal:
+        worst = "the largest possible is assumed, and errors are at most these"
+        notes = [f"Of {', '.join(unstated)} no sd is stated: {worst}; at a sixth of the range half as large."]
     if len(plans) > 1:
         notes.insert(0, f"The promise: {form.why}.")
         more["several"] = {
@@ -93,13 +89,19 @@ def plan_study(
     n = many + mixed
     result = planned(
         told, n, people.trusted / n, promise, promise.trusted_epsilon, shuffled=mixed, more=more, parts=plans,
-        title=study.title or "A study", notes=tuple(filter(None, notes)),
+        title=study.title or "A study", notes=tuple(notes),
     )  # fmt: skip
     if mixed:
         (plan,) = plans.values()
         result = result.adding(shuffled=three_groups(study, (people.trusted, mixed, people.local), plan))
-    steered = _steered(every[0])
-    return result if steered is None else result.adding(steered=steered)
+    first: Any = study.questions[0]
+    steered = getattr(first, "form", None) == "steered" and getattr(first, "summed", False)
+    if not steered or not 0 < people.trusted < many:
+        return result
+    # Of a mean that is steered no spread is stated: one is assumed, and the plan is at it.
+    sd = (first.upper - first.lower) / 6
+    at = Crowd(many, people.trusted / many, Guesses(sd=sd))
+    return result.adding(steered={"sd": sd, **plan_steered(plan_driven(mean_task(study, 0), at))})
 
 
 def three_groups(study: Declaration, people: tuple[int, int, int], plan: Plan) -> dict[str, Any]:
@@ -110,23 +112,15 @@ def three_groups(study: Declaration, people: tuple[int, int, int], plan: Plan) -
     return result
 
 
-def _pessimistic(study: Declaration) -> str:
-    """Of which means no spread is stated, so that the largest there is stands in for it; empty where of none."""
-    unstated = [q.name for q in study.questions if getattr(q, "summed", False) and getattr(q, "sd", True) is None]
-    if unstated and not study.promise.personal:
-        return (
-            f"Of {', '.join(unstated)} no sd is stated: the largest there is, half the range, is assumed, and errors "
-            "are at most these; at a sixth of the range they can be half as large. State sd for closer ones."
-        )
-    guessed = any(not getattr(question, "sd", True) for question in study.questions)
-    return "Where sd is not stated, the largest spread within the bounds is assumed." if guessed else ""
-
-
-def _told(one: _Asked, plan: Plan) -> dict[str, Any]:
+def _told(study: Declaration, i: int, plan: Plan) -> dict[str, Any]:
     """What a question's plan says, with its part of the promise; where an estimator is stated, that and no default."""
-    part, stated, result = one.study.parts[one.i], _stated(one), {}
+    part, question, result = study.parts[i], study.questions[i], {}
+    stated = getattr(question, "estimator", None)
+    if getattr(question, "statistics", ("mean",)) != ("mean",) and not study.promise.personal:
+        task = number_task(study, i)  # which takes one whatever the groups' sizes
+        stated = task.estimator if isinstance(task, NumberTask) else stated
     own: dict[str, Any] = {"epsilon": "personal" if part.everybody is None else part.everybody.epsilon}
-    if one.study.drawn and part.trusted is not None:
+    if study.drawn and part.trusted is not None:
         own["trusted_epsilon"] = part.trusted.epsilon
     for name, facts in next(iter(plan.questions.values())).items():
         known = dict(facts["predicted"])
@@ -136,24 +130,6 @@ def _told(one: _Asked, plan: Plan) -> dict[str, Any]:
             known["estimator"] = stated
         result[name] = {**facts, "predicted": known, **own}
     return result
-
-
-def _stated(one: _Asked) -> str | None:
-    """The estimator that a question states, or that several statistics of a number take whatever the groups' sizes."""
-    several = getattr(one.question, "statistics", ("mean",)) != ("mean",) and not one.study.promise.personal
-    task = number_task(one.study, one.i) if several else None
-    return task.estimator if isinstance(task, NumberTask) else getattr(one.question, "estimator", None)
-
-
-def _steered(one: _Asked) -> dict[str, Any] | None:
-    """Of a mean that is steered, which is a study's only question: the spread that is assumed, and the plan at it."""
-    question = one.question
-    steered = getattr(question, "form", None) == "steered" and getattr(question, "summed", False)
-    if not steered or not one.crowd.both:
-        return None
-    sd = (question.upper - question.lower) / 6
-    at = replace(one.crowd, guess=Guesses(sd=sd))
-    return {"sd": sd, **plan_steered(plan_mean(mean_task(one.study, one.i), at))}
 
 
 # --- who takes part ---------------------------------------------------------------------------------------------------
@@ -191,82 +167,74 @@ def _sizes(study: Declaration, i: int, data: Any, table: str | None) -> Mapping[
 # --- one question -----------------------------------------------------------------------------------------------------
 
 
-def _plan(one: _Asked) -> Plan:
-    if one.question.groups is not None:
-        return _by_group(one)
-    planned: Plan = one.question.entry(_PLANS)(one)
-    return planned
-
-
-def _by_group(one: _Asked) -> Plan:
-    by, crowd, question = one.question.groups, replace(one.crowd, chance=1.0), one.question
+def _by_group(study: Declaration, i: int, crowd: Crowd, sizes: Mapping[str, int] | None) -> Plan:
+    question, crowd = study.questions[i], replace(crowd, chance=1.0)
+    by = question.groups
     assert by is not None
-    if one.sizes is not None:
-        groups, _ = by.must_remain(one.sizes)
-        left = {name: sum(one.sizes[member] for member in members) for name, members in groups.items()}
+    if sizes is not None:
+        groups, _ = by.must_remain(sizes)
+        left = {name: sum(sizes[member] for member in members) for name, members in groups.items()}
         many = sum(left.values())
         guess = replace(crowd.guess, shares=[size / many for size in left.values()])
         by, crowd = replace(by, names=tuple(left)), replace(crowd, n=many, guess=guess)
     question.must(bool(by.names), "categories", "must be listed for a plan without a table, as A,B,C", "none")
-    own = question.entry({"number": mean_task, "choice": shares_task, "count": shares_task})(one.study, one.i)
+    own = question.entry({"number": mean_task, "choice": shares_task, "count": shares_task})(study, i)
     return plan_groups(own, by, crowd)
 
 
-def _number(one: _Asked) -> Plan:
+def _number(study: Declaration, i: int, crowd: Crowd) -> Plan:
     """A mean, or several statistics of a number; a sum is about everybody, whichever question they answered."""
-    if one.study.promise.personal:
-        return _personal(one)
-    if one.question.statistics == ("mean",):
-        return plan_mean(mean_task(one.study, one.i), one.crowd)
-    own, crowd, n = number_task(one.study, one.i), one.crowd.answering, one.n
+    asked: Any = study.questions[i]
+    if asked.statistics == ("mean",):
+        return plan_driven(mean_task(study, i), crowd)
+    own, n = number_task(study, i), crowd.n
     known: dict[str, Any] = {}
     counted = own.distribution if isinstance(own, NumberTask) else own
     if isinstance(own, NumberTask):
-        mean = plan_mean(own.mean, one.crowd)
-        known["mean"] = mean.facts
+        known["mean"] = mean = plan_driven(own.mean, crowd).facts
         scaled = {
-            who: {"mse": e["mse"] * n**2, "rmse_population": e["rmse_population"] * n}
-            for who, e in mean.estimators.items()
+            who: {"mse": told["mse"] * n**2, "rmse_population": told["rmse_population"] * n}
+            for who, told in ways(mean).items()
         }
-        known["sum"] = predicted("sum", scaled, range=mean.facts["range"] * n)
+        known["sum"] = predicted("sum", scaled, range=mean["range"] * n)
     if counted is not None:
-        known |= plan_distribution(counted, crowd).questions[crowd.question]
-    facts = {name: known[name] for name in one.question.statistics if name in known}
-    part = one.study.parts[one.i]
+        known |= plan_distribution(counted, crowd.answering).questions[crowd.question]
+    facts = {name: known[name] for name in asked.statistics if name in known}
+    part = study.parts[i]
     trusted = None if part.trusted is None else part.trusted.epsilon
-    return planned({crowd.question: facts}, crowd.n, crowd.opt_in, part.everybody, trusted)
+    return planned({crowd.question: facts}, crowd.answering.n, crowd.answering.opt_in, part.everybody, trusted)
 
 
-def _personal(one: _Asked) -> Plan:
-    own = personal_task(one.study, one.i)
-    if one.epsilons is None:
+def _personal(study: Declaration, i: int, crowd: Crowd, epsilons: Any) -> Plan:
+    own = personal_task(study, i)
+    if epsilons is None:
         raise InvalidInput("`data` must be given for a plan with everyone's own epsilon, which it counts. Got none.")
-    (epsilons, people), local = one.epsilons
-    trusted = epsilons * own.share, people
-    return plan_personal(trusted, local, bounds=own.bounds, sd=one.crowd.guess.sd, question=one.question.name)
+    (levels, people), local = epsilons
+    trusted = levels * own.share, people
+    return plan_personal(trusted, local, bounds=own.bounds, sd=crowd.guess.sd, question=crowd.question)
 
 
-def _table(one: _Asked) -> Plan:
+def _table(study: Declaration, i: int, crowd: Crowd) -> Plan:
     from hybridp.bench.synth import plan_rows, plan_synth
 
-    crowd, own = one.crowd.answering, table_task(one.study, one.i)
+    crowd, own = crowd.answering, table_task(study, i)
     people = int(crowd.n)
     if own.method != "tables":
         return plan_rows(people, crowd.opt_in if own.both else 1.0, own.workload, own.guarantee)
     return plan_synth(people, own.workload, own.guarantee, most_cells=own.most_cells)
 
 
-def _of_task(plan: Callable[[Any, Crowd], Plan]) -> Callable[[_Asked], Plan]:
-    return lambda one: plan(task_of(one.study, one.i), one.crowd)
+def _of(plan: Callable[[Any, Crowd], Plan], task: Callable[[Declaration, int], Any]) -> Callable[..., Plan]:
+    return lambda study, i, crowd: plan(task(study, i), crowd)
 
 
-_PLANS: dict[str, Callable[[_Asked], Plan]] = {
+_PLANS: dict[str, Callable[..., Plan]] = {
     "number": _number,
-    "choice": _of_task(plan_shares),
-    "count": _of_task(plan_shares),
-    "vector": _of_task(plan_vector),
-    "records": _of_task(plan_records),
-    "points": _of_task(plan_points),
-    "regression": _of_task(plan_regression),
+    "choice": _of(plan_driven, shares_task),
+    "count": _of(plan_driven, shares_task),
+    "vector": _of(plan_driven, vector_task),
+    "records": _of(plan_records, records_task),
+    "points": _of(plan_points, kmeans_task),
+    "regression": _of(plan_regression, regression_task),
     "table": _table,
 }

@@ -180,7 +180,7 @@ def mean(
                       "elasticity", "noise", "local", "shuffled")  # fmt: skip
         return _personal(groups, local_groups, epsilon_column, asked["lower"], asked["upper"], sd, mixer)
     from hybridp.bench.crowd import Crowd as Expected
-    from hybridp.bench.crowd import opt_ins_needed, plan_steered, trust_offer
+    from hybridp.bench.trust import opt_ins_needed, plan_steered, trust_offer
 
     people, by = crowd(), asked["by"] is not None
     asked["column"] = "value"

@@ -1,0 +1,163 @@
+"""How good will quantiles be, and what else a distribution function tells? From public numbers, before anyone is asked.
+
+What would be seen on average, if people's numbers were normal, goes through the estimator itself: the errors are those
+that its intervals would state, which are wider than needed where a distribution is smooth.
+
+>>> from hybridp.public.budgets import PureDP
+>>> from hybridp.public.lattice import Bounds
+>>> plan = plan_distribution(DistributionTask(Bounds(0, 100), PureDP(1.0)), Crowd(20_000, 0.05))
+>>> ranks = {name: told["rank_error"][0] for name, told in plan.estimators.items()}
+>>> list(ranks)
+['steered', 'everyone', 'hybrid', 'tcm-only', 'lm-only']
+>>> ranks["hybrid"] < min(ranks["tcm-only"], ranks["lm-only"])
+True
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hybridp.bench.crowd import Crowd
+from hybridp.blend.distribution import Evidence, Shape, blended
+from hybridp.blend.plausible import windows_around
+from hybridp.errors import must
+from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, cell_chances
+from hybridp.public.randomisers import WORD
+from hybridp.public.rounds import Between, People, drive
+from hybridp.public.shares import NoisyCounts
+from hybridp.release.plan import Plan, predicted
+from hybridp.tasks.distribution import DistributionTask, ask_counts, stretches
+
+__all__ = ["plan_distribution"]
+
+
+def plan_distribution(study: DistributionTask, crowd: Crowd) -> Plan:
+    """Predicted errors of the quantiles of a study, for a normal distribution: by default a sixth of the range wide."""
+    from scipy.special import ndtr, ndtri
+
+    bounds, guess, trusted, local = study.bounds, crowd.guess, crowd.trusted, crowd.local
+    centre = bounds.centre if guess.mean is None else guess.mean
+    spread = bounds.width / 6 if guess.sd is None else guess.sd
+    must(bounds.lower <= centre <= bounds.upper, "mean", "must lie between the bounds", centre)
+    must(0 < spread <= bounds.half, "sd", f"must be positive and at most {bounds.half:g}", spread)
+
+    def share(place: Any) -> Any:
+        return np.where(
+            np.asarray(place) >= 1, 1.0, ndtr((bounds.lower + bounds.width * np.asarray(place) - centre) / spread)
+        )
+
+    average = _Average(study, Shape.known(share(np.linspace(0, 1, CELLS + 1))), trusted, local)
+    ranks: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
+    others: dict[str, dict[str, tuple[float, ...]]] = {}
+    quantiles = [float(min(max(centre + spread * ndtri(q), bounds.lower), bounds.upper)) for q in study.at]
+    for name, heard in average.heard().items():
+        errors = [math.inf] * len(study.at)
+        if heard.counted or heard.local:
+            shape = blended(heard, alone=False).both
+            errors = [shape.below((x - bounds.lower) / bounds.width)[1] for x in quantiles]
+            for statistic, told_errors in _other_errors(study, shape).items():
+                others.setdefault(statistic, {})[name] = told_errors
+        slopes = [math.exp(-(((x - centre) / spread) ** 2) / 2) / spread / math.sqrt(2 * math.pi) for x in quantiles]
+        ranks[name] = errors
+        values[name] = [e / f for e, f in zip(errors, slopes, strict=True)]
+    law = f"numbers are normal, of mean {centre:g} and standard deviation {spread:g}"
+    smooth = "errors of a smooth distribution: intervals do not assume one, and may be wider"
+    assumes = [law, "the groups are alike, which everyone and steered do not need", smooth]
+    facts: dict[str, Any] = {}
+    if study.at:
+        choice, why = _choice(ranks)
+        by = {name: {"rank_error": ranks[name], "rmse_population": values[name]} for name in ranks}
+        default = {"estimator": "everyone" if crowd.both else "tcm-only" if trusted else "lm-only"}
+        facts["quantiles"] = predicted(
+            "quantiles", by, {"default": default}, at=list(study.at), quantiles=quantiles, assumes=assumes,
+            choice=choice, why=why, range=bounds.width,
+        )  # fmt: skip
+    places = {name: list(at) for name, (at, _) in stretches(study).items()}
+    for name, heard_errors in others.items():
+        told = {who: {"rmse_population": list(e) if len(e) > 1 else e[0]} for who, e in heard_errors.items()}
+        own: dict[str, Any] = {"at": places[name]} if name in places else {}
+        if name != "variance":
+            own["range"] = bounds.width if name == "sd" else 1.0
+        facts[name] = predicted(name, told, assumes=assumes, **own)
+    return crowd.planned(study, facts)
+
+
+def _choice(ranks: dict[str, list[float]]) -> tuple[str, str]:
+    """What to do ("steered", in phases, or "tcm-only" where nobody is local), and why, in a sentence."""
+    names = ("steered", "everyone", "hybrid", "tcm-only", "lm-only")
+    error = {name: math.sqrt(np.mean(np.square(ranks[name]))) if name in ranks else math.inf for name in names}
+    if math.isinf(error["steered"]):
+        return "tcm-only", "trusted people alone: nobody is local"
+    said, phases = {name: f"{e:.2%}" for name, e in error.items()}, ", ".join(f"{100 * part:g}" for part in PHASES)
+    alone = error["tcm-only"] < 1.04 * error["hybrid"]
+    alike = "; if the groups are alike, trusted people alone are about as good" if alone else ""
+    return "steered", (
+        f"steer, and where that cannot be, both groups in one go, each by its number of people{alike}: predicted rank "
+        f"errors are {said['steered']} of people steered (local people asked in phases of {phases} %), "
+        f"{said['everyone']} in one go, {said['hybrid']} if the groups are taken for alike, {said['tcm-only']} by "
+        f"trusted and {said['lm-only']} by local people alone"
+    )
+
+
+def _other_errors(study: DistributionTask, shape: Shape) -> dict[str, tuple[float, ...]]:
+    """Standard errors of what is asked for beside quantiles."""
+    result = {name: tuple(shape.between(*ends)[1] for ends in at) for name, (_, at) in stretches(study).items()}
+    if study.spread:
+        low, width = study.bounds.lower, study.bounds.width
+        spread, error = shape.variance()
+        result["variance"] = (error * width**2,)
+        result["sd"] = (error * width / 2 / math.sqrt(spread),)
+        if low >= 0:
+            result["gini"] = (shape.gini(low / width)[1],)
+    return result
+
+
+@dataclass(frozen=True)
+class _Average(People):
+    """People of whom everything is told as often as it is on average, for a distribution function that is known."""
+
+    study: DistributionTask
+    true: Shape
+    trusted: int
+    local: int
+
+    def heard(self) -> dict[str, Evidence]:
+        """What would be heard, by who is heard and how."""
+        reports = self._reports() if self.local else None
+        result: dict[str, Evidence] = {}
+        for name in ("everyone", "hybrid", "tcm-only", "lm-only"):
+            study: Any = replace(self.study, estimator=name)
+            own = 0 if name == "lm-only" else self.trusted
+            result[name] = drive(ask_counts(study, own, None if name == "tcm-only" else reports), self)
+        if not (self.study.at and self.local):
+            return result
+        steered = replace(result["tcm-only"], alike=False)
+        for part in PHASES:
+            windows = windows_around(self.study.at, steered)
+            told = (self._answers(window, part * self.local / len(windows)) for window in windows)
+            steered = replace(steered, answered=(*steered.answered, *told))
+        return {"steered": steered, **result}
+
+    def _reports(self) -> BinnedReports:
+        drawn, ends = self.study.invite.mechanism, self.true.mean
+        cells = np.diff(ends)
+        cells[0] += ends[0]
+        counts = self.local * (cell_chances(drawn, CELLS) @ cells)
+        return BinnedReports(np.rint(counts).astype(np.int64), drawn)
+
+    def between(self, asked: Between) -> NoisyCounts:
+        shares = np.diff([0.0, *(self.true.below(place)[0] for place in asked.places), 1.0])
+        counts = np.rint(self.trusted * asked.noise.steps * shares).astype(np.int64)
+        return NoisyCounts(self.trusted, tuple(counts[: asked.noise.draws].tolist()), asked.noise)
+
+    def _answers(self, window: tuple[float, float], people: float) -> BinnedReports:
+        edges = np.linspace(*window, BINS + 1)
+        below = np.interp((edges[1:] + edges[:-1]) / 2, self.true.ends, self.true.mean)
+        q, many = self.study.bit.flips / WORD, max(people / BINS, 1.0)
+        above = np.rint(many * (q + (1 - 2 * q) * (1 - below))).astype(np.int64)
+        return BinnedReports(np.concatenate([round(many) - above, above]), self.study.bit, window)

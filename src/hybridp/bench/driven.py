@@ -1,0 +1,480 @@
+"""How good will a mean, several, or shares be? The task itself is held with expected people, once for each estimator.
+
+What each group says alone, with its standard error, and how an estimator weighs the groups is read from the releases
+that come out, so that a plan says what a release will: ``rmse^2 = w^2 V_T + (1-w)^2 V_L``, and an anchored one loses
+what clipping takes off. In the papers' terms (`hybridp.public.mean`) the variances are those of a `Setting`.
+
+>>> from hybridp.bench.crowd import Guesses
+>>> from hybridp.public.budgets import PureDP
+>>> from hybridp.public.lattice import Bounds
+>>> plan = plan_driven(MeanTask(Bounds(0, 2.4e6), PureDP(1.0)), Crowd(250_000, 0.01, Guesses(sd=53_000)))
+>>> plan.errors["kvh"] < min(plan.errors["tcm-only"], plan.errors["full-lm"])
+True
+>>> way = SharesTask(Feature.categorical("way", ["train", "car", "walk"]), PureDP(1.0))
+>>> plan = plan_driven(way, Crowd(10_000, 0.05))
+>>> [round(100 * e, 2) for e in plan.errors["hybrid"]]
+[1.13, 1.13, 1.13]
+>>> plan.errors["everyone"] > plan.errors["hybrid"]  # what it costs where the groups are alike
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hybridp.bench.crowd import Crowd, Expected, Guesses, Held
+from hybridp.bench.trust import PLAIN, draw_curves
+from hybridp.blend.groups import JointBlend, blend_joint
+from hybridp.blend.mean import Rule
+from hybridp.blend.shares import share_anchoring
+from hybridp.errors import InvalidInput, must
+from hybridp.public import mean as theory
+from hybridp.public.anchoring import Anchoring, clipping_loss
+from hybridp.public.groups import Grouping
+from hybridp.public.queries import Feature
+from hybridp.public.shares import CountNoise
+from hybridp.public.shuffling import Mixing
+from hybridp.release.plan import Plan, predicted
+from hybridp.tasks.groups import PrivateGroupsTask
+from hybridp.tasks.mean import MeanTask, VectorTask
+from hybridp.tasks.shares import SharesTask
+
+__all__ = ["Driven", "mixed_groups", "plan_driven", "plan_groups"]
+
+Floats = NDArray[np.float64]
+_LUCK, _CHANCES = np.polynomial.hermite_e.hermegauss(9)
+HEARD = ("everyone", "hybrid", "tcm-only", "lm-only")
+SAID_OF_EVERYONE = "Estimator: everyone by default: each group counts by its number of people, however much they differ"
+
+
+@dataclass(frozen=True)
+class Driven:
+    """A task whose conversation is one round, and so many people whose answers are guessed, cell by cell.
+
+    `guess` has one standard deviation of a number, one of each column, or the options' shares; it is `stated` where the
+    estimators are told of it.
+    """
+
+    task: Any
+    crowd: Crowd
+    guess: Guesses
+    stated: bool
+
+    @staticmethod
+    def of(task: Any, crowd: Crowd) -> Driven:
+        """The people with what is guessed of them, or the worst that there is."""
+        guess, sd = crowd.guess, crowd.guess.sd
+        if isinstance(task, SharesTask):
+            question = task.question
+            if question.excludes:  # whoever is left out is one of the options here
+                task = replace(task, question=Feature(question.name, question.values))
+            shares = [0.5] * question.size if question.most else shares_of(guess.shares, question.size, "options")
+            return Driven(task, crowd, Guesses(shares=shares), True)
+        vector, box = isinstance(task, VectorTask), task.bounds
+        halves = [b.half * box.reach for b in box.bounds] if vector else [box.half]
+        worst = [half * (math.sqrt(min(1.0, box.ratio**2 / len(halves))) if vector else 1.0) for half in halves]
+        sizes = worst if sd is None else [*sd] if vector else [*sd][1:] if isinstance(sd, tuple) else [sd]
+        must(len(sizes) == len(halves), "sd", f"must be one for each of the {len(halves)} columns", len(sizes))
+        for size, half in zip(sizes, halves, strict=True):
+            ok = math.isfinite(size) and 0 < size <= half * (1 + 1e-12)
+            must(ok, "sd", f"must be positive and at most {half:g}, the largest within the bounds", size)
+        known = sd is not None and (vector or not isinstance(sd, tuple))
+        if vector:
+            return Driven(task, crowd, Guesses(sd=sizes), known)
+        must(1e-100 <= box.width <= 1e100, "upper", "must be a sensible distance from lower", box.upper)
+        inside = guess.mean is None or box.lower <= guess.mean <= box.upper
+        must(inside, "mean", "must lie within the bounds", guess.mean)
+        return Driven(task, crowd, Guesses(sd=float(sizes[0]), mean=guess.mean), known)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The estimators that are compared; of one group alone there is nothing to weigh."""
+        if not self.crowd.both:
+            return ("tcm-only",) if self.crowd.trusted else ("lm-only",)
+        names = ("everyone", "hybrid", "anchored", "tcm-only", "lm-only") if self.guess.shares else tuple(PLAIN)
+        with suppress(InvalidInput):  # nor are ticks anchored, and no epsilon that is too small to be divided
+            self.weighing("anchored", known=self.stated)
+            return names
+        return tuple(name for name in names if name != "anchored")
+
+    def weighing(self, name: Any, *, known: bool = True) -> Any:
+        """The task with another estimator, which is told the standard deviations unless they are not `known`."""
+        task: Any = self.task
+        if isinstance(task, SharesTask):
+            return replace(task, estimator=name)
+        own: dict[str, Any] = {"default": None}
+        if isinstance(task, MeanTask):
+            sd = self.guess.sd / task.bounds.half
+            own |= {"publish": "full", "clipped_share": 0.0, "excluding": False}
+        else:
+            sd = tuple(sd / b.half for sd, b in zip(self.guess.sd, task.bounds.bounds, strict=True))
+        return replace(task, rule=Rule(name, sd=sd if known else None), **own)
+
+    def held(self, task: Any, mixed: int = 0, local: int | None = None, luck: float = 0.0) -> Held:
+        told = self.crowd.told if local is None else local
+        names = self.crowd.columns or tuple(f"column {i + 1}" for i in range(len(self.variance)))
+        return Expected(self.crowd.trusted, told, self.guess, mixed, luck).held(task, names)
+
+    # --- what the groups say ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def variance(self) -> Floats:
+        """Of people's answers, in each cell."""
+        if self.guess.shares is not None:
+            return np.asarray([p * (1 - p) for p in self.guess.shares])
+        return np.square(np.atleast_1d(np.asarray(self.guess.sd, dtype=np.float64)))
+
+    @cached_property
+    def known(self) -> Held:
+        """Where everything is known that decides weights and errors.
+
+        Reports on options are whole numbers: of more people they say what one report does the more exactly."""
+        name = self.names[0] if not self.crowd.both else "kvh" if self.guess.shares is None else "hybrid"
+        return self.held(self.weighing(name), local=self.crowd.told * self._times)
+
+    @property
+    def _times(self) -> int:
+        return 1 if self.guess.shares is None else max(1, min(10**6, 10**17 // max(self.crowd.told, 1)))
+
+    def group_variance(self, group: str) -> Floats:
+        """Of what a group says alone."""
+        return _squared_error_of(self.known, group) * (self._times if group == "local" else 1)
+
+    @cached_property
+    def setting(self) -> theory.Setting:
+        """The papers': where m of N people report, their mean has ``variance (1/m - 1/N)`` more noise."""
+        k, local = self.crowd.trusted, self.crowd.local
+        noise_t = np.maximum(self.group_variance("trusted") - self.variance / k, 0.0)
+        if self.guess.shares is not None:  # a release takes discrete noise for a little wider
+            noise_t = np.full_like(self.variance, self.known.asked.noise.variance / k**2)
+        noise_l = np.maximum(self.group_variance("local") * local - self.variance, 0.0)
+        return theory.Setting.of(n=k + local, c=k / (k + local), variance=self.variance, noise_t=noise_t,
+                                 noise_l=noise_l)  # fmt: skip
+
+    def at(self, n: ArrayLike, c: ArrayLike) -> theory.Setting:
+        """The same for other numbers of people."""
+        s = self.setting
+        per_sum, people = s.noise_t * (s.c * s.n) ** 2, np.asarray(n) * np.asarray(c)
+        return replace(s, n=np.asarray(n, dtype=np.float64), c=np.asarray(c), noise_t=per_sum / people**2)
+
+    # --- what estimators make of it -----------------------------------------------------------------------------------
+
+    def errors(self, name: str) -> tuple[Any, Floats, Floats]:
+        """The weight of the trusted group, and the squared errors against these people and against the population."""
+        if not self.crowd.both:  # those who answer are the sample
+            group, many = ("trusted", self.crowd.trusted) if self.crowd.trusted else ("local", self.crowd.told)
+            own = self.group_variance(group)
+            return float(group == "trusted"), np.maximum(own - self.variance / many, 0.0), own
+        weight, mse = self._against_people(name)
+        return weight, mse, mse + theory.sampling_variance(self.setting)
+
+    def _against_people(self, name: str) -> tuple[Any, Floats]:
+        s = self.setting
+        if name == "full-lm":
+            return None, theory.full_lm(s)
+        by: dict[str, Any] = {"tcm-only": 1.0, "lm-only": 0.0, "everyone": float(s.c), "hybrid": theory.kvh_weight(s)}
+        if name in by:
+            return by[name], theory.hybrid(s, by[name])
+        told = name == "kvh" or (name == "anchored" and self.stated)
+        stated = self.guess.shares is not None and self.task.estimator == "alike"  # whose leash may be longer
+        task = self.weighing("alike" if stated else name, known=told)
+        held = self.known if name == "kvh" else self.held(task)
+        weight: Any = np.asarray(held.release.facts["weight"])
+        if name == "adaptive":  # learned from reports: over the luck of their squares, whatever that of their mean
+            ways = (np.asarray(self.held(task, luck=x).release.facts["weight"]) for x in _LUCK)
+            return weight, np.asarray(np.average([theory.hybrid(s, way) for way in ways], axis=0, weights=_CHANCES))
+        if name != "anchored" or held.release.facts["anchor"] is None:
+            return weight, theory.hybrid(s, weight)
+        noise, plainly = held.asked.noise, self.known.asked.noise  # a part of the epsilon may pay for the spread
+        s = replace(s, noise_t=s.noise_t * noise.variance / plainly.variance)
+        v_t, v_l = s.var_t / self.crowd.trusted + s.noise_t, self.group_variance("local")
+        laplace = noise.laplace_variance / noise.variance if isinstance(noise, CountNoise) else noise.name == "laplace"
+        reach = held.release.facts["anchor"]["reach"]
+        lost = clipping_loss(reach, v_t, v_l, laplace * s.noise_t) * v_t**2 / (v_t + v_l)
+        return weight, theory.hybrid(s, weight) + lost
+
+    def told(self, name: str) -> dict[str, Any]:
+        """What is told of an estimator: of a number one figure each, of several one a cell.
+
+        `mse` is against these people, `rmse_population` against the population that they come from; R and r compare
+        with the baselines.
+        """
+        weight, mse, whole = self.errors(name)
+        rmse = np.sqrt(whole)
+        if self.guess.shares is not None:
+            return {"rmse_population": self.crowd.n * float(rmse[0]) if self.task.counted else rmse.tolist()}
+        result = {"mse": mse}
+        if self.crowd.both:
+            result |= {"R": theory.over_best(self.setting, mse), "r": theory.over_worst(self.setting, mse)}
+        result["rmse_population"] = rmse
+        if isinstance(self.task, MeanTask):
+            one = None if weight is None else float(weight)
+            return {"weight": one, **{key: float(x[0]) for key, x in result.items()}}
+        halves = np.array([b.half for b in self.task.bounds.bounds])
+        each = [None] * len(mse) if weight is None else np.broadcast_to(weight, mse.shape).tolist()
+        overall = math.sqrt(float(np.mean(mse / halves**2)))
+        numbers = {key: x.tolist() for key, x in result.items()}
+        return {"overall_rmse_in_half_ranges": overall, "weight": each, **numbers}
+
+    def default(self) -> dict[str, Any]:
+        """The release without a stated estimator: how far its intervals reach to either side, at their level."""
+        own, known = self, isinstance(self.task, MeanTask) and self.task.rule.sd is not None
+        if isinstance(self.task, MeanTask) and self.guess.mean is None:
+            own = replace(self, guess=replace(self.guess, mean=self.task.bounds.centre))
+        ends = own.held(own.weighing("everyone", known=known)).release.facts["interval"]
+        low, high = (np.asarray(end, dtype=np.float64) for end in ends)
+        return {"estimator": "everyone", "half_width": ((high - low) / 2).tolist()}
+
+    def alike(self, mixed: int = 0, local: int | None = None) -> tuple[dict[str, Any], str]:
+        """What "alike" is for so many people, what it costs, and how far any reports could move it; and why."""
+        local = self.crowd.told if local is None else local
+        task = self.weighing("alike", known=self.stated).decided(self.crowd.trusted, local, mixed)
+        release = self.held(task, mixed, local).release
+        anchor = release.facts["anchor"] or {"reach": None, "most": None}
+        if self.guess.shares is None:
+            default: Anchoring = task.default
+        else:
+            sent = ((task.invite, local), (task.mixed_invite, mixed))
+            reports = [(invite.mechanism, people) for invite, people in sent if people]
+            default = share_anchoring(len(self.variance), task.count_noise, self.crowd.trusted, reports)
+        cost = default.cost if math.isfinite(default.cost) else None
+        told = {"estimator": release.facts["estimator"], "reach": anchor["reach"], "cost": cost, "most": anchor["most"]}
+        return told, next((line for line in release.receipt.assumes if line.startswith("estimator: alike")), "")
+
+    def three_groups(self, people: tuple[int, int, int], mixing: Mixing, *, by_people: bool) -> dict[str, Any]:
+        """What people bring who trust, who trust the mixer, and who trust nobody (`mixed_groups`)."""
+        k, mixed, rest = people
+        own = replace(self, crowd=replace(self.crowd, n=k + _MANY, opt_in=k / (k + _MANY), chance=1.0))
+        task = own.weighing("hybrid" if self.guess.shares is not None else "kvh")
+        held = own.held(task, _MANY)
+        report = {name: 1 / _squared_error_of(held, name) / _MANY for name in ("shuffled", "local")}
+        noise = own.setting.noise_t * k**2 if k else math.inf
+
+        def trusted(many: int) -> Floats:
+            return np.asarray(many**2 / (many * self.variance + noise))
+
+        result = mixed_groups(people, mixing, report, trusted, by_people=by_people)
+        result["batch"]["reports"] = task.mixed_invite.name
+        if isinstance(self.task, SharesTask):
+            if k:
+                result |= {"default": {"estimator": "everyone"}, "alike": own.alike(mixed, rest)[0]}
+            if self.task.counted:
+                result["rmse_population"] = sum(people) * result["rmse_population"][0]
+        return result
+
+
+_MANY = 10**6  # reports of which what one tells is read
+
+
+def _squared_error_of(held: Held, group: str) -> Floats:
+    told = held.release.facts["groups"][group]["standard_error"]
+    return np.square(np.atleast_1d(np.asarray(told, dtype=np.float64)))
+
+
+def shares_of(stated: Sequence[float] | None, many: int, of: str) -> list[float]:
+    """The guessed shares of the options or groups, equal ones without a guess."""
+    if stated is None:
+        return [1 / many] * many
+    must(len(stated) == many, "shares", f"must be one for each of the {many} {of}", len(stated))
+    ok = all(0 <= p <= 1 for p in stated) and abs(sum(stated) - 1) < 1e-6
+    must(ok, "shares", "must lie between 0 and 1 and add up to 1", ", ".join(f"{p:g}" for p in stated))
+    return [float(p) for p in stated]
+
+
+# --- the plan of one task ---------------------------------------------------------------------------------------------
+
+
+def plan_driven(task: Any, crowd: Crowd) -> Plan:
+    """Predict every estimator's error. Of a range of standard deviations the upper end is told, and `mse_range` both.
+
+    With Laplace noise in both groups a mean's are the papers' formulas as corrected.
+    """
+    if isinstance(task, VectorTask):
+        crowd.must_be_both()
+    own, mean = Driven.of(task, crowd), isinstance(task, MeanTask)
+    estimators, more, said = {name: own.told(name) for name in own.names}, {}, []
+    if crowd.both:
+        more["default"], said = own.default(), [SAID_OF_EVERYONE]
+        if mean:
+            more |= _of_mean(own, estimators)
+            of = "without a stated sd its" if task.rule.sd is None else "its"
+            wide = more["default"]["half_width"]
+            said[0] += f"; {of} {100 * task.level:.6g} % interval would reach {wide:,.4g} to either side"
+        said[0] += "."
+        if not (isinstance(task, SharesTask) and task.question.most):
+            more["alike"], words = own.alike()
+            most = more["alike"]["most"]
+            said[0] += f" {words}" + (f": here at most {most:,.4g}." if isinstance(most, float) else ".")
+    (statistics,), guess = own.known.release.questions.values(), own.guess
+    ((statistic, release),) = statistics.items()
+    facts = {key: release[key] for key in ("columns", "options", "bounds") if key in release}
+    facts["mechanisms"] = {group: name for group, name in release["mechanisms"].items()
+                           if getattr(crowd, group)}  # fmt: skip
+    sd, assumes = crowd.guess.sd, ["the groups are alike"] * crowd.both
+    if guess.shares is not None:
+        ticks = own.task.question.most
+        equal = "the shares are equal" if crowd.guess.shares is None else "the shares are as stated"
+        assumes.append("half of the people tick each option, which is the worst" if ticks else equal)
+        facts |= {"shares": guess.shares[: len(facts["options"])], "range": crowd.n if own.task.counted else 1.0}
+    else:
+        assumes += ["no sd was given: the largest possible is assumed"] * (sd is None)
+        sent: Any = task.invite.mechanism
+        if getattr(sent, "law", sent).variance_terms[1] > 0 and guess.mean is None and crowd.local:
+            assumes.append("the local noise depends on the values; the worst is assumed, unless a mean is stated")
+        facts["sd"] = {"used": guess.sd, "worst_case": sd is None}
+        facts["range"] = task.bounds.width if mean else [b.width for b in task.bounds.bounds]
+    told = predicted(release["task"], estimators, more, **facts, assumes=assumes, remarks=said)
+    return crowd.planned(task, {statistic: told}, setting=own, picture=draw_curves if mean and crowd.both else None)
+
+
+def _of_mean(own: Driven, estimators: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """When which baseline wins; and errors at the lower end of a range of standard deviations, beside the others."""
+    task, s, sd = own.task, own.setting, own.crowd.guess.sd
+    if isinstance(sd, tuple):
+        must(sd[0] <= sd[1], "sd", "must be a range from low to high", f"{sd[0]:g}:{sd[1]:g}")
+        low = Driven.of(task, replace(own.crowd, guess=replace(own.crowd.guess, sd=sd[0])))
+        for name, told in estimators.items():
+            told["mse_range"] = sorted([told["mse"], float(low.errors(name)[1][0])])
+    critical, mechanisms = float(theory.critical_n(s)[0]), own.known.release.facts["mechanisms"]
+    plain = task.trusted_whole == task.guarantee and set(mechanisms.values()) == {"laplace"}
+    most = theory.sup_over_best(task.guarantee.epsilon, own.guess.sd, task.bounds.width) if plain else None
+    return {
+        "critical": {"c": float(theory.critical_c(s)[0]), "n": None if math.isinf(critical) else critical},
+        "sup_R": None if most is None else float(most),
+    }
+
+
+# --- people who trust a mixer -----------------------------------------------------------------------------------------
+
+
+def mixed_groups(
+    people: tuple[int, int, int], mixing: Mixing, of_report: Mapping[str, Any], of_trusted: Any, *, by_people: bool
+) -> dict[str, Any]:
+    """Those who trust, those who trust a mixer, and those who trust nobody in one estimate, as plain data.
+
+    `of_report` and `of_trusted` are how much one report, and so many trusted people, tell of every number: the inverse
+    of a variance. The result is the error, each group's weight, and what one more person of a group is worth: the
+    information that they bring, as so many local people; a move from one group to another is worth the difference. Of a
+    mean each is one number, of several cells a list. With `by_people` each group counts by its number of people, else
+    by its information, as if all were alike. Those of a batch below its least size are counted alike: their reports say
+    as much, only less is promised.
+    """
+    k, mixed, rest = people
+    sizes = dict(zip(("trusted", "shuffled", "local"), people, strict=True))
+    must(mixed >= 1, "shuffled", "must leave at least one person who trusts the mixer", mixed)
+    must(rest >= 0, "shuffled", "must be at most those who do not trust", mixed)
+    whole = {"trusted": of_trusted(k), **{name: sizes[name] * one for name, one in of_report.items()}}
+    more = {"trusted": of_trusted(k + 1) - whole["trusted"], **of_report}
+    parts = {name: sizes[name] + 0 * part for name, part in whole.items()} if by_people else whole
+    weights = {name: part / sum(parts.values()) for name, part in parts.items()}
+    error = sum(weights[name] ** 2 / part for name, part in whole.items() if sizes[name])
+    worth = {name: one / of_report["local"] for name, one in more.items()}
+    moves = {"local to shuffled": worth["shuffled"] - worth["local"],
+             "shuffled to trusted": worth["trusted"] - worth["shuffled"]}  # fmt: skip
+    return {
+        "people": sizes,
+        # The mixer may send as few as the least: how many take part in all promises nobody more than that.
+        "batch": mixing.to_dict(min(mixed, mixing.batch)),
+        "rmse_population": _plain(error**0.5),
+        "weights": {name: _plain(one) for name, one in weights.items()},
+        "worth_in_local_people": {name: _plain(one) for name, one in worth.items()},
+        "moves_in_local_people": {name: _plain(one) for name, one in moves.items()},
+    }
+
+
+def _plain(numbers: Floats) -> Any:
+    return numbers.tolist() if len(numbers) > 1 else float(numbers[0])
+
+
+# --- answers by group -------------------------------------------------------------------------------------------------
+
+
+def plan_groups(task: Any, by: Grouping, crowd: Crowd) -> Plan:
+    """Predict every group's standard error against the population that its people come from.
+
+    The guessed shares are the categories' of all people (equal without them), the sd that within a group (the largest
+    possible without it), the mean that of a number, for the reports on a private category.
+    """
+    names, guess, options = by.names, crowd.guess, task.options
+    must(len(names) >= 1, "categories", "must be listed for a plan", "none")
+    parts = shares_of(guess.shares, len(names), "groups")
+    must(min(parts) > 0, "shares", "must be positive", ", ".join(f"{p:g}" for p in parts))
+    errors, gaps = (_private if by.private else _public)(task, by, crowd, parts)
+    many = [crowd.n * part for part in parts]
+    if counted := isinstance(task, SharesTask) and task.counted:  # people with the first option, in groups of so many
+        options = ()
+        errors = {who: [[n * each[0]] for n, each in zip(many, some, strict=True)] for who, some in errors.items()}
+    assumes = ["the groups of trust are alike", "categories have equal shares" if guess.shares is None else ""]
+    if not task.options:
+        spread = "every group has the stated sd" if guess.sd else "no sd was given: the largest possible is assumed"
+        told = "takes the largest possible" if by.private else "finds every group's own"
+        assumes.append(f"{spread}; a release that is told none {told}")
+    facts = predicted(
+        f"{task.called}-by-group",
+        {name: {"rmse_population": [max(each) for each in some]} for name, some in errors.items()},
+        {
+            "default": {"estimator": "everyone"},
+            "differences": [
+                {"of": names[i], "less": names[j], "standard_error": gaps[i, j]} for i, j in by.pairs(names)
+            ],
+        },
+        by={"column": by.column, "private": by.private, "categories": list(names)},
+        shares=parts,
+        assumes=[line for line in (*assumes, by.unlisted) if line],
+        range=max(many) if counted else _range(task),
+    )
+    if options:
+        facts |= {"options": list(options), "by_option": errors}
+    return crowd.planned(task, {f"{task.called}_by_group": facts})
+
+
+def _range(task: Any) -> float:
+    """Of an answer: that of a share, or of the number."""
+    return 1.0 if task.options else float(task.bounds.width)
+
+
+Predicted = tuple[dict[str, list[list[float]]], dict[tuple[int, int], float]]
+
+
+def _public(task: Any, by: Grouping, crowd: Crowd, parts: list[float]) -> Predicted:
+    """Every group is a study of its own."""
+    guess = replace(crowd.guess, shares=None)
+    groups = [Driven.of(task, replace(crowd, n=max(round(crowd.n * part), 1), guess=guess)) for part in parts]
+    result = {name: [np.sqrt(group.errors(name)[2]).tolist() for group in groups] for name in HEARD}
+    worst = [max(each) for each in result["everyone"]]
+    return result, {(i, j): math.hypot(worst[i], worst[j]) for i, j in by.pairs(by.names)}
+
+
+def _private(own: Any, by: Grouping, crowd: Crowd, parts: list[float]) -> Predicted:
+    """What would be seen on average goes through the estimator itself, whose own law of the error is the prediction."""
+    task, width, guess = PrivateGroupsTask(own, crowd.question, by), _range(own), crowd.guess
+    inside = np.full(task.joint.size, 1 / task.joint.size)
+    if not own.options and guess.mean is not None:
+        up = (own.bounds.project(guess.mean) - own.bounds.lower) / width
+        inside = np.array([up, 1 - up])
+    cells = np.outer(parts, inside).ravel().tolist()
+    answer = Expected(crowd.trusted, crowd.local, Guesses(shares=cells)).held(task, (crowd.question,)).answer
+    spread = None if guess.sd is None else guess.sd / width
+    result: dict[str, list[list[float]]] = {}
+    gaps: dict[tuple[int, int], float] = {}
+    heard = {"tcm-only": (answer.trusted, None), "lm-only": (None, answer.local)}
+    for name in HEARD:
+        if (told := heard.get(name, (answer.trusted, answer.local))) == (None, None):
+            continue
+        whole = JointBlend(*told, task.joint.size, spread, by_people=name == "everyone")
+        blends = [blend_joint(whole, [i]) for i in range(len(parts))]
+        laws = [blend.law(inside) for blend in blends]
+        each = [width * np.sqrt(s**2 + 2 * b**2) / part for (s, b), part in zip(laws, parts, strict=True)]
+        result[name] = [errors.tolist() if own.options else [float(errors[0])] for errors in each]
+        if name == "everyone":
+            pairs = by.pairs(by.names)
+            gaps = {(i, j): width * max(blends[i].gap_errors(blends[j], inside).tolist()) for i, j in pairs}
+    return result, gaps

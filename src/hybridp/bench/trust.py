@@ -1,0 +1,202 @@
+"""Of a mean's plan: does it pay to promise trusted people more, how many are needed, and should one steer?
+
+>>> from hybridp.bench.crowd import Crowd, Guesses
+>>> from hybridp.bench.driven import plan_driven
+>>> from hybridp.public.budgets import PureDP
+>>> from hybridp.public.lattice import Bounds
+>>> from hybridp.tasks.mean import MeanTask
+>>> def form(n: int, opt_in: float, epsilon: float, sd: float) -> str:
+...     study, people = MeanTask(Bounds(0, 100), PureDP(epsilon)), Crowd(n, opt_in, Guesses(sd=sd, mean=50))
+...     return plan_steered(plan_driven(study, people))["form"]
+>>> form(1_000_000, 0.01, 1.0, 5), form(1_000_000, 0.01, 1.0, 45), form(10_000_000, 0.01, 4.0, 2)
+('steered', 'plain', 'steered')
+>>> form(10_000_000, 0.002, 4.0, 2)  # so few trusted people do not exclude that too much lies beyond a window
+'plain'
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import InvalidInput, must
+from hybridp.public import mean as theory
+from hybridp.public import steered_mean as steering
+from hybridp.release import style
+from hybridp.release.plan import Plan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["PLAIN", "draw_curves", "error_curves", "opt_ins_needed", "plan_steered", "trust_offer"]
+
+Floats = NDArray[np.float64]
+
+PLAIN: dict[str, str] = {
+    "tcm-only": "only the trusting",
+    "full-lm": "everybody local",
+    "lm-only": "only the local",
+    "everyone": "weighted by numbers",
+    "pwh": "hybrid, spread unknown",
+    "kvh": "hybrid, spread known",
+    "adaptive": "hybrid, spread learned",
+    "anchored": "hybrid that lies cannot pull",
+}
+"""The estimators that are planned, in words."""
+
+
+def trust_offer(plan: Plan, elasticity: float) -> dict[str, Any]:
+    """Does promising trusted people more privacy pay, if more of them then opt in? By plain numbers.
+
+    The trusted group's epsilon varies, ``-dln c/dln epsilon_T`` being `elasticity`, with pure noise there. The
+    threshold is the elasticity (percent more opt-ins per percent less epsilon) from which it pays, at the margin; the
+    best trusted epsilon is that for the stated elasticity, with the opt-in rate and RMSE that it brings.
+
+    Information is ``I = k/(var + a/(epsilon_T^2 k)) + (n-k)/(var + v)`` with a/epsilon_T^2 the noise of the sum; with
+    rho = noise/(k var), lowering epsilon_T pays iff the elasticity exceeds
+    ``2 rho/(1 + 2 rho - (1+rho)^2 var/(var+v))``.
+    """
+    must(0 <= elasticity <= 100, "elasticity", "must lie between 0 and 100", elasticity)
+    s, now, noise = plan.setting.setting, plan.promise["trusted_epsilon"], plan.facts["mechanisms"]["trusted"]
+    if noise != "laplace":
+        raise InvalidInput(f"`noise` must be laplace to vary the trusted epsilon. Got {noise}.")
+    n, rate, variance, report = (float(x) for x in (s.n, s.c, s.var_t[0], s.noise_l[0]))
+    of_sum = float(s.noise_t[0]) * (rate * n) ** 2
+
+    def information(epsilon: Floats) -> tuple[Floats, Floats]:
+        c = np.minimum(rate * (now / epsilon) ** elasticity, 0.999)
+        k = c * n
+        per_sum = of_sum * (now / epsilon) ** 2
+        return k / (variance + per_sum / k) + (n - k) / (variance + report), c
+
+    epsilons = np.geomspace(now / 50, now, 2001)
+    info, rates = information(epsilons)
+    best = int(np.argmax(info))
+    rho = of_sum / (rate * n) / variance
+    bottom = 1 + 2 * rho - (1 + rho) ** 2 * variance / (variance + report)
+    threshold = 2 * rho / bottom if bottom > 0 else math.inf
+    return {
+        "elasticity_threshold": float(threshold),
+        "lowering_pays": bool(elasticity > threshold),
+        "best_trusted_epsilon": float(epsilons[best]),
+        "opt_in_there": float(rates[best]),
+        "rmse_there": float(1 / math.sqrt(info[best])),
+        "rmse_now": float(1 / math.sqrt(info[-1])),
+    }
+
+
+def opt_ins_needed(plan: Plan, name: str, target_rmse: float | None = None) -> int | None:
+    """The fewest trusted people, of n, for which an estimator reaches a population RMSE, or beats both baselines.
+
+    None when no number does. Checked on every count up to 2,000 and on a geometric grid above, then refined.
+    """
+    if target_rmse is not None:
+        must(math.isfinite(target_rmse) and target_rmse > 0, "target", "must be positive and finite", target_rmse)
+    n = int(plan.people["n"])
+
+    def good(counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        s = plan.setting.at(n, counts / n)
+        mse = _squared_error(name, s)
+        if target_rmse is None:
+            return np.asarray(theory.over_best(s, mse) > 1)
+        return np.asarray(np.sqrt(mse + theory.sampling_variance(s)) <= target_rmse)
+
+    counts = np.unique(np.concatenate([np.arange(1, min(n, 2000)), np.geomspace(1, n - 1, 4000).astype(np.int64)]))
+    result = np.flatnonzero(good(counts))
+    if not len(result):
+        return None
+    first = int(result[0])
+    if first == 0:
+        return int(counts[0])
+    between = np.arange(counts[first - 1] + 1, counts[first] + 1)
+    return int(between[np.flatnonzero(good(between))[0]])
+
+
+def plan_steered(plan: Plan) -> dict[str, Any]:
+    """Whether trusted people who are asked first, and local people within a window, would tell the mean better.
+
+    What to do ("steered" or "plain"), both errors and the window that is expected, for numbers that are normal, with
+    the plan's standard deviation and mean (the middle of the bounds unless stated).
+    """
+    trusted, local, task, guess = plan.people["trusted"], plan.people["local"], plan.setting.task, plan.setting.guess
+    bounds, terms = task.bounds, task.invite.mechanism.variance_terms
+    crowd = steering.Crowd.of(trusted, local, plan.promise["trusted_epsilon"], terms)
+    plain = plan.errors[plan.predicted["alike"]["estimator"]]
+
+    def told(form: str, why: str, rmse: float | None = None, window: list[float] | None = None) -> dict[str, Any]:
+        return {"form": form, "rmse_population": rmse, "plain": plain, "window": window, "why": why}
+
+    if trusted < 1 or not crowd.worth_a_pilot:
+        return told("plain", "by the numbers of people and epsilon no window could pay for naming it")
+    middle = bounds.centre if guess.mean is None else guess.mean
+    mean, sd = (middle - bounds.lower) / bounds.width, max(guess.sd / bounds.width, 1e-4)
+    window = crowd.window(steering.Quartiles.normal(mean, sd))
+    if window is None:
+        most = f"naming a window would cost {steering.PILOT_SHARE:.1%} of the trusted people's epsilon"
+        why = f"at this standard deviation no window gains much, with what might lie beyond it, and {most}"
+        return told("plain", why)
+    (result,) = crowd.steered(np.array([[window.low, window.high]]), *steering.normal_people(mean, sd))
+    rmse = bounds.width * math.sqrt(result.variance)
+    ends = bounds.lower + bounds.width * window.low, bounds.lower + bounds.width * window.high
+    form = "steered" if rmse < plain else "plain"
+    why = f"local people would be asked between about {ends[0]:,.4g} and {ends[1]:,.4g}"
+    return told(form, why, rmse, list(ends))
+
+
+def _squared_error(name: str, s: theory.Setting) -> Floats:
+    """Of an estimator whose weight is a closed form. The adaptive one is within a few percent of KVH's."""
+    if name == "full-lm":
+        return theory.full_lm(s)
+    weights: dict[str, Any] = {"tcm-only": 1.0, "lm-only": 0.0, "everyone": s.c, "pwh": theory.pwh_weight(s)}
+    return theory.hybrid(s, weights.get(name, theory.kvh_weight(s)))
+
+
+def error_curves(plan: Plan, opt_in: Floats) -> dict[str, Floats]:
+    """Population RMSE of every estimator with a closed form over an array of opt-in rates, for plots."""
+    s = plan.setting.at(plan.people["n"], opt_in)
+    return {name: np.sqrt(_squared_error(name, s) + theory.sampling_variance(s)) for name in LOOKS}
+
+
+LOOKS = {
+    "tcm-only": (style.TRUSTED, "--", 1.6), "full-lm": (style.LOCAL, "--", 1.6), "pwh": (style.QUIET, "-", 1.2),
+    "kvh": (style.QUIET, ":", 2.4), "everyone": (style.INK, "-", 2.2),
+}  # fmt: skip
+"""Colour, dashes and width of each curve."""
+
+
+def draw_curves(plan: Plan, ax: Axes | None = None) -> Axes:
+    """Every estimator's error against the share of trusting people, the planned one marked; needs matplotlib."""
+    ax = style.new_axes(ax, 7.4, 4.2)
+    n, planned_rate = plan.people["n"], plan.people["opt_in"]
+    edge = 1 / n
+    rates = np.geomspace(max(edge, planned_rate / 30), min(0.9, 1 - edge, planned_rate * 30), 60)
+    curves = error_curves(plan, rates)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    for name, (colour, dashes, width) in LOOKS.items():
+        ax.plot(rates, curves[name], dashes, color=colour, lw=width)
+    best, worst = (float(pick([*curves.values()])) for pick in (np.min, np.max))
+    # One bad baseline must not squeeze the rest into a line.
+    ax.set_ylim(best / 1.3, min(worst * 1.3, best * 60))
+    if rates[0] < rates[-1]:  # two people leave one rate
+        ax.set_xlim(rates[0], rates[-1])
+    ax.axvline(planned_rate, color=style.QUIET, lw=0.8)
+    said, across = f"planned: {style.percent(planned_rate, 3)}", ax.get_xaxis_transform()
+    style.note(ax, said, (planned_rate, 0), (4, 5), 9, style.QUIET, xycoords=across)
+    style.end_labels(ax, [(PLAIN[name], rates[-1], float(curves[name][-1]), look[0]) for name, look in LOOKS.items()])
+    sd, noises, bounds = plan.facts["sd"], plan.facts["mechanisms"], plan.setting.task.bounds
+    spread = "the largest possible spread" if sd["worst_case"] else f"a standard deviation of {sd['used']:,.6g}"
+    style.dress(
+        ax,
+        plan.in_words().title,
+        f"Values from {bounds.lower:,.6g} to {bounds.upper:,.6g} with {spread}; {noises['trusted']} noise, "
+        f"{noises['local']} reports. Errors are against the mean of the population.",
+        x="people who trust the curator",
+        y="root mean squared error",
+        percents="x",
+        grid="both",
+    )
+    return ax
