@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from hybridp.release.facts import (
     promise_words,
     said_of_gap,
 )
-from hybridp.release.plan import WAYS, Plan, axis, error_of, in_range, names_of, noises, overall_of, taken, ways
+from hybridp.release.plan import WAYS, Plan, axis, error_of, in_range, noises, overall_of, taken, ways
 from hybridp.release.release import Release, people_of
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["draw", "draw_plan"]
 
 _MOST = 60  # names that a picture can hold
-_OWN_SCALES = 14  # numbers that can each have a scale of their own
 _RECORDS = 30
 _PLANNED = 30  # rows of a plan
 _TRUE = {"shares": "share of its option", "histogram": "share of its bin", "vector-mean": "mean of its column"}
@@ -66,31 +64,9 @@ def _question(release: Release, ax: Axes | None) -> Axes:
     if "distribution" in statistics:
         return _curve(release, question, statistics, ax)
     key, facts = next(iter(statistics.items()))
-    every = cells(question, key, facts)
     if facts["task"] == "kmeans":
         return _centres(release, facts, ax)
-    if len(every) == 1 and "by" not in facts:
-        return _one(release, every[0], facts, ax)
-    if facts["task"] in ("vector-mean", "regression") and len(every) <= _OWN_SCALES and not _alike(facts):
-        return _own_scales(release, every, facts, ax)
-    return _many(release, every, facts, ax)
-
-
-def _alike(facts: Facts) -> bool:
-    """Whether all columns have one scale."""
-    bounds = facts.get("bounds")
-    return bounds is not None and len(set(zip(bounds["lower"], bounds["upper"], strict=True))) == 1
-
-
-def _row(cell: Cell, facts: Facts, different: Sequence[str] = ()) -> style.Row:
-    at, low, high = cell.texts()
-    words = f"{at}  ({low} to {high})" + ("  groups differ" if cell.name in different else "")
-    name = cell.name if len(cell.name) <= 34 or facts["task"] != "heavy-hitters" else f"{cell.name[:33]}…"
-    return style.Row(name, _at(cell.estimate), _at(cell.low), _at(cell.high), words, at)
-
-
-def _at(x: float | None) -> float:
-    return math.nan if x is None else x
+    return _intervals(release, cells(question, key, facts), facts, ax)
 
 
 def _dress(release: Release, ax: Axes, facts: Facts, true: str, more: str = "", **how: Any) -> Axes:
@@ -112,89 +88,76 @@ def _dress(release: Release, ax: Axes, facts: Facts, true: str, more: str = "", 
     return ax
 
 
-def _one(release: Release, cell: Cell, facts: Facts, ax: Axes | None) -> Axes:
+def _row(cell: Cell, name: str, own: tuple[float | None, float | None, float | None], more: str = "") -> style.Row:
+    """A number on its interval, in the unit of a cell."""
+    at, low, high = cell.texts(*own)
+    x, left, right = (math.nan if number is None else number for number in own)
+    if not math.isfinite(right - left):
+        return style.Row(name, math.nan, 0.0, 0.0, "cannot be told from the noise", "unknown")
+    return style.Row(name, x, left, right, f"{at}  ({low} to {high}){more}", at)
+
+
+def _by_group(cell: Cell, facts: Facts) -> list[style.Row]:
     """One number: everybody's, and each group's own."""
     rule = facts.get("estimator") or "everyone"
-    everyone = "everyone" if rule == "everyone" else f"everyone ({rule})"
-    named = [(everyone, cell.estimate, cell.low, cell.high, style.INK)]
+    rows = [_row(cell, "everyone" if rule == "everyone" else f"everyone ({rule})", cell[3:6])]
     colours = {"trusted": style.TRUSTED, "local": style.LOCAL, "shuffled": style.SHUFFLED}
     for name in GROUPS:
         group = (facts.get("groups") or {}).get(name, {})
         own, reach = getattr(cell, name), group.get("half_width")
         if own is not None and reach is not None:
-            named.append((f"{group['people']:,} {name} people alone", own, own - reach, own + reach, colours[name]))
-    ax = style.new_axes(ax, 7.2, 1.35 + 0.55 * len(named))
-    rows = []
-    for name, x, low, high, colour in named:
-        at, *ends = cell.texts(x, low, high)
-        rows.append(style.Row(name, _at(x), _at(low), _at(high), f"{at}  ({' to '.join(ends)})", at, colour))
-    style.interval_rows(ax, rows)
-    unit = "people" if facts["task"] == "count" else cell.question
-    return _dress(release, ax, facts, facts.get("what") or facts["task"], x=unit, percents="x" * cell.share)
+            row = _row(cell, f"{group['people']:,} {name} people alone", (own, own - reach, own + reach))
+            rows.append(row._replace(colour=colours[name]))
+    return rows
 
 
-def _many(release: Release, every: list[Cell], facts: Facts, ax: Axes | None) -> Axes:
-    """A dot and an interval for each number, one scale for all."""
-    share, records = is_share(facts), facts["task"] == "heavy-hitters"
-    shown = every[:_RECORDS] if records else every
-    changes = facts["task"].endswith("-difference")
-    apart = () if changes else release.different
-    rows, crowd = [_row(cell, facts, apart) for cell in shown], len(shown) > _MOST
+def _scaled(rows: list[style.Row], facts: Facts) -> tuple[list[style.Row], str]:
+    """Numbers in units of their own on one scale, and what that is: coefficients, and columns of unlike bounds."""
+    places, unit = [(0.0, 1.0)] * len(rows), ""
+    bounds = facts.get("bounds") or {"lower": [], "upper": []}
+    sides = list(zip(bounds["lower"], bounds["upper"], strict=True))
+    if facts["task"] == "regression":
+        places = [(0.0, (row.high - row.low) / 2 or 1.0) for row in rows]
+        unit = "coefficient, as a multiple of half its interval"
+    elif facts["task"] == "vector-mean" and len(set(sides)) > 1:
+        places = [(low, high - low) for low, high in sides]
+        unit = "place between the column's public bounds"
+    moved = ([(number - start) / wide for number in row[1:4]] for row, (start, wide) in zip(rows, places, strict=True))
+    return [row._replace(x=x, low=a, high=b) for row, (x, a, b) in zip(rows, moved, strict=True)], unit
+
+
+def _intervals(release: Release, every: list[Cell], facts: Facts, ax: Axes | None) -> Axes:
+    """A dot and an interval for each number, one scale for all; of the only number each group's too."""
+    task, share, counted, by = facts["task"], is_share(facts), "counted" in facts, "by" in facts
+    alone, changes = len(every) == 1 and not by, task.endswith("-difference")
+    shown = every[:_RECORDS] if task == "heavy-hitters" else every
+    rows = _by_group(every[0], facts) if alone else [
+        _row(cell, cell.name if len(cell.name) <= 34 else f"{cell.name[:33]}…", cell[3:6],
+             "  groups differ" if cell.name in release.different and not changes else "")
+        for cell in shown
+    ]  # fmt: skip
+    rows, unit = _scaled(rows, facts)
+    crowd = len(rows) > _MOST
     ax = style.new_axes(ax, 7.2, 4.8 if crowd else 1.5 + 0.28 * max(len(rows), 1))
-    rows = [row._replace(label="", words="", brief="") for row in rows] if crowd else rows
-    style.interval_rows(ax, rows, beside=True)
-    if changes:
+    style.interval_rows(ax, [row._replace(label="", words="", brief="") for row in rows] if crowd else rows)
+    if changes or task == "regression":
         ax.axvline(0, color=style.QUIET, lw=0.8, ls=":")
-    elif share:
+    elif share and not alone:
         ax.set_xlim(left=0)
-    by = "the group's people" if "by" in facts else "people"
-    counted = "counted" in facts
-    unit = f"share of {by}" if share else "people" if counted else next(iter(release.questions))
-    how = {"x": "second wave less first" if changes else unit, "percents": "x" * share}
     if crowd:
         ax.set_yticks([])
         ax.set_ylabel(f"{len(rows):,} of them, in their order")
+    if alone:
+        true = facts.get("what") or task
+        unit = "people" if task == "count" else every[0].question
+    else:
+        group = "share" if share else "number" if counted else "mean"
+        true = _TRUE.get(task, f"{group} of its group" if by else "change" if changes else "number")
+        whose = "share of the group's people" if by else "share of people"
+        plain = whose if share else "people" if counted else next(iter(release.questions))
+        unit = "second wave less first" if changes else unit or plain
     more = f"The {_RECORDS} most frequent of {len(every):,} are shown." if len(every) > len(shown) else ""
-    group = "share" if share else "number" if counted else "mean"
-    group = f"{group} of its group" if "by" in facts else "change" if changes else "number"
-    return _dress(release, ax, facts, _TRUE.get(facts["task"], group), more, **how)
-
-
-def _own_scales(release: Release, every: list[Cell], facts: Facts, ax: Axes | None) -> Axes:
-    """Each number on a line of its own, with ticks in its own unit; of a coefficient the line holds zero."""
-    from matplotlib.ticker import MaxNLocator
-
-    ax = style.new_axes(ax, 7.2, 1.5 + 0.62 * len(every))
-    zero, rows = facts["task"] == "regression", []
-    for y, cell in enumerate(every):
-        row = _row(cell, facts, release.different)
-        if not math.isfinite(cell.width):
-            said = "cannot be told from the noise"
-            rows.append(row._replace(x=math.nan, low=0.0, high=1.0, words=said, brief="unknown"))
-            continue
-        ends = [row.low, row.high, *([0.0] if zero else [])]
-        reach = (max(ends) - min(ends)) or max(abs(row.x), 1.0) * 1e-6
-        start, wide = min(ends) - 0.2 * reach, 1.4 * reach
-
-        def place(v: float, start: float = start, wide: float = wide) -> float:
-            return (v - start) / wide
-
-        rows.append(row._replace(x=place(row.x), low=place(row.low), high=place(row.high)))
-        ax.plot([0, 1], [y, y], color=style.FAINT, lw=0.8, zorder=1)
-        if zero:
-            ax.plot([place(0.0)] * 2, [y - 0.25, y + 0.25], color=style.QUIET, lw=1.2, zorder=1)
-        for tick in MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(start, start + wide):
-            if 0.02 <= place(tick) <= 0.98:
-                ax.plot([place(tick)] * 2, [y + 0.06, y + 0.12], color=style.QUIET, lw=0.8, zorder=1)
-                below = (0, -style.points(ax, 7))
-                style.note(ax, style.number(tick), (place(tick), y), below, 8, style.QUIET, va="top", ha="center")
-    style.interval_rows(ax, rows)
-    ax.set_xlim(0, 1)
-    ax.set_xticks([])
-    ax.set_ylim(len(rows) - 0.45, -0.6)
-    result = _dress(release, ax, facts, _TRUE[facts["task"]], "Each has a scale of its own.", grid="")
-    ax.spines[["left", "bottom"]].set_visible(False)
-    return result
+    return _dress(release, ax, facts, true, more, x=unit, percents="x" * share)
 
 
 def _curve(release: Release, question: str, statistics: Any, ax: Axes | None) -> Axes:
@@ -260,14 +223,10 @@ def _centres(release: Release, facts: Facts, ax: Axes | None) -> Axes:
 
 
 def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
-    """The errors to expect: of a study in shares of the ranges, of one question by cell or by estimator."""
+    """The errors to expect: of a study in shares of the ranges, of one question by estimator."""
     if len(plan.parts) == 1:
         return next(iter(plan.parts.values())).plot(ax)
-    if len(plan._each()) > 1:
-        return _draw_ranges(plan, ax)
-    known = plan.estimators
-    heard = {"tcm-only", "lm-only", "hybrid"} <= set(known) and len(names_of(plan.facts)) > 1
-    return (_draw_cells if heard else _draw_sizes)(plan, plan.facts, ax)
+    return _draw_ranges(plan, ax) if len(plan._each()) > 1 else _draw_sizes(plan, plan.facts, ax)
 
 
 def _draw_ranges(plan: Plan, ax: Axes | None) -> Axes:
@@ -286,23 +245,6 @@ def _draw_ranges(plan: Plan, ax: Axes | None) -> Axes:
     unit = "expected standard error, as a share of the public range"
     about = f"Further left is better. Against the mean of the population.{of}"
     style.dress(ax, plan.heading(), about, x=unit, percents="x")
-    return ax
-
-
-def _draw_cells(plan: Plan, facts: Facts, ax: Axes | None) -> Axes:
-    """A row a cell, by who is heard; of quantiles in shares of people."""
-    known, names = ways(facts), names_of(facts)
-    ranks, many = all("rank_error" in one for one in known.values()), len(names)
-    names = [style.percent(float(name)) for name in names] if ranks else names[:_PLANNED]
-    ax = style.new_axes(ax, 7.2, 2.0 + 0.28 * len(names))
-    style.heard_rows(
-        ax, names, {n: one["rank_error"] if ranks else error_of(one)[:_PLANNED] for n, one in known.items()}
-    )
-    shares = ranks or is_share(facts)
-    unit = f"standard error{', as a share of people' * shares}"
-    about = "A row is the number that this share of people is at or below. " if ranks else f"{noises(facts)} "
-    more = f" {_PLANNED} of {many:,} are shown." if many > len(names) else ""
-    style.dress(ax, plan.heading(), f"{about}Further left is better.{more}".lstrip(), x=unit, percents="x" * shares)
     return ax
 
 

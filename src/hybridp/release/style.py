@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["FAINT", "INK", "LOCAL", "QUIET", "SHUFFLED", "SIMULATED", "TRUSTED", "WARNING", "Row", "dress"]
-__all__ += ["end_labels", "figure", "heard_rows", "interval_rows", "new_axes", "note", "number", "percent"]
+__all__ += ["end_labels", "figure", "interval_rows", "new_axes", "note", "number", "percent"]
 __all__ += ["plain_numbers", "points", "shortly", "sized_rows", "text"]
 
 INK, QUIET, FAINT = "#1c2430", "#5b6675", "#d9dce1"
@@ -191,23 +191,28 @@ def _words_above(ax: Axes, title: str, about: str, simulated: bool) -> None:
     ax.annotate(" ", (0, 1), xycoords="axes fraction", xytext=(0, height), textcoords="offset points", fontsize=1)
 
 
-def interval_rows(ax: Axes, rows: Sequence[Row], *, beside: bool = False) -> None:
-    """Dots on their intervals, the first row on top; names over them, or `beside` them at the left."""
-    narrow, high = _inches(ax)[0] < 5, points(ax, 8)
-    place: dict[str, Any] = {"xycoords": ax.get_yaxis_transform(), "annotation_clip": False}
+def _labels(ax: Axes, labels: Sequence[str]) -> None:
+    """A row for each label, the first on top."""
+    ax.set_yticks(range(len(labels)), labels, parse_math=False)
+    ax.tick_params(axis="y", labelcolor=INK)
+    ax.set_ylim(len(labels) - 0.4, -0.6)
+
+
+def _beside(ax: Axes, words: str, y: float, colour: str, weight: str = "normal") -> None:
+    """Words at the right of a row."""
+    place: dict[str, Any] = {"xycoords": ax.get_yaxis_transform(), "va": "center", "annotation_clip": False}
+    note(ax, words, (1, y), (6, 0), 9.5, colour, weight=weight, **place)
+
+
+def interval_rows(ax: Axes, rows: Sequence[Row]) -> None:
+    """Dots on their intervals, the first row on top, between their names and their words."""
+    narrow = _inches(ax)[0] < 5
     for y, row in enumerate(rows):
-        words = row.brief if narrow else row.words
         ax.plot([row.low, row.high], [y, y], color=row.colour, alpha=0.3, lw=points(ax, 5), solid_capstyle="butt")
         ax.plot(row.x, y, "o", color=row.colour, ms=points(ax, 6.5), mec="white", mew=1)
-        if beside:
-            note(ax, words, (1, y), (6, 0), 9.5, QUIET, va="center", **place)
-        else:
-            note(ax, row.label, (0, y), (0, high), 9.5, INK, **place)
-            note(ax, words, (1, y), (0, high), 9.5, row.colour, ha="right", **place)
-    shown = rows if beside else []
-    ax.set_yticks(range(len(shown)), [row.label for row in shown], parse_math=False)
-    ax.tick_params(axis="y", labelcolor=INK)
-    ax.set_ylim(len(rows) - 0.4, -0.6 if beside else -0.75)
+        _beside(ax, row.brief if narrow else row.words, y, QUIET if row.colour == INK else row.colour)
+    ax.locator_params(axis="x", nbins=5)
+    _labels(ax, [row.label for row in rows])
 
 
 def sized_rows(ax: Axes, rows: Sequence[tuple[str, float, str]], strong: Sequence[str] = ()) -> None:
@@ -223,31 +228,9 @@ def sized_rows(ax: Axes, rows: Sequence[tuple[str, float, str]], strong: Sequenc
         colour, weight = (INK, "bold") if name in strong else (QUIET, "normal")
         ax.hlines(y, ax.get_xlim()[0], size, color=colour, lw=1.4 if name in strong else 0.8, alpha=0.6)
         ax.plot(size, y, "o", color=colour, ms=points(ax, 7 if name in strong else 5.5))
-        place = {"xycoords": ax.get_yaxis_transform(), "va": "center", "annotation_clip": False}
-        note(ax, words, (1, y), (4, 0), 9.5, colour, weight=weight, **place)
-    ax.set_yticks(range(len(rows)), [name for name, _, _ in rows], parse_math=False)
-    ax.tick_params(axis="y", labelcolor=INK)
-    ax.set_ylim(len(rows) - 0.4, -0.6)
+        _beside(ax, words, y, colour, weight)
+    _labels(ax, [name for name, _, _ in rows])
     plain_numbers(ax.xaxis)
-
-
-_HEARD = {
-    "tcm-only": (TRUSTED, "s", "only the trusting"),
-    "lm-only": (LOCAL, "^", "only the local"),
-    "hybrid": (INK, "o", "both"),
-}
-
-
-def heard_rows(ax: Axes, labels: Sequence[str], errors: Mapping[str, Sequence[float]]) -> None:
-    """Errors as shares of people, a row a label: by the trusting alone, by the local alone, and by both."""
-    for i, (name, (colour, marker, words)) in enumerate(_HEARD.items()):
-        ax.plot(errors[name], range(len(labels)), marker, color=colour, ms=points(ax, 6), ls="none")
-        if labels and math.isfinite(errors[name][0]):
-            note(ax, words, (errors[name][0], 0), (0, 7 + 10 * i), 9, colour, ha="center")
-    ax.set_yticks(range(len(labels)), labels, parse_math=False)
-    ax.tick_params(axis="y", labelcolor=INK)
-    ax.set_ylim(len(labels) - 0.4, -1.7)
-    ax.set_xlim(0, 1.1 * max((e for some in errors.values() for e in some if math.isfinite(e)), default=1.0))
 
 
 def end_labels(ax: Axes, ends: Sequence[tuple[str, float, float, str]]) -> None:
