@@ -28,7 +28,7 @@ import numpy as np
 
 from hybridp.blend.kmeans import packed, radius_for
 from hybridp.curator.models import held_rows, release_moves
-from hybridp.protocols.models import PointPeople
+from hybridp.protocols.models import LatticePeople
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, packing, round_noise
 from hybridp.public.rounds import drive
@@ -92,7 +92,7 @@ def ours(x: Any, clusters: int, box: Box, promise: PureDP | ApproxDP) -> tuple[f
     levels = box.levels(x)
     rows = held_rows(levels.T)
     study, nobody = KMeansTask(box, clusters, promise), held_rows(levels[:, :0].T)
-    found = drive(study.clustered(study.plan(len(x), 0)), PointPeople(rows, nobody, secure()))
+    found = drive(study.clustered(study.plan(len(x), 0)), LatticePeople(rows, nobody, secure()))
     took = time.process_time() - start
     return sum_of_squares(x, box.values(found.centres)), took
 
@@ -167,7 +167,7 @@ def speed(people: int) -> None:
     trusted = len(x) // 100
     begin = time.perf_counter(), time.process_time()
     study = KMeansTask(box, 4, PureDP(7.0))
-    people = PointPeople(held_rows(levels[:, :trusted].T), held_rows(levels[:, trusted:].T), secure())
+    people = LatticePeople(held_rows(levels[:, :trusted].T), held_rows(levels[:, trusted:].T), secure())
     found = drive(study.clustered(plan := study.plan(trusted, len(x) - trusted)), people)
     took = time.perf_counter() - begin[0], time.process_time() - begin[1]
     print(f"  1 % trusted, {len(x) - trusted:,} simulated reports: {took[0]:.2f} s wall, {took[1]:.2f} s CPU in all, "

@@ -12,7 +12,7 @@ from hybridp.curator.sources import Columns
 from hybridp.protocols.devices import answer_invitation
 from hybridp.protocols.driver import release
 from hybridp.protocols.invited import release_invited
-from hybridp.protocols.models import PointPeople
+from hybridp.protocols.models import LatticePeople
 from hybridp.public import envelope
 from hybridp.public.heavy import HeadList
 from hybridp.public.rounds import Many, drive
@@ -56,7 +56,7 @@ def release_points(study: KMeansTask, trusted: Any, local: Any, rng: Any) -> Rel
 
 def cluster(study: KMeansTask, trusted: Any, local: Any, *, plan: Any = None, rng: Any) -> Any:
     """The centres that follow from a plan, or from the best one known, and that plan."""
-    people = PointPeople(trusted, held_rows(np.zeros((0, study.box.dims))) if local is None else local, rng)
+    people = LatticePeople(trusted, held_rows(np.zeros((0, study.box.dims))) if local is None else local, rng)
     plan = plan or study.plan(*people.many(Many(study.box)))
     return drive(study.clustered(plan), people), plan
 

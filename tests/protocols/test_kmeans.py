@@ -10,7 +10,7 @@ from tests.phases import release_points
 
 from hybridp.curator.models import held_rows
 from hybridp.errors import InvalidInput
-from hybridp.protocols.models import PointPeople
+from hybridp.protocols.models import LatticePeople
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box
 from hybridp.public.rounds import Cells, drive
@@ -44,7 +44,7 @@ def test_the_centres_are_found_by_either_group_and_both(trusted: int, local: int
 @pytest.mark.parametrize("trusted", [0, 500])
 def test_every_local_person_answers_once(trusted: int) -> None:
     levels, rng = UNIT.levels(_points(5000)), seeded(2)
-    people = PointPeople(held_rows(levels[:, :trusted].T), held_rows(levels.T), rng)
+    people = LatticePeople(held_rows(levels[:, :trusted].T), held_rows(levels.T), rng)
     heard: list[Any] = []
     study = KMeansTask(UNIT, 3, PureDP(3.0)).mapped(trusted, 5000)
     drive(study.clustered(study.plan(trusted, 5000)), people, heard)

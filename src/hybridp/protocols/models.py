@@ -27,7 +27,7 @@ from hybridp.public.vector import VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.tasks.table import Measure, Reported
 
-__all__ = ["CodePeople", "LatticePeople", "PointPeople", "SummedPeople", "report_slots", "sum_reports"]
+__all__ = ["CodePeople", "LatticePeople", "SummedPeople", "report_slots", "sum_reports"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -54,11 +54,13 @@ def sum_reports(steps: Iterable[Ints], draw: Callable[[Ints], Floats], invite: A
 
 @dataclass
 class LatticePeople(People):
-    """RAW: people whose columns are on a lattice, wherever they live; local ones answer here, which is a trial."""
+    """RAW: people whose columns are on a lattice, wherever they live; local ones have `told` their cells of a map, or
+    answer here, which is a trial."""
 
     trusted: modelling.LatticeRows
     local: modelling.LatticeRows
     rng: Randomness
+    told: Ints | None = None
 
     def products(self, asked: Products) -> tuple[int, ...]:
         return modelling.release_products(self.trusted, asked.model, asked.noise, asked.centre, rng=self.rng)
@@ -69,16 +71,6 @@ class LatticePeople(People):
     def later(self, asked: Later) -> Answer:
         draw = partial(answer_question, invite=asked.invite, rng=self.rng)
         return Answer(local=sum_reports(self.local.parts(), draw, asked.invite))
-
-
-@dataclass
-class PointPeople(People):
-    """RAW: people's points. Local people have `told` their cells, or answer here, which is a trial."""
-
-    trusted: modelling.LatticeRows
-    local: modelling.LatticeRows
-    rng: Randomness
-    told: Ints | None = None
 
     def many(self, asked: Many) -> tuple[int, int]:
         return self.trusted.people, self.local.people if self.told is None else int(self.told.sum())

@@ -27,7 +27,6 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
 from hybridp.protocols.models import (
     CodePeople,
     LatticePeople,
-    PointPeople,
     SummedPeople,
     report_slots,
     sum_reports,
@@ -258,7 +257,7 @@ class TablePeople(SummedPeople):
         if local is not None:
             self.simulated, self.assumed = local.simulated, local.assumed
         told = None if local is None else local.reports.counts
-        people = self._kept = PointPeople(trusted, others, self.rng, told)
+        people = self._kept = LatticePeople(trusted, others, self.rng, told)
         return people.many(asked)
 
     def _coded(self, asked: Measure | Reported) -> CodePeople:

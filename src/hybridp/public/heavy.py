@@ -172,13 +172,17 @@ class Discovery:
     @property
     def leak(self) -> float:
         """The probability that a record held by one person is shown: the exact delta."""
-        return math.exp(-(self.threshold - 1) / self.scale) / (1 + math.exp(-1 / self.scale))
+        return _tail(self.threshold - 1, self.scale)
 
     def shown(self, count: float) -> float:
         """The probability that a record with this count is shown."""
         gap = self.threshold - count
-        tail = math.exp(-abs(gap) / self.scale) / (1 + math.exp(-1 / self.scale))
-        return tail if gap > 0 else 1 - tail * math.exp(-1 / self.scale)
+        return _tail(gap, self.scale) if gap > 0 else 1 - _tail(1 - gap, self.scale)
+
+
+def _tail(gap: float, scale: float) -> float:
+    """The probability that discrete Laplace noise reaches a gap of 0 or more."""
+    return math.exp(-gap / scale) / (1 + math.exp(-1 / scale))
 
 
 def discovery(guarantee: ApproxDP | PureDP) -> Discovery:
@@ -193,7 +197,7 @@ def discovery(guarantee: ApproxDP | PureDP) -> Discovery:
     must(guarantee.epsilon > 0, "epsilon", "must be positive", guarantee.epsilon)
     scale = math.nextafter(2 / guarantee.epsilon, math.inf)
     threshold = max(2, math.floor(scale * math.log(1 / (guarantee.delta * (1 + math.exp(-1 / scale))))))
-    while math.exp(-(threshold - 1) / scale) / (1 + math.exp(-1 / scale)) > guarantee.delta:
+    while _tail(threshold - 1, scale) > guarantee.delta:
         threshold += 1
     return Discovery(guarantee, scale, threshold)
 

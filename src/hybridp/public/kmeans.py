@@ -83,9 +83,9 @@ class Box:
     def levels(self, points: ArrayLike) -> Floats:
         """Clip and round people's points (one row each) to whole steps: an array (coordinates, people).
 
-        A coordinate that is missing or no number is in the middle: a refusal would be an answer about somebody.
+        A coordinate that is missing is in the middle: a refusal would be an answer about somebody.
         """
-        x = _numbers(points)
+        x = np.asarray(points, dtype=np.float64)
         must(x.ndim == 2 and x.shape[1] == self.dims, "points", f"must have {self.dims} columns", x.shape[1:])
         out = np.empty((self.dims, len(x)))
         sides = zip(self.lower, self.upper, self.tops, strict=True)
@@ -103,22 +103,6 @@ class Box:
     def inside(self, levels: ArrayLike) -> Floats:
         """The nearest points of the box (in steps, not rounded)."""
         return np.clip(np.asarray(levels, dtype=np.float64), 0.0, np.asarray(self.tops, dtype=np.float64))
-
-
-def _numbers(points: ArrayLike) -> Floats:
-    """Points as doubles, NaN where a field is no number; one text must not make the others unreadable."""
-    try:
-        return np.asarray(points, dtype=np.float64)
-    except (TypeError, ValueError):
-        fields = np.asarray(points, dtype=object)
-    return np.array([_number(field) for field in fields.ravel().tolist()]).reshape(fields.shape)
-
-
-def _number(field: object) -> float:
-    try:
-        return float(field)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
 
 
 def _score(x: Floats, centre: Floats, out: Floats, term: Floats) -> Floats:

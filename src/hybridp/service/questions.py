@@ -21,7 +21,7 @@ from hybridp.curator import sums as summing
 from hybridp.curator.sources import TrustedAnswers, noisy_sums
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Charge
-from hybridp.protocols.models import LatticePeople, PointPeople, SummedPeople
+from hybridp.protocols.models import LatticePeople, SummedPeople
 from hybridp.public import rounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.distribution import BinnedReports, by_window
@@ -384,7 +384,7 @@ class StorePeople(SummedPeople):
     def many(self, asked: rounds.Many) -> tuple[int, int]:
         box, people = asked.box, 0 if self.answers is None else self.people
         rows = modelling.answer_rows(self.answers, box.dims, lambda values: box.levels(values).T, people)
-        points = self._kept = PointPeople(rows, rows, self.rng, self.told.counts)
+        points = self._kept = LatticePeople(rows, rows, self.rng, self.told.counts)
         return points.many(asked)
 
     def epsilons(self, asked: rounds.Epsilons) -> Any:

@@ -209,11 +209,6 @@ class KMeansTask(Task):
         must(cells > 0, "reports", "must be given together with the invitation", "a tally")
         must(len(tally.counts) == cells, "tally", f"must count the {cells} cells", len(tally.counts))
 
-    def prepared(self, columns: Any) -> KMeansTask:
-        many = len(columns.names)
-        must(many == self.box.dims, "columns", f"must be {self.box.dims}, as the bounds", many)
-        return self
-
     def ask(self, crowd: Crowd) -> Conversation:
         people = yield Many(self.box)
         task = self.mapped(*people) if people[1] else self

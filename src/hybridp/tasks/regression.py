@@ -139,11 +139,6 @@ class RegressionTask(Task):
     def by_invitation(self) -> bool:  # type: ignore[override]
         return self.form != "tcm-only"
 
-    def prepared(self, columns: Any) -> RegressionTask:
-        d = self.bounds.dimensions
-        must(len(columns.names) == d, "columns", f"must be as many as the bounds ({d})", len(columns.names))
-        return self
-
     def check_inviting(self, *, trial: bool) -> None:
         super().check_inviting(trial=trial)
         must(self.by_invitation, "form", "must not be tcm-only with an invitation to local people", self.form)

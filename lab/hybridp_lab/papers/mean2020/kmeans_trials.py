@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hybridp.curator.models import held_rows
 from hybridp.errors import must
-from hybridp.protocols.models import PointPeople
+from hybridp.protocols.models import LatticePeople
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, nearest, packing
 from hybridp.public.rounds import Many, drive
@@ -115,7 +115,7 @@ def _improved(
 ) -> float:
     d = len(points)
     study = KMeansTask(Box((0.0,) * d, (1.0,) * d), len(LAYOUT), promise, tau)
-    people = PointPeople(held_rows(levels[:, :trusted].T), held_rows(levels[:, trusted:].T), rng)
+    people = LatticePeople(held_rows(levels[:, :trusted].T), held_rows(levels[:, trusted:].T), rng)
     result = drive(study.clustered(study.plan(*people.many(Many(study.box)))), people)
     return wcss(points, study.box.values(result.centres))
 
