@@ -281,7 +281,7 @@ def test_the_service_adds_the_stated_noise_and_charges_for_it(served: Any) -> No
     # The second phase promises, draws and charges one epsilon, and no delta.
     from hybridp.service.words import task_of
 
-    view = service.fresh_view(study)
+    view = service.view(study)
     task = task_of(study, view.plan, 2)
     stated = {"trusted": DELTA, "local": 0.0}
     assert task["guarantee"] == {group: {"epsilon": EPSILON, "delta": d} for group, d in stated.items()}

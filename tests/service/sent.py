@@ -73,4 +73,4 @@ def within(plan: Survey, place: int, invite: Any) -> Survey:
     """The plan, whose question at this place is asked as a first phase told."""
     asked = list(plan.asked)
     asked[place] = replace(asked[place], invite=invite) if invite is not None else asked[place]
-    return replace(plan, asked=tuple(asked))
+    return Survey(plan.declared, tuple(asked))

@@ -61,10 +61,8 @@ class View:
 
 
 def know_key(db: Connection, keys: KeyRing, *, renewed: bool = False) -> None:
-    """Write down by which key the store is sealed; refused where it was another one and there are studies.
-
-    A store that did not write it down is tried with the studies' keys themselves. `renewed`: all are sealed anew.
-    """
+    """Write down by which key the store is sealed; refused where it was another one and there are studies. One that did
+    not write it down is tried with the studies' keys themselves. `renewed`: all are sealed anew."""
     if db.dialect.name == "postgresql":  # two servers that start at once take turns
         db.exec_driver_sql("LOCK TABLE meta IN SHARE ROW EXCLUSIVE MODE")
     before = meta_value(db, "key")
@@ -175,24 +173,18 @@ class Service:
             raise no_such_study()
         return int(result)
 
-    def view(self, study_id: str) -> View:
-        """What the study accepts now, at most two seconds old."""
-        kept = self._views.get(study_id)
-        if kept is not None and time.monotonic() - kept[0] < _FRESH:
-            return kept[1]
-        return self.fresh_view(study_id)
-
     async def hot_view(self, study_id: str) -> View:
         """The last view, for the event loop; an old one is renewed beside. The writer checks the phase anyway."""
         kept = self._views.get(study_id)
         if kept is None:
-            return await asyncio.to_thread(self.fresh_view, study_id)
+            return await asyncio.to_thread(self.view, study_id)
         if time.monotonic() - kept[0] >= _FRESH:
             self._views[study_id] = (time.monotonic(), kept[1])
-            self._renewing.submit(self.fresh_view, study_id)
+            self._renewing.submit(self.view, study_id)
         return kept[1]
 
-    def fresh_view(self, study_id: str) -> View:
+    def view(self, study_id: str) -> View:
+        """What the study accepts now."""
         study = self.study(study_id)
         before = self._views.get(study_id)
         with reading(self.engine) as db:
@@ -212,7 +204,7 @@ class Service:
 
     def asked_in(self, db: Connection, study: StudyRow, phase: int) -> Survey:
         """The study as people are asked in a phase: the second of two follows from what the first one published."""
-        if not study.plan.phased or phase != 2:
+        if not (study.plan.phased and phase == 2):
             return study.plan
         result = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
         return study.plan.within(json.loads(db.execute(result).scalar_one()))

@@ -77,22 +77,17 @@ Choose = Callable[[int], int]
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a form, or of a program's answer: its name, what people and devices are told of it, and how an
-    answer comes and is packed for the store."""
+    """One field of a form, or of a program's answer: its name, what people and devices are told of it, the type of an
+    answer on its way, the longest (and its `characters` in a form), and how it is packed for the store, into `size`
+    bytes before it is sealed."""
 
     name: str
     about: Mapping[str, Any]
     type: Any
-    """What an answer is on its way."""
     longest: Any
     characters: int
-    """Of the longest answer in a form."""
     pack: Callable[[Any, Choose], bytes] = field(compare=False)
     size: int = CODE.size
-    """Bytes of an entrusted answer in the store, before it is sealed."""
-
-    def column(self) -> dict[str, Any]:
-        return {"name": self.name, **self.about}
 
 
 def number_field(name: str, about: Mapping[str, Any]) -> Field:
@@ -251,26 +246,24 @@ class Heard:
 
 @dataclass(frozen=True, kw_only=True)
 class Reports:
-    """The reports that one mechanism makes: how they come, are checked and kept, and what many of them add up to."""
+    """The reports that one mechanism makes: of which type they are on their way, the longest, how the task document
+    states the `mechanism`, and how they are kept in the store, in `size` bytes each.
+
+    `pack` checks a report on the question of a name (`InvalidInput` where no device that follows the plan sends it),
+    `written` is a stored one as a device would write it into a table, and `add` adds stored ones, behind each other, of
+    people with an epsilon, to what was heard, `counted` by so many places. `units` are numbers in reaches from the
+    centre, one row each; NaN where none was told.
+    """
 
     type: Any
-    """What a report is on its way."""
     size: int
-    """Bytes of a report in the store."""
     longest: Any
-    """The longest report."""
     mechanism: Mapping[str, Any]
-    """As a task document states it."""
     pack: Callable[[str, Any], bytes]
-    """A report on the question of this name as a device that follows the plan sends it; `InvalidInput` otherwise."""
     written: Callable[[bytes], Any]
-    """A stored report as a device would write it into a table."""
     add: Callable[[Heard, bytes, float | None], None]
-    """Some stored reports more, behind each other, of people with this epsilon."""
     counted: int = 0
-    """How many places reports are counted by."""
     units: Callable[[bytes], Floats] | None = None
-    """Of numbers: stored reports in reaches from the centre, one row each; NaN where none was told."""
 
 
 def place_reports(places: int, mechanism: Mapping[str, Any], names: Sequence[str] = ()) -> Reports:

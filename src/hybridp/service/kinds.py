@@ -78,7 +78,7 @@ def _check_number(declared: Declaration, number: Any) -> None:
 
 
 def _about(asked: Question, **more: Any) -> dict[str, Any]:
-    return {"kind": asked.kind, "text": asked.text, **more}
+    return {"name": asked.name, "kind": asked.kind, "text": asked.text, **more}
 
 
 def _number(declared: Declaration, place: int, asked: Any) -> Part:

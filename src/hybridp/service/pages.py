@@ -4,7 +4,6 @@ choice, whose point is that the answer stays on the page."""
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import math
 import re
@@ -12,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -28,47 +28,21 @@ from hybridp.service.api import Here
 from hybridp.service.core import Service
 from hybridp.service.problems import Refused, log_internal
 from hybridp.service.schema import TICKET, analysts, meta
+from hybridp.service.settings import hashed
 from hybridp.service.words import VISIT_HOURS
 
-__all__ = ["COOKIE", "open_session", "participant_view", "read_session", "router"]
+__all__ = ["COOKIE", "participant_view", "router"]
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(html.paced)], route_class=html.PageRoute)
 
 
 # --- an analyst's session ---------------------------------------------------------------------------------------------
 
-# The cookie says who, until when, and a random number, with a keyed hash that makes it unforgeable; the form token is a
-# keyed hash of the whole cookie, which another site cannot read. Logging out ends a session by a hash of its cookie
-# that the server keeps until it would have ended by itself; a change of the secret ends all.
+# The cookie is a random number; the store keeps a hash of it, whose session it is and until when. Logging out forgets
+# it, wherever it has been copied to. The form token is another hash of the cookie, which no other site can read.
 
 COOKIE = "hybridp_session"
 LASTS = 12 * 3600  # seconds
-
-
-def _mac(secret: bytes, purpose: str, text: str) -> str:
-    return hmac.new(secret, f"{purpose}:{text}".encode(), hashlib.sha256).hexdigest()
-
-
-def open_session(secret: bytes, analyst: int, *, now: float) -> str:
-    """The cookie of a new session.
-
-    >>> secret = bytes(32)
-    >>> cookie = open_session(secret, 7, now=1000)
-    >>> read_session(secret, cookie, now=1001), read_session(secret, cookie, now=10**9)
-    (7, None)
-    >>> read_session(bytes(31) + b"x", cookie, now=1001) is None
-    True
-    """
-    text = f"{analyst}.{int(now) + LASTS}.{secrets.token_urlsafe(16)}"
-    return f"{text}.{_mac(secret, 'session', text)}"
-
-
-def read_session(secret: bytes, cookie: str, *, now: float) -> int | None:
-    text, _, mac = cookie.rpartition(".")
-    parts = text.split(".")
-    if len(parts) != 3 or not cookie.isascii() or not hmac.compare_digest(mac, _mac(secret, "session", text)):
-        return None
-    return int(parts[0]) if now < int(parts[1]) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +57,20 @@ def _same_site(request: Request) -> bool:
     return request.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
 
 
-def _ended(cookie: str) -> str:
-    """What is kept of a session that was ended: nobody can make the cookie from it."""
-    return f"ended:{hashlib.sha256(f'ended:{cookie}'.encode()).hexdigest()}"
+def _kept(cookie: str) -> str:
+    return f"session:{hashed(cookie).hex()}"
 
 
 def _session(request: Request, service: Here) -> Session:
     """Whoever is logged in; who is not is sent to the login, and a form of theirs is refused."""
     cookie = request.cookies.get(COOKIE, "")
-    who = read_session(service.settings.keys.session, cookie, now=time.time())
-    with store.reading(service.engine) as db:  # not of a key that was revoked, or after logging out
-        row = db.execute(select(analysts).where(analysts.c.id == who, analysts.c.revoked.is_(None))).first()
-        ended = schema.meta_value(db, _ended(cookie))
-    if row is None or ended is not None:
+    with store.reading(service.engine) as db:
+        who, _, until = (schema.meta_value(db, _kept(cookie)) or "0.0").partition(".")
+        here = (analysts.c.id == int(who), analysts.c.revoked.is_(None))  # not of a key that was revoked
+        row = db.execute(select(analysts).where(*here)).first()
+    if row is None or int(until) < time.time():
         raise Refused("unauthorised", "Please log in first.")
-    form_token = _mac(service.settings.keys.session, "form", cookie)
-    return Session(studies.Analyst(row.id, row.name), form_token, cookie)
+    return Session(studies.Analyst(row.id, row.name), hashed(f"form:{cookie}").hex(), cookie)
 
 
 Asked = Annotated[Session, Depends(_session)]
@@ -131,22 +103,21 @@ async def login(request: Request, service: Here) -> Response:
         service.guesses.guessed_wrong(html.address_of(request))
     if analyst is None or not _same_site(request):
         return html.page("login.html", 401, problem="This key is not known.")
-    answer = html.see("/")
-    cookie = open_session(service.settings.keys.session, analyst.id, now=time.time())
-    secure = service.settings.secure_cookies
+    answer, cookie, secure = html.see("/"), secrets.token_urlsafe(32), service.settings.secure_cookies
+    until = f"{analyst.id}.{int(time.time()) + LASTS}"
+    await run_in_threadpool(service.write, partial(schema.set_meta, key=_kept(cookie), value=until))
     answer.set_cookie(COOKIE, cookie, max_age=LASTS, httponly=True, samesite="lax", secure=secure)
     return answer
 
 
 @router.post("/logout")
 def logout(service: Here, session: Asked, form: Posted) -> Response:
-    """End a session for good, wherever its cookie has been copied to; forget those that are over anyway."""
+    """End a session for good; forget those that are over anyway."""
 
     def end(db: Connection) -> None:
-        kept = db.execute(select(meta.c.key, meta.c.value).where(meta.c.key.like("ended:%"))).all()
-        over = [key for key, until in kept if int(until) < time.time()]
-        db.execute(delete(meta).where(meta.c.key.in_(over)))
-        schema.set_meta(db, _ended(session.cookie), session.cookie.split(".")[1])
+        kept = db.execute(select(meta.c.key, meta.c.value).where(meta.c.key.like("session:%"))).all()
+        over = [key for key, value in kept if int(value.partition(".")[2]) < time.time()]
+        db.execute(delete(meta).where(meta.c.key.in_([*over, _kept(session.cookie)])))
 
     service.write(end)
     answer = html.see("/login")

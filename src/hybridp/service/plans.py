@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
@@ -35,10 +34,10 @@ from hybridp.public.mixing import from_text
 from hybridp.public.study import SCHEMA, Collection, Declaration, Mixer, Promise, Records
 from hybridp.public.study.fields import plain_fields
 from hybridp.release.plan import in_range
-from hybridp.service.formats import Field
 from hybridp.service.kinds import drawable, parts_of
 from hybridp.service.questions import Part, categories_of
 from hybridp.tasks.declared import answered_once
+from hybridp.tasks.transcript import Transcript
 
 __all__ = ["Groups", "Survey", "in_turn", "moment", "parse_plan", "predicted"]
 
@@ -77,7 +76,6 @@ def in_turn(*budgets: PureDP | ApproxDP, times: int = 1) -> PureDP | ApproxDP:
     return promised(float(epsilon), float(delta))
 
 
-@dataclass(frozen=True)
 class Survey:
     """What the service must know of a study: one question, or several under one promise. Times are Unix seconds.
 
@@ -86,13 +84,27 @@ class Survey:
     the promise, and what these answered to all the other questions together with the reports.
     """
 
-    declared: Declaration
-    asked: tuple[Part, ...]
-
-    @property
-    def collection(self) -> Collection:
-        assert self.declared.collection is not None
-        return self.declared.collection
+    def __init__(self, declared: Declaration, asked: tuple[Part, ...]) -> None:
+        self.declared, self.asked = declared, asked
+        self.collection = stated = declared.collection or Collection()
+        self.opens, self.closes, self.delete_by = map(moment, (stated.opens, stated.closes, stated.delete_by))
+        self.kind = declared.questions[0].kind if len(declared.questions) == 1 else "questions"
+        self.choices = asked[0].choices  # the epsilons that people choose from, where everybody has their own
+        # What local people report on, and their public groups; what trusted people give: private groups too.
+        self.parts = tuple(part for one in asked for part in one.reported)
+        self.categories = categories_of(asked)
+        self.packed = (*self.parts, *self.categories)
+        self.entrusted = (*(given for one in asked for given in one.fields), *(by.shown for by in self.categories))
+        self.mixed = tuple(part for one in asked for part in [one.mixed] if part is not None)
+        # Whether trusted people come first, and whether the final release reads answers of theirs.
+        self.phased, self.answers_last = any(one.waits for one in asked), any(not one.waits for one in asked)
+        # Whether a local person's device draws the one question that it answers, and how likely each.
+        self.drawn = declared.drawn or any(one.drawn for one in asked)
+        drawn = {one.name: 1 / len(self.parts) for one in self.parts}
+        self.chances = declared.chances if declared.drawn else drawn
+        heard = {group for one in asked for group in one.hears}
+        heard |= {"shuffled"} if declared.mixer is not None and "local" in heard else set()
+        self.uses = tuple(group for group in ("trusted", "local", "shuffled") if group in heard)
 
     # --- the rules of a collection over the web -----------------------------------------------------------------------
 
@@ -109,7 +121,6 @@ class Survey:
             must(self.delete_by > last, "collection.delete_by", rule, str(collection.delete_by))
         if not stated.promise.personal:
             self._check_levels()
-        _ = self.categories
         if any(one.once for one in self.asked):
             rule = f"must be 1 for a question of this kind ({self.kind})"
             must(self.collection.releases == 1, "collection.releases", rule, self.collection.releases)
@@ -157,12 +168,12 @@ class Survey:
         last = self.closes if self.closes is not None else max(now, self.opens or 0) + OPEN_DAYS * DAY
         if self.delete_by is None:
             at = datetime.fromtimestamp(-(-(last + KEPT_DAYS * DAY) // DAY) * DAY, UTC)
-            return replace(self, declared=replace(self.declared, collection=replace(self.collection, delete_by=at)))
-        stated = str(self.collection.delete_by)
-        must(self.delete_by > now, "collection.delete_by", "must lie in the future", stated)
-        most = last + MOST_DAYS * DAY
+            stated = replace(self.collection, delete_by=at)
+            return Survey(replace(self.declared, collection=stated), self.asked)
+        name, given = "collection.delete_by", str(self.collection.delete_by)
+        must(self.delete_by > now, name, "must lie in the future", given)
         rule = f"must be at most {MOST_DAYS:,} days after the study's last moment: answers do not stay for ever"
-        must(self.delete_by <= most, "collection.delete_by", rule, stated)
+        must(self.delete_by <= last + MOST_DAYS * DAY, name, rule, given)
         return self
 
     def to_dict(self) -> dict[str, Any]:
@@ -171,73 +182,12 @@ class Survey:
         questions = [{"kind": q.kind, **plain_fields(q, everything=True)} for q in self.declared.questions]
         return {"schema": SCHEMA, **stated, "questions": questions}
 
-    # --- its questions ------------------------------------------------------------------------------------------------
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """What local people report on."""
-        return tuple(part for one in self.asked for part in one.reported)
-
-    @cached_property
-    def categories(self) -> tuple[Part, ...]:
-        return categories_of(self.asked)
-
-    @property
-    def packed(self) -> tuple[Part, ...]:
-        """What a report holds: the questions, and the person's public groups."""
-        return (*self.parts, *self.categories)
-
-    @property
-    def entrusted(self) -> tuple[Field, ...]:
-        """What a trusted person's answer holds: private groups too."""
-        return (*(given for one in self.asked for given in one.fields), *(by.shown for by in self.categories))
-
     def within(self, head: dict[str, Any]) -> Survey:
         """The same as local people are asked in the second phase, by the stored release of the first."""
-        stated = head["invitations"]
-        asked = (one.asked_within(stated[one.name]) if one.waits else one for one in self.asked)
-        return replace(self, asked=tuple(asked))
-
-    @property
-    def choices(self) -> tuple[float, ...]:
-        return self.asked[0].choices
-
-    @property
-    def mixed(self) -> tuple[Part, ...]:
-        return tuple(part for one in self.asked for part in [one.mixed] if part is not None)
-
-    @property
-    def phased(self) -> bool:
-        """Whether trusted people come first, and what they say tells what local people are asked."""
-        return any(one.waits for one in self.asked)
-
-    @property
-    def answers_last(self) -> bool:
-        """Whether the final release reads trusted people's answers: of two phases only where the first leaves some."""
-        return any(not one.waits for one in self.asked)
-
-    @property
-    def drawn(self) -> bool:
-        """Whether a local person's device draws the one question that it answers."""
-        return self.declared.drawn or any(one.drawn for one in self.asked)
-
-    @property
-    def chances(self) -> dict[str, float]:
-        """How likely a local person's device draws each question."""
-        if self.declared.drawn:
-            return self.declared.chances
-        return {one.name: 1 / len(self.parts) for one in self.parts}
-
-    @property
-    def kind(self) -> str:
-        return self.declared.questions[0].kind if len(self.declared.questions) == 1 else "questions"
-
-    @property
-    def uses(self) -> tuple[str, ...]:
-        """The groups whose answers count in the result."""
-        heard = {group for one in self.asked for group in one.hears}
-        heard |= {"shuffled"} if self.declared.mixer is not None and "local" in heard else set()
-        return tuple(group for group in ("trusted", "local", "shuffled") if group in heard)
+        said = {name: Transcript.opened(stated) for name, stated in head["invitations"].items()}
+        asked = (replace(one, said=said[one.name], invite=said[one.name].invite) if one.waits else one
+                 for one in self.asked)  # fmt: skip
+        return Survey(self.declared, tuple(asked))
 
     # --- what it spends -----------------------------------------------------------------------------------------------
 
@@ -260,11 +210,9 @@ class Survey:
         """The totals of the study's ledger: as many releases as planned, and not one more."""
         if self.choices:  # 1 stands for everybody's own epsilon, spent once
             return {charge.people: PureDP(1.0) for charge in self.charges("")}
-        result: Groups = {
-            "trusted": in_turn(self.each_release, times=self.collection.releases),
-            "local": self.local_promise,
-        }
-        return result | ({"shuffled": self.mixed[0].promise} if self.mixed else {})
+        trusted = in_turn(self.each_release, times=self.collection.releases)
+        mixed = {"shuffled": self.mixed[0].promise} if self.mixed else {}
+        return {"trusted": trusted, "local": self.local_promise, **mixed}
 
     def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
         """What the final release charges: the trusted for every release, the reports once, under the collection's name;
@@ -284,20 +232,6 @@ class Survey:
     def _sizes(self, people: dict[str, int] | None) -> dict[str, int] | None:
         return None if people is None else {**people, "expected": int(self.declared.people.local or 0)}
 
-    # --- what pages, devices and releases read ------------------------------------------------------------------------
-
-    @property
-    def opens(self) -> int | None:
-        return moment(self.collection.opens)
-
-    @property
-    def closes(self) -> int | None:
-        return moment(self.collection.closes)
-
-    @property
-    def delete_by(self) -> int | None:
-        return moment(self.collection.delete_by)
-
     @property
     def expected(self) -> dict[str, int] | None:
         people = self.declared.people
@@ -311,8 +245,7 @@ def parse_plan(given: Mapping[str, Any] | str | Declaration) -> Survey:
     """A checked plan from a declaration, its plain data, or its JSON text. What only a table needs may be left out: the
     columns that tell groups, and people, apart."""
     declared = drawable(given if isinstance(given, Declaration) else _declaration(given))
-    collection = declared.collection or Collection()
-    stated = replace(declared, title=declared.purpose, collection=collection)
+    stated = replace(declared, title=declared.purpose, collection=declared.collection or Collection())
     plan = Survey(stated, parts_of(stated))
     plan.check()
     return plan

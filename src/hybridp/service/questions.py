@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class Forecast(NamedTuple):
     words: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Part:
     """One question at its part of the promise: how it is shown, what trusted people give (`fields`), and the invitation
     that goes to local people, None where it is not known before the first of two phases."""
@@ -75,29 +75,18 @@ class Part:
     shown: Field
     fields: tuple[Field, ...]
     invite: Any
-    about: Mapping[str, Any] = field(default_factory=dict)
-    """What else a task document says of the question."""
-    grouping: Grouping | None = None
-    """By which public group the answer is told, which everybody sends as it is."""
-    choices: tuple[float, ...] = ()
-    """The epsilons that people choose from, where everybody has their own."""
-    said: Transcript | None = None
-    """The first of two phases."""
+    about: Mapping[str, Any] = field(default_factory=dict)  # what else a task document says of the question
+    grouping: Grouping | None = None  # by which public group the answer is told, which everybody sends as it is
+    choices: tuple[float, ...] = ()  # the epsilons that people choose from, where everybody has their own
+    said: Transcript | None = None  # the first of two phases
+    drawn: ClassVar[bool] = False  # whether a local person's device draws what of it is reported on
 
-    drawn = False
-    """Whether a local person's device draws what of it is reported on."""
-
-    @property
-    def name(self) -> str:
-        return self.question.name
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(side["name"] for side in self.shown.about.get("coordinates", ())) or (self.name,)
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        return tuple(self.shown.about.get("options", ()))
+    def __post_init__(self) -> None:
+        about = self.shown.about
+        self.name, self.options = self.question.name, tuple(about.get("options", ()))
+        self.names = tuple(side["name"] for side in about.get("coordinates", ())) or (self.name,)
+        # Who is heard; a number's may be open until its people are counted.
+        self.estimator: str = (self.task.estimator if self.choices else getattr(self.question, "estimator", None)) or ""
 
     @property
     def waits(self) -> bool:
@@ -113,11 +102,6 @@ class Part:
     def promise(self) -> PureDP | ApproxDP:
         result: PureDP | ApproxDP = PureDP(self.task.guarantee.epsilon) if self.invite is None else self.invite.promise
         return result
-
-    @property
-    def estimator(self) -> str:
-        """Who is heard; a number's may be open until its people are counted."""
-        return (self.task.estimator if self.choices else getattr(self.question, "estimator", None)) or ""
 
     @property
     def hears(self) -> tuple[str, ...]:
@@ -141,11 +125,6 @@ class Part:
             return self
         return replace(self, invite=Invite(self.task.bounds, best_randomiser(PureDP(epsilon))))
 
-    def asked_within(self, stated: dict[str, Any]) -> Part:
-        """The question as local people are asked it in the second phase, by the invitation of the first."""
-        said = Transcript.opened(stated)
-        return replace(self, said=said, invite=said.invite)
-
     @property
     def mixed(self) -> Part | None:
         """The question as people are asked it who send their report through a mixer."""
@@ -165,7 +144,7 @@ class Part:
     def described(self) -> dict[str, Any]:
         """The question, and how a local person's device answers it, unless the task's choices say that. `mechanism` is
         the line that a device writes beside its report, where that may stand in a table."""
-        result = {**self.shown.column(), **self.about}
+        result = {**self.shown.about, **self.about}
         if self.invite is None or self.choices:
             return result
         said = _SAID.get(self.invite.way, lambda asked: {})(self.invite)

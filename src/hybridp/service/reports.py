@@ -6,8 +6,6 @@ packed as the whole numbers that the device drew.
 
 from __future__ import annotations
 
-import base64
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from hybridp.errors import InvalidInput
-from hybridp.public.mixing import unseal
+from hybridp.public.mixing import from_text, unseal
 from hybridp.service.formats import Bit, Coordinates, Field, OutOfReach
 from hybridp.service.plans import Survey
 from hybridp.service.problems import STATUS, Refused
@@ -119,12 +117,10 @@ class Failure:
 
 def report_id(text: str) -> bytes:
     """The 16 bytes of an id, only from its one right spelling."""
-    raw = b""
-    with contextlib.suppress(ValueError):
-        raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
-    if len(raw) != 16 or len(text) != 22 or base64.urlsafe_b64encode(raw)[:22] != text.encode():
-        raise Refused("bad-id", "The id must be 16 bytes in base64url without padding.")
-    return raw
+    try:
+        return from_text(text, 16, "id")
+    except InvalidInput:
+        raise Refused("bad-id", "The id must be 16 bytes in base64url without padding.") from None
 
 
 # --- checking ---------------------------------------------------------------------------------------------------------
@@ -135,22 +131,12 @@ Pack = Callable[[bytes, msgspec.Raw], bytes]
 class Checker:
     """The rules of one study in one phase, made once and used for every report."""
 
-    def __init__(
-        self,
-        plan: Survey,
-        phase: int,
-        cipher: RowCipher | None,
-        *,
-        since: int,
-        clock_skew: int,
-    ) -> None:
-        self.plan = plan
-        self._cipher = cipher
-        precision = plan.collection.time_precision
+    def __init__(self, plan: Survey, phase: int, cipher: RowCipher | None, *, since: int, clock_skew: int) -> None:
+        self.plan, self._cipher, self._skew, self._latest = plan, cipher, clock_skew, plan.closes
+        self._precision = plan.collection.time_precision
         # Devices take the time from the date of an answer, which has whole seconds and may be a little old.
-        self._earliest = ((plan.opens if plan.opens is not None else since) - clock_skew) // precision * precision
-        self._latest = plan.closes
-        self._skew = clock_skew
+        earliest = (plan.opens if plan.opens is not None else since) - clock_skew
+        self._earliest = earliest // self._precision * self._precision
         self._packers: dict[tuple[int, float | None], Pack] = {}
         for epsilon in plan.choices or (None,):
             if cipher is not None and (not plan.phased or phase == 1):
@@ -162,18 +148,25 @@ class Checker:
 
     def check(self, report: Report, now: int) -> Packed | Failure:
         try:
-            raw = report_id(report.id)
+            raw, time, epsilon, allowed = report_id(report.id), report.time, report.epsilon, self.plan.choices
             if self._cipher is None:
                 raise Refused("closed", "The study takes no more reports.")
-            row = self._cipher.row(raw)
-            self._check_time(report.time, now)
-            epsilon = self._epsilon(report.epsilon)
+            if time % self._precision:
+                raise Refused("bad-time", f"The time must be a multiple of {self._precision} seconds.")
+            if time > now + self._skew:
+                raise Refused("bad-time", "The time must not lie in the future.")
+            if time < self._earliest or (self._latest is not None and time > self._latest):
+                raise Refused("bad-time", "The time must lie between the opening and the closing of the study.")
+            if allowed and epsilon not in allowed:
+                raise Refused("bad-epsilon", "The epsilon must be one of those that the study allows.")
+            if not allowed and epsilon is not None:
+                raise Refused("bad-epsilon", "The epsilon must be null: the study has one for everybody.")
             group = TRUSTED if report.group == "trusted" else LOCAL
             packer = self._packers.get((group, epsilon))
             if packer is None:
                 raise Refused("wrong-phase", f"The study does not take {report.group} reports in this phase.")
-            token = self.token(report.token)
-            return Packed(row, report.time, group, epsilon, packer(row, report.payload), token, report.id)
+            row, token = self._cipher.row(raw), self.token(report.token)
+            return Packed(row, time, group, epsilon, packer(row, report.payload), token, report.id)
         except Refused as refused:
             return Failure(report.id, refused.code, str(refused))
 
@@ -188,22 +181,6 @@ class Checker:
             return Packed(row, at, SHUFFLED, None, packer(row, result.payload), None, "")
         except (Refused, InvalidInput, *_BROKEN):
             return None
-
-    def _check_time(self, time: int, now: int) -> None:
-        if time % self.plan.collection.time_precision:
-            raise Refused("bad-time", f"The time must be a multiple of {self.plan.collection.time_precision} seconds.")
-        if time > now + self._skew:
-            raise Refused("bad-time", "The time must not lie in the future.")
-        if time < self._earliest or (self._latest is not None and time > self._latest):
-            raise Refused("bad-time", "The time must lie between the opening and the closing of the study.")
-
-    def _epsilon(self, epsilon: float | None) -> float | None:
-        allowed = self.plan.choices
-        if allowed and epsilon not in allowed:
-            raise Refused("bad-epsilon", "The epsilon must be one of those that the study allows.")
-        if not allowed and epsilon is not None:
-            raise Refused("bad-epsilon", "The epsilon must be null: the study has one for everybody.")
-        return epsilon
 
     def token(self, token: str | None) -> bytes | None:
         if not self.plan.collection.by_invitation:

@@ -1,12 +1,9 @@
 """What a server is told when it starts (nothing of it changes while it runs), and its keys: hashes of the analysts'
 ones, and the ones that seal trusted people's values outside the database.
 
-Every study has a data key of its own, stored sealed (AES-256-GCM) under the key file's current key. Deleting a study's
-raw values also deletes its data key, so that what is left of them in free pages or a log cannot be read. To rotate
-the key file only the studies' keys are sealed anew.
+Every study has a data key of its own, stored sealed (AES-256-GCM) under the key file's current key, which is deleted
+with its raw values: what is left of them in free pages or a log cannot be read. A rotation seals only these keys anew.
 
->>> Limits().reports_per_request
-1000
 >>> ring = KeyRing.fresh()
 >>> data_key, sealed = ring.new_data_key()
 >>> ring.unseal(sealed) == data_key
@@ -58,24 +55,23 @@ class KeyProblem(HybridpError):
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """The key file: numbered sealing keys, the newest in use, and the secret that signs sessions."""
+    """The key file: numbered sealing keys, the newest in use."""
 
     keys: dict[int, bytes] = field(repr=False)
-    session: bytes = field(repr=False)
 
     @classmethod
     def fresh(cls) -> KeyRing:
-        return cls({1: secrets.token_bytes(32)}, secrets.token_bytes(32))
+        return cls({}).rotated()
 
     @property
     def current(self) -> int:
-        return max(self.keys)
+        return max(self.keys, default=0)
 
     def rotated(self) -> KeyRing:
-        return KeyRing({**self.keys, self.current + 1: secrets.token_bytes(32)}, secrets.token_bytes(32))
+        return KeyRing({**self.keys, self.current + 1: secrets.token_bytes(32)})
 
     def without_old(self) -> KeyRing:
-        return KeyRing({self.current: self.keys[self.current]}, self.session)
+        return KeyRing({self.current: self.keys[self.current]})
 
     @property
     def checks(self) -> dict[int, str]:
@@ -88,8 +84,7 @@ class KeyRing:
         return key, self.seal(key)
 
     def seal(self, data_key: bytes) -> bytes:
-        number = self.current.to_bytes(4, "big")
-        nonce = secrets.token_bytes(_NONCE)
+        number, nonce = self.current.to_bytes(4, "big"), secrets.token_bytes(_NONCE)
         return number + nonce + AESGCM(self.keys[self.current]).encrypt(nonce, data_key, number)
 
     def unseal(self, sealed: bytes) -> bytes:
@@ -121,12 +116,13 @@ class RowCipher:
     __slots__ = ("_aead", "_choose", "_nonce", "_row", "_study", "mixed", "signer")
 
     def __init__(self, data_key: bytes, study: int) -> None:
+        def derived(purpose: bytes) -> bytes:
+            return hashlib.blake2b(data_key, digest_size=32, person=purpose).digest()
+
         self._aead = AESGCM(data_key)
-        self._choose = hashlib.blake2b(data_key, digest_size=32, person=b"choose record").digest()
-        self._row = hashlib.blake2b(data_key, digest_size=32, person=b"row of report").digest()
-        self._nonce = hashlib.blake2b(data_key, digest_size=32, person=b"ticket's nonce").digest()
-        self.mixed = hashlib.blake2b(data_key, digest_size=32, person=b"mixed reports").digest()
-        self.signer = Signer(hashlib.blake2b(data_key, digest_size=32, person=b"sign tickets").digest())
+        self._choose, self._row = derived(b"choose record"), derived(b"row of report")
+        self._nonce, self.mixed = derived(b"ticket's nonce"), derived(b"mixed reports")
+        self.signer = Signer(derived(b"sign tickets"))
         self._study = study.to_bytes(8, "big")
 
     def nonce(self, secret: str) -> bytes:
@@ -148,10 +144,8 @@ class RowCipher:
             raise KeyProblem("A stored value cannot be opened: it was altered, or the key is another one.") from None
 
     def choice(self, row: bytes, among: int) -> int:
-        """A number below `among` that the sender cannot foresee and that is the same when the report comes again.
-
-        256 bits reduced: the bias is below 2^-200.
-        """
+        """A number below `among` that the sender cannot foresee and that is the same when the report comes again (256
+        bits reduced: the bias is below 2^-200)."""
         drawn = hashlib.blake2b(row, key=self._choose, digest_size=32).digest()
         return int.from_bytes(drawn, "big") % among
 
@@ -177,20 +171,16 @@ def load(path: Path) -> KeyRing:
             raise KeyProblem(f"`key-file` must be readable by its owner only (chmod 600). Got {path}.")
         stated = json.loads(path.read_text())
         keys = {int(n): base64.b64decode(k) for n, k in stated["keys"].items()}
-        session = base64.b64decode(stated["session"])
-        if not keys or any(len(k) != 32 for k in (*keys.values(), session)):
+        if not keys or any(len(k) != 32 for k in keys.values()):
             raise ValueError
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         raise KeyProblem(f"`key-file` must be a key file of hybridp. Got {path}.") from None
-    return KeyRing(keys, session)
+    return KeyRing(keys)
 
 
 def save(path: Path, ring: KeyRing, *, new: bool = False) -> None:
     """Write the file whole or not at all, synced; `new` refuses to replace one."""
-    document = {
-        "keys": {str(n): base64.b64encode(k).decode() for n, k in ring.keys.items()},
-        "session": base64.b64encode(ring.session).decode(),
-    }
+    document = {"keys": {str(n): base64.b64encode(k).decode() for n, k in ring.keys.items()}}
     with appearing(path, new=new, mode=0o600) as draft:
         draft.write_text(json.dumps(document))
 
@@ -200,15 +190,10 @@ def save(path: Path, ring: KeyRing, *, new: bool = False) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one request, and one address, may ask for.
-
-    `rate` reports a second and address, up to `burst` at once, and half as many pages; 0 switches these limits off
-    (behind a proxy that has its own). Of wrong keys and invitations an address may try `guess_burst`
-    at once and `guess_rate` a second: then none of its keys is looked at for a while. `waiting` reports may wait for
-    the disk before further uploads are told to come back later. `clock_skew`
-    seconds a participant's clock may be ahead, or behind the opening. A body must come within `body_seconds`; of all
-    that are on their way about `held_bytes` are held, at most twice as many.
-    """
+    """How much one request, and one address, may ask for: `rate` reports a second, up to `burst` at once, and half as
+    many pages (0: no limit); of wrong keys and invitations `guess_burst` at once and `guess_rate` a second, then none
+    of its keys is looked at for a while. `waiting` reports may wait for the disk; a participant's clock may be
+    `clock_skew` seconds off; of bodies on their way about `held_bytes` are held, at most twice as many."""
 
     body_bytes: int = 1 << 20
     body_seconds: float = 20.0
@@ -254,10 +239,7 @@ class Settings:
         base_url: str | None = None,
         limits: Limits | None = None,
     ) -> Settings:
-        """From arguments, else HYBRIDP_DATABASE, HYBRIDP_KEY_FILE and HYBRIDP_BASE_URL, else files in this folder.
-
-        /metrics is closed unless HYBRIDP_METRICS_TOKEN is set, which a reader must send, or HYBRIDP_METRICS is `open`.
-        """
+        """From arguments, else HYBRIDP_DATABASE, HYBRIDP_KEY_FILE and HYBRIDP_BASE_URL, else files in this folder."""
         where = database or os.environ.get("HYBRIDP_DATABASE") or "sqlite:///hybridp.db"
         path = Path(key_file or os.environ.get("HYBRIDP_KEY_FILE") or "hybridp.key")
         url = base_url or stated_address() or "http://127.0.0.1:8000"

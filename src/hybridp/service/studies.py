@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import hmac
 import json
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, select
@@ -38,16 +36,13 @@ __all__ += ["newest_release", "open_phase_two", "release_study", "remember_addre
 __all__ += ["reseal", "revoke_analyst", "rounded_now", "study_summary", "submit", "submit_reports", "task_document"]
 __all__ += ["the_study", "token_state"]
 
-_BALANCE = tuple(product(("total", "spent"), ("epsilon", "delta")))
-MOST_INVITATIONS = 100_000
-"""Invitations made by one request."""
+MOST_INVITATIONS = 100_000  # of one request
 
 
 # --- analysts ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Analyst:
+class Analyst(NamedTuple):
     id: int
     name: str
 
@@ -125,25 +120,14 @@ def the_study(service: Service, stated: Mapping[str, Any] | Declaration) -> dict
     """The study that is declared so and was not deleted: the one that is there, or a new one."""
     wanted = parse_plan(stated)
     query = select(studies.c.id, studies.c.created, studies.c.plan).join(progress, progress.c.study == studies.c.number)
-    query = query.where(studies.c.title == wanted.declared.title, progress.c.state != "deleted").order_by(
-        studies.c.number
-    )
+    query = query.where(studies.c.title == wanted.declared.title, progress.c.state != "deleted")
     with store.reading(service.engine) as db:
-        rows = db.execute(query).all()
+        rows = db.execute(query.order_by(studies.c.number)).all()
     for row in rows:
-        if _plainly(row.plan, row.created) == _plainly(wanted, row.created):
-            return study_summary(service, row.id)
+        with suppress(InvalidInput):  # it would have been refused then
+            if parse_plan(row.plan).to_dict() == parse_plan(json.dumps(wanted.dated(row.created).to_dict())).to_dict():
+                return study_summary(service, row.id)
     return create_study(service, stated)
-
-
-def _plainly(plan: Survey | str, created: int) -> dict[str, Any] | None:
-    """The plan as it would have been stored at a moment; None where it would have been refused then."""
-    try:
-        known = parse_plan(plan) if isinstance(plan, str) else plan
-        result: dict[str, Any] = json.loads(json.dumps(known.dated(created).to_dict()))
-        return result
-    except InvalidInput:
-        return None
 
 
 def _status(opens: int | None, closes: int | None, state: str, now: int) -> str:
@@ -159,28 +143,18 @@ def list_studies(service: Service) -> list[dict[str, Any]]:
     with store.reading(service.engine) as db:
         rows = db.execute(query.order_by(studies.c.number.desc())).all()
         people = db.exec_driver_sql("SELECT study, grp, sum(people) FROM participation GROUP BY study, grp").all()
-    sizes: dict[int, dict[str, int]] = {}
+    sizes: dict[int, dict[str, int]] = {row.number: {"trusted": 0, "local": 0} for row in rows}
     for number, group, n in people:
         if group in GROUPS:
-            sizes.setdefault(int(number), {"trusted": 0, "local": 0})[GROUPS[group]] = int(n)
-    now = service.now()
-    return [_line(row, sizes.get(row.number, {"trusted": 0, "local": 0}), now) for row in rows]
+            sizes[number][GROUPS[group]] = int(n)
+    return [_line(row, sizes[row.number], service.now()) for row in rows]
 
 
 def _line(row: Any, people: dict[str, int], now: int) -> dict[str, Any]:
     stated = json.loads(row.plan)["collection"]
     opens, closes = moment(stated.get("opens")), moment(stated.get("closes"))
-    return {
-        "id": row.id,
-        "title": row.title,
-        "kind": row.kind,
-        "status": _status(opens, closes, row.state, now),
-        "phase": row.phase,
-        "opens": opens,
-        "closes": closes,
-        "created": row.created,
-        "people": people,
-    }
+    own = {name: getattr(row, name) for name in ("id", "title", "kind", "phase", "created")}
+    return own | {"status": _status(opens, closes, row.state, now), "opens": opens, "closes": closes, "people": people}
 
 
 def study_summary(service: Service, study_id: str) -> dict[str, Any]:
@@ -200,6 +174,8 @@ def study_summary(service: Service, study_id: str) -> dict[str, Any]:
     finals = [d["document"] for d in documents if d["kind"] == "final"]
     line = _line(row, people, service.now())
     forecasts = [one.forecast(people["trusted"]) for one in plan.asked]
+    ledger = [{"people": one.people, "epsilon_total": one.total.epsilon, "epsilon_spent": one.spent.epsilon,
+               "delta_total": one.total.delta, "delta_spent": one.spent.delta} for one in accounts]  # fmt: skip
     why = _why_not(study, row, people, len(finals), service.now()) or waits
     return {
         **line,
@@ -216,10 +192,7 @@ def study_summary(service: Service, study_id: str) -> dict[str, Any]:
         "planned": None if plan.expected is None else predicted(plan, plan.expected),
         "now_predicted": predicted(plan, people),
         "discovery_forecast": " ".join(one.words for one in forecasts if one is not None),
-        "ledger": [
-            {"people": one.people} | {f"{name}_{of}": getattr(getattr(one, of), name) for of, name in _BALANCE}
-            for one in accounts
-        ],
+        "ledger": ledger,
         "releases": documents,
         "release": finals[-1] if finals else None,
         "raw_deleted": row.raw != "kept",
@@ -252,7 +225,7 @@ def _takes_people(plan: Survey, status: str, phase: int) -> bool:
 
 
 def invite(service: Service, study_id: str, count: int) -> list[str]:
-    view = service.fresh_view(study_id)
+    view = service.view(study_id)
     study = view.study
     status = _status(study.plan.opens, study.plan.closes, view.state, service.now())
     if not _takes_people(study.plan, status, view.phase):
@@ -302,7 +275,7 @@ def export(service: Service, study_id: str) -> Iterator[bytes]:
 
 
 def reseal(service: Service) -> int:
-    """Seal every study's key with the key file's current key; how many. For after a rotation."""
+    """Seal every study's key with the key file's current key; how many. A rotation ends sessions too."""
     keys = service.settings.keys
 
     def run(db: Connection) -> int:
@@ -311,6 +284,7 @@ def reseal(service: Service) -> int:
             sealed = keys.seal(keys.unseal(bytes(row.sealed)))
             db.execute(study_keys.update().where(study_keys.c.study == row.study).values(sealed=sealed))
         know_key(db, keys, renewed=True)
+        db.execute(schema.meta.delete().where(schema.meta.c.key.like("session:%")))
         return len(rows)
 
     return service.write(run)
@@ -340,7 +314,7 @@ def token_state(service: Service, study_id: str, token: str | None) -> str:
 
 
 def new_report_id() -> str:
-    return base64.urlsafe_b64encode(secrets.token_bytes(16))[:22].decode()
+    return secrets.token_urlsafe(16)
 
 
 def rounded_now(task: Mapping[str, Any]) -> int:

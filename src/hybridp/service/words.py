@@ -55,10 +55,7 @@ def in_words(epsilon: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The chance that a report looks the same way for two different answers, and what a guesser makes of it.
-
-    `event` is something that can be seen in a report; `one` and `other` are its chances under the two answers named.
-    """
+    """The chances `one` and `other` of an `event` in a report under two answers, and how often a guesser is `right`."""
 
     event: str
     one_answer: str
@@ -220,8 +217,9 @@ def notices(task: Task) -> list[str]:
 
 _PHASES = {1: ["trusted"], 2: ["local"]}
 """Who is asked in which phase, where there are two; between them nobody."""
-_COLLECTED = ("purpose", "contact", "time_precision", "by_invitation", "min_batch", "releases")
-_FORM_ROOM = 256
+_COLLECTED = ("purpose", "contact", "time_precision", "by_invitation", "min_batch", "releases",
+              "delete_raw_after_release")  # fmt: skip
+_FORM_ROOM = 256  # for the names of the fields that every form has
 
 
 def _level(budget: PureDP | ApproxDP) -> dict[str, float]:
@@ -243,7 +241,7 @@ def task_of(study_id: str, plan: Survey, phase: int, cipher: RowCipher | None = 
         "groups": _PHASES.get(phase, []) if plan.phased else ["trusted", "local"],
         "opens": plan.opens,
         "closes": plan.closes,
-        **{name: getattr(collection, name) for name in (*_COLLECTED, "delete_raw_after_release")},
+        **{name: getattr(collection, name) for name in _COLLECTED},
         "delete_by": plan.delete_by,
         "uses": list(plan.uses),
         "levels": str(LEVELS),
@@ -256,7 +254,7 @@ def task_of(study_id: str, plan: Survey, phase: int, cipher: RowCipher | None = 
     }
     if any("columns" in told for told in questions):
         # What a trusted person answers where that is not question by question: a table's columns, or a private group.
-        task["columns"] = [given.column() for one in plan.asked for given in one.fields]
+        task["columns"] = [given.about for one in plan.asked for given in one.fields]
     if plan.choices:  # how a person's device reports who chose an epsilon
         drawn = {epsilon: dict(plan.parts[0].at(epsilon).reports.mechanism) for epsilon in plan.choices}
         task["choices"] = [{"epsilon": e, "randomiser": own, "browser": own["browser"]} for e, own in drawn.items()]
@@ -285,10 +283,8 @@ def _mixed(plan: Survey, task: dict[str, Any], cipher: RowCipher | None) -> dict
 
 
 def _sizes(plan: Survey) -> dict[str, int]:
-    """How many bytes a report of each group has on its way, whatever it says: as JSON, and as the page's form.
-
-    What is shorter is padded up to it by whoever sends it. A page without scripts cannot.
-    """
+    """How many bytes a report of each group has on its way, whatever it says, as JSON and as the page's form: what is
+    shorter is padded by whoever sends it. A page without scripts cannot."""
     token, epsilon = "x" * 22 if plan.collection.by_invitation else None, DIGITS if plan.choices else None
     frame: dict[str, Any] = {"id": "x" * 22, "time": 10**10, "token": token, "epsilon": epsilon, "padding": ""}
     answers = {given.name: given.longest for given in plan.entrusted}
@@ -303,8 +299,6 @@ def _sizes(plan: Survey) -> dict[str, int]:
         told = {one.name: one.reports.longest for one in plan.mixed}
         documents["shuffled"] = [{"id": "x" * 22, "payload": {"reports": told}, "padding": ""}]
     result = {
-        group: max(len(json.dumps(document, separators=(",", ":"))) for document in several)
-        for group, several in documents.items()
+        group: max(len(json.dumps(one, separators=(",", ":"))) for one in own) for group, own in documents.items()
     }
-    # Room for the names of the fields that every form has.
     return result | {"form": fields + (FORM_NUMBER if plan.choices else 0) + _FORM_ROOM}

@@ -1,23 +1,15 @@
 """The one writer of a process: it commits together whatever queued up while the previous commit was on its way.
 
-An upload is answered only when its transaction is durable. One commit serves everybody who is waiting, so that the disk
-is asked once for a group instead of once for each report; nobody waits for a timer. Other changes (a release, a closed
-study) go through the same thread in transactions of their own, so that SQLite's lock is never fought over within a
-process. Between processes the database's own locks decide.
+An upload is answered only when its transaction is durable; one commit serves everybody who is waiting. Other changes (a
+release, a closed study) go through the same thread in transactions of their own, so that SQLite's lock is never fought
+over within a process; between processes the database's own locks decide. On PostgreSQL a plain group (one open study,
+no invitations, nothing that came before) is written without looking first, by one statement; where the database says
+that it was not plain, all of it is taken the careful way, by `store.take`. Nothing is durable in between.
 
-Nearly every group of uploads is plain: one open study, no invitations, no report that came before. On PostgreSQL such a
-group is written without looking first, by one prepared statement in a transaction of its own: one journey, one flush of
-the log. The database itself says when it was not plain (a closed study, another phase, an id that is there), and then
-the whole of it is taken the careful way, by `store.take`. Nothing is durable in between.
-
-Deleting trusted people's values: the key first, in the release's own transaction; then the rows, in the background.
-
-From the commit of `shred` on nobody can read the values any more. What remains is to tidy up, and nobody waits for it:
-a thread removes the rows in short steps between the uploads' commits, and sees to it that the sealed key itself is in
-no file any more. SQLite keeps old pages in its log while somebody reads them, and copies of rows in its pages' free
-space; PostgreSQL old rows in the table's file: the thread tries again until they are gone (of PostgreSQL's reports:
-until they are free to be overwritten), and only then is a study's deletion called done. A process that dies in the
-middle leaves the rest to the next one.
+Deleting trusted people's values: the key first, in the release's own transaction: from the commit of `shred` on nobody
+can read them. A thread then removes the rows in short steps between the uploads' commits, until the sealed key is in no
+file any more: SQLite keeps old pages in its log and copies of rows in free space, PostgreSQL old rows in the table's
+file (its reports: until they are free to be overwritten). A process that dies leaves the rest to the next one.
 """
 
 from __future__ import annotations
@@ -176,11 +168,8 @@ class Writer:
                 loop.call_soon_threadsafe(_answer, waiters, mine)
 
     def _checkpoint(self) -> None:
-        """Move SQLite's log into the database beside the commits, so that no upload waits for all of it.
-
-        While commits go on there is always a rest of the log that is newer; once most of it is moved, the writer moves
-        that little rest between two commits, and the log starts again from its beginning.
-        """
+        """Move SQLite's log into the database beside the commits, and then the little rest between two of them, so that
+        the log starts again from its beginning."""
         with contextlib.suppress(SQLAlchemyError, sqlite3.Error, Refused):  # the database's own limit moves it then
             _sqlite(self._engine, _MOVE_LOG)
             self._between(lambda: _sqlite(self._engine, _MOVE_LOG))
@@ -269,10 +258,8 @@ _log = logging.getLogger("hybridp.service")
 
 
 def shred(db: Connection, study: int, renewed: bytes | None = None) -> None:
-    """Delete the study's key: from this commit on its rows can neither be read nor compared with anything.
-
-    A study that takes further reports gets a new one (`renewed`, sealed), which knows nothing of the old rows.
-    """
+    """Delete the study's key: from this commit on its rows can neither be read nor compared with anything. A study that
+    takes further reports gets a new one (`renewed`, sealed)."""
     db.execute(study_keys.delete().where(study_keys.c.study == study))
     if renewed is not None:
         db.execute(study_keys.insert().values(study=study, sealed=renewed))
@@ -293,10 +280,8 @@ def end(db: Connection, study: int, *, whole: bool) -> None:
 
 
 def sweep(db: Connection, study: int, after: bytes = b"", rows: int = STEP) -> bytes | None:
-    """Remove trusted people's values (of a deleted study: all) among the next `rows` rows; where to go on, or None.
-
-    Rows lie in the order of their names, so that each is looked at once, wherever one stops and goes on.
-    """
+    """Remove trusted people's values (of a deleted study: all) among the next `rows` rows, in the order of their names;
+    where to go on, or None."""
     here = and_(reports.c.study == study, reports.c.id > after)
     last = db.execute(select(reports.c.id).where(here).order_by(reports.c.id).offset(rows - 1).limit(1)).scalar()
     stretch = here if last is None else and_(here, reports.c.id <= last)
