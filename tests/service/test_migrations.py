@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, insert, inspect, select, text
+from sqlalchemy import Engine, TableClause, insert, inspect, select, text
 
 from hybridp.errors import HybridpError
 from hybridp.release.release import sole
-from hybridp.service import studies
+from hybridp.service import schema, studies
 from hybridp.service.core import Service
-from hybridp.service.schema import NEWEST, STEPS, TABLES, connect, prepare
+from hybridp.service.schema import NEWEST, STEPS, connect, prepare
 from hybridp.service.settings import Limits, Settings
 from hybridp.service.store import reading, writing
 from tests import warm
 
+TABLES = {one.name: one for one in vars(schema).values() if isinstance(one, TableClause)}
 OLD: dict[str, Any] = json.loads(Path(__file__).with_name("version_1.json").read_text(encoding="utf-8"))
 PATIENCE = 120  # seconds: for what will never come
 

@@ -226,7 +226,7 @@ def test_three_kinds_of_trust_in_one_release(make: Callable[..., Study], service
 def test_what_a_plan_says_of_its_mixer(mean_plan: Any) -> None:
     plan = parse_plan(mean_plan() | {"mixer": STATED})
     again = parse_plan(json.dumps(plan.to_dict()))
-    assert again == plan
+    assert again.declared == plan.declared
     mixing = plan.declared.mixing
     assert mixing is not None
     assert mixed_delta(50, mixing.epsilon, 1.0) <= 1e-2 < mixed_delta(50, mixing.epsilon * 1.01, 1.0)

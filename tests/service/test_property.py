@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from benchmarks import service_fuzz
 
@@ -19,10 +21,11 @@ def test_the_search_finds_a_planted_fault(settings: Settings, monkeypatch: pytes
     """A control: a service that breaks on one rare kind of report is found out."""
     from hybridp.service.reports import Checker
 
-    def broken(self: Checker, time: int, now: int) -> None:
-        if time % 60:
+    def broken(self: Checker, report: Any, now: int, check: Any = Checker.check) -> Any:
+        if report.time % 60:
             raise ZeroDivisionError
+        return check(self, report, now)
 
-    monkeypatch.setattr(Checker, "_check_time", broken)
+    monkeypatch.setattr(Checker, "check", broken)
     with pytest.raises(AssertionError):
         service_fuzz.run(300, settings.database, settings.key_file)

@@ -47,7 +47,7 @@ MOST_BATCH = 64 << 20
 
 
 def text(raw: bytes) -> str:
-    """Bytes as they stand in JSON and on a command line: base64url without padding."""
+    """Base64url without padding."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 

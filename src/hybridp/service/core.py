@@ -8,7 +8,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -103,13 +102,11 @@ class Service:
         self._views: dict[str, tuple[float, View]] = {}
         self._releasing: dict[int, threading.Lock] = {}
         self._lock = threading.Lock()
-        self._renewing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hybridp-view")
         self.sweeper = Sweeper(self.engine, self.writer)
         self.delete_due()
 
     def close(self) -> None:
         self.sweeper.close()
-        self._renewing.shutdown(cancel_futures=True)
         self.writer.close()
         self.engine.dispose()
 
@@ -174,14 +171,13 @@ class Service:
         return int(result)
 
     async def hot_view(self, study_id: str) -> View:
-        """The last view, for the event loop; an old one is renewed beside. The writer checks the phase anyway."""
+        """The last view, for the event loop, renewed by one request every two seconds. The writer checks the phase."""
         kept = self._views.get(study_id)
-        if kept is None:
-            return await asyncio.to_thread(self.view, study_id)
-        if time.monotonic() - kept[0] >= _FRESH:
+        if kept is not None and time.monotonic() - kept[0] < _FRESH:
+            return kept[1]
+        if kept is not None:
             self._views[study_id] = (time.monotonic(), kept[1])
-            self._renewing.submit(self.view, study_id)
-        return kept[1]
+        return await asyncio.to_thread(self.view, study_id)
 
     def view(self, study_id: str) -> View:
         """What the study accepts now."""

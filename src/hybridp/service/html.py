@@ -14,7 +14,7 @@ False
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -25,7 +25,6 @@ from urllib.parse import urlsplit
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from fastapi.routing import APIRoute
 
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.public.study import KINDS as QUESTIONS
@@ -36,8 +35,8 @@ from hybridp.release.release import Release
 from hybridp.service.problems import log_internal
 from hybridp.service.words import TEMPLATES
 
-__all__ = ["HERE", "KINDS", "NAMES", "POLICY", "PageRoute", "address_of", "charts", "declared_by"]
-__all__ += ["fieldsets", "for_people", "form_fields", "paced", "page", "policy_with"]
+__all__ = ["HERE", "KINDS", "NAMES", "POLICY", "address_of", "charts", "declared_by"]
+__all__ += ["fieldsets", "for_people", "form_fields", "paced", "page", "policy_with", "refused"]
 __all__ += ["safe_headers", "see", "shown_release", "slowly", "status_of", "trouble", "whatever_is_stored"]
 
 HERE = Path(__file__).parent
@@ -59,25 +58,15 @@ def trouble(status: int, detail: str, back: str | None = None, wait: int | None 
     return answer
 
 
-class PageRoute(APIRoute):
+def refused(request: Request, error: HybridpError) -> Response:
     """A refusal is a page too, with the way back; who must log in first is sent there."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def answer(request: Request) -> Response:
-            try:
-                return await handle(request)
-            except HybridpError as error:
-                study, path = request.path_params.get("study_id"), request.url.path
-                if status_of(error) == 401 and request.method == "GET" and not path.startswith("/s/"):
-                    return see("/login")
-                back = path if path in ("/login", "/studies/new") else "/"
-                back = f"/studies/{study}" if study and getattr(error, "code", "") != "not-found" else back
-                back_to = None if path.startswith("/s/") else back
-                return trouble(status_of(error), str(error), back_to, getattr(error, "retry_after", None))
-
-        return answer
+    study, path = request.path_params.get("study_id"), request.url.path
+    if status_of(error) == 401 and request.method == "GET" and not path.startswith("/s/"):
+        return see("/login")
+    back = path if path in ("/login", "/studies/new") else "/"
+    back = f"/studies/{study}" if study and getattr(error, "code", "") != "not-found" else back
+    back_to = None if path.startswith("/s/") else back
+    return trouble(status_of(error), str(error), back_to, getattr(error, "retry_after", None))
 
 
 def whatever_is_stored(draw: Callable[[], Any], instead: Any) -> Any:

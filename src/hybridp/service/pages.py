@@ -33,7 +33,7 @@ from hybridp.service.words import VISIT_HOURS
 
 __all__ = ["COOKIE", "participant_view", "router"]
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(html.paced)], route_class=html.PageRoute)
+router = APIRouter(include_in_schema=False, dependencies=[Depends(html.paced)])
 
 
 # --- an analyst's session ---------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from sqlalchemy.sql import column, table, text
 
 from hybridp.errors import HybridpError, InvalidInput
 
-__all__ = ["GROUPS", "LOCAL", "NEWEST", "SHUFFLED", "STEPS", "TABLES", "TICKET", "TRUSTED", "accounts", "analysts"]
+__all__ = ["GROUPS", "LOCAL", "NEWEST", "SHUFFLED", "STEPS", "TICKET", "TRUSTED", "accounts", "analysts"]
 __all__ += ["batches", "begun", "charges", "connect", "holds_studies", "invitations", "meta_value", "participation"]
 __all__ += ["prepare", "progress", "releases", "reports", "set_meta", "studies", "study_keys"]
 
@@ -56,8 +56,6 @@ batches = _table("batches", "study id people last")
 accounts = _table("accounts", "study people neighbours epsilon_total delta_total epsilon_spent delta_spent")
 charges = _table("charges", "id study people epsilon delta mechanism purpose collection digest noise at state")
 releases = _table("releases", "id study key kind created document")
-TABLES = {one.name: one for one in (meta, analysts, studies, progress, study_keys, invitations, reports, participation,
-                                    batches, accounts, charges, releases)}  # fmt: skip
 
 
 def meta_value(db: Connection, key: str) -> str | None:
@@ -93,7 +91,7 @@ def prepare(engine: Engine, newest: str = NEWEST, steps: Path = STEPS) -> str:
         if counted:
             version = db.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one()
         elif inspect(db).has_table("meta"):  # of a program that counted by itself: it knew one version
-            version = db.execute(select(meta.c.value).where(meta.c.key == "version")).scalar_one().zfill(4)
+            version = str(meta_value(db, "version")).zfill(4)
         if version > (newest if counted else "0001"):
             way_out = "install a newer hybridp, or restore the backup made before the upgrade"
             raise HybridpError(f"The database has version {version}; this program knows up to {newest}: {way_out}.")

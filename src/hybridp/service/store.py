@@ -1,8 +1,7 @@
 """Writing reports and reading them back. Every function runs inside the caller's transaction.
 
-`take` stores a whole group of uploads in a handful of statements, each of them for many rows, written for both
-databases by hand; `take_plain` is PostgreSQL's shorter way for a group in which nothing is unusual. Reading for a
-release is a stream: its memory does not grow with the number of reports.
+`take` stores a whole group of uploads in a handful of statements for many rows each; `take_plain` is PostgreSQL's
+shorter way for a group in which nothing is unusual. Reading for a release is a stream.
 """
 
 from __future__ import annotations
@@ -30,25 +29,20 @@ BIN = 60  # seconds: the finest grain at which participation is counted
 
 
 @contextlib.contextmanager
-def reading(engine: Engine) -> Iterator[Connection]:
-    with engine.connect() as db, db.begin():
+def reading(engine: Engine, **options: Any) -> Iterator[Connection]:
+    with engine.connect().execution_options(**options) as db, db.begin():
         yield db
 
 
-@contextlib.contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
+def writing(engine: Engine) -> contextlib.AbstractContextManager[Connection]:
     """A transaction that takes SQLite's write lock at its beginning, so that it never has to give up half-way."""
-    with engine.connect().execution_options(immediate=True) as db, db.begin():
-        yield db
+    return reading(engine, immediate=True)
 
 
-@contextlib.contextmanager
-def snapshot(engine: Engine) -> Iterator[Connection]:
+def snapshot(engine: Engine) -> contextlib.AbstractContextManager[Connection]:
     """A transaction that sees one state of the database throughout."""
-    if engine.dialect.name == "postgresql":
-        engine = engine.execution_options(isolation_level="REPEATABLE READ")
-    with engine.connect() as db, db.begin():
-        yield db
+    postgres = engine.dialect.name == "postgresql"
+    return reading(engine, **({"isolation_level": "REPEATABLE READ"} if postgres else {}))
 
 
 def driver(db: Connection) -> tuple[Any, bool]:
@@ -86,8 +80,9 @@ def take(raw: Any, batches: Sequence[Batch], postgres: bool) -> list[list[Failur
 
 
 def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failure]]], postgres: bool) -> None:
-    state, phase, there = _known(raw, postgres, study, [r.row for batch, _ in work for r in batch.reports])
-    asked = [r.token for batch, _ in work for r in batch.reports if r.token is not None]
+    sent = [report for batch, _ in work for report in batch.reports]
+    state, phase, there = _known(raw, postgres, study, [report.row for report in sent])
+    asked = [report.token for report in sent if report.token is not None]
     tokens = known_tokens(raw, postgres, study, asked) if asked else {}
     fresh: list[Packed] = []
     bins: Bins = {}
@@ -105,8 +100,12 @@ def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failure]]], p
                 there.add(report.row)
                 fresh.append(report)
                 _count(bins, report, batch.precision)
-    if used := [r.token for r in fresh if r.token is not None]:
-        _use(raw, study, used, postgres)
+    used = [r.token for r in fresh if r.token is not None]
+    if used and postgres:
+        raw.execute("UPDATE invitations SET used = true WHERE study = %s AND token = ANY(%s)", (study, used))
+    elif used:
+        sql = "UPDATE invitations SET used = 1 WHERE study = ? AND token = ?"
+        raw.executemany(sql, [(study, token) for token in used])
     if fresh:
         _insert(raw, study, fresh, len(used), bins, postgres)
 
@@ -185,14 +184,6 @@ def stored_rows(raw: Any, postgres: bool, study: int, rows: list[bytes]) -> set[
 def known_tokens(raw: Any, postgres: bool, study: int, asked: list[bytes]) -> dict[bytes, bool]:
     there = _looked_up(raw, postgres, study, "invitations", "token, used", asked)
     return {bytes(token): bool(used) for token, used in there}
-
-
-def _use(raw: Any, study: int, used: list[bytes], postgres: bool) -> None:
-    if postgres:
-        raw.execute("UPDATE invitations SET used = true WHERE study = %s AND token = ANY(%s)", (study, used))
-    else:
-        sql = "UPDATE invitations SET used = 1 WHERE study = ? AND token = ?"
-        raw.executemany(sql, [(study, token) for token in used])
 
 
 Bins = dict[tuple[int, int], int]
@@ -274,10 +265,7 @@ def take_mixed(db: Connection, study: int, phase: int | None, batch: Mixed, rows
     over = db.execute(select(batches.c.id).where(mine, batches.c.last)).first() is not None
     if over or state not in ("open", "closed") or phase != now:
         raise Refused("closed", "The study takes no more batches.")
-    fresh: dict[bytes, Packed] = {}
-    for row in rows:
-        if row.row not in there:
-            fresh.setdefault(row.row, row)
+    fresh = {row.row: row for row in reversed(rows) if row.row not in there}
     here = arrivals(db, study)
     if here["arrived"] + len(fresh) > here["tickets"]:
         raise Refused("no-tickets", "The mixer must not send more reports than people have tickets.")
