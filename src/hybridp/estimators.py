@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -84,6 +85,7 @@ class _Hybrid(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, _Hybrid):  # type: ignore[misc]
     """Centres of people who trust the curator and of people who do not.
 
@@ -99,22 +101,13 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     is as private as those points are; the same goes for what `fit_predict` returns.
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        epsilon: float = 1.0,
-        delta: float = 0.0,
-        bounds: tuple[ArrayLike, ArrayLike] | None = None,
-        iterations: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.iterations = iterations
-        self.random_state = random_state
+    n_clusters: int = 8
+    _: KW_ONLY
+    epsilon: float = 1.0
+    delta: float = 0.0
+    bounds: tuple[ArrayLike, ArrayLike] | None = None
+    iterations: int | None = None
+    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: object = None, trust: ArrayLike | None = None) -> Self:
         """Learn the centres. `y` is ignored."""
@@ -183,39 +176,27 @@ class _Regression(_Hybrid):
         return np.asarray(columns @ coefficients[1:] + coefficients[0])
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class HybridLinearRegression(RegressorMixin, _Regression):  # type: ignore[misc]
     """A line through people who trust the curator and people who do not.
 
     `bounds` is (lower, upper) of the columns, each a number or one number a column, and `target_bounds` that of y,
     chosen without looking at the data: what lies outside is clipped, and what is NaN is in the middle. There is no
     default. `clip` is a public bound on how far y lies from the line, in y's unit, and `form` what local people are
-    asked (docs/regression.md). In `fit`, `trust` says `trusted` or `local` (or True or False) for every row; without it
-    everybody is trusted. Local rows are randomised here, by the code that runs on a device: that makes the fit a trial,
-    and `receipt_` says so. So does a `random_state` other than None.
+    asked (docs/regression.md). `trust` and `random_state` are those of `HybridKMeans`.
 
     Guarantee: `coef_`, `intercept_`, `standard_errors_` and `intervals_` (the intercept first) are (epsilon, delta)-DP
     for every trusted person under replacement of their row, and epsilon-DP for every local person. A scaler that was
     fitted to the same people tells something beyond that; columns that look like it are warned of.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float = 0.0,
-        bounds: tuple[ArrayLike, ArrayLike] | None = None,
-        target_bounds: tuple[float, float] | None = None,
-        form: str = "best",
-        clip: float | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.target_bounds = target_bounds
-        self.form = form
-        self.clip = clip
-        self.random_state = random_state
+    epsilon: float = 1.0
+    delta: float = 0.0
+    bounds: tuple[ArrayLike, ArrayLike] | None = None
+    target_bounds: tuple[float, float] | None = None
+    form: str = "best"
+    clip: float | None = None
+    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: ArrayLike, trust: ArrayLike | None = None) -> Self:
         """Learn the coefficients."""
@@ -231,6 +212,7 @@ class HybridLinearRegression(RegressorMixin, _Regression):  # type: ignore[misc]
         return self._predictor(X)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class HybridLogisticRegression(ClassifierMixin, _Regression):  # type: ignore[misc]
     """The odds of the second of two classes, from people who trust the curator and people who do not.
 
@@ -238,22 +220,12 @@ class HybridLogisticRegression(ClassifierMixin, _Regression):  # type: ignore[mi
     least one person must trust: only then is there a line that local people can be asked about.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float = 0.0,
-        bounds: tuple[ArrayLike, ArrayLike] | None = None,
-        classes: ArrayLike | None = None,
-        form: str = "best",
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.classes = classes
-        self.form = form
-        self.random_state = random_state
+    epsilon: float = 1.0
+    delta: float = 0.0
+    bounds: tuple[ArrayLike, ArrayLike] | None = None
+    classes: ArrayLike | None = None
+    form: str = "best"
+    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: ArrayLike, trust: ArrayLike | None = None) -> Self:
         """Learn the coefficients."""

@@ -102,33 +102,22 @@ def combine(estimates: list[Estimate]) -> Estimate:
     second pass the variances of noisy counts are those at the first pass's probabilities, the same for every group.
     What nobody knows (an infinite variance in all of them) is 0 with an infinite variance.
     """
-    first = _weigh(estimates)
-    return _weigh([_at(e, first) for e in estimates])
+    values = np.array([np.append(e.slots, e.queries) for e in estimates])
+    variances = np.array([np.append(e.variances, e.query_variances) for e in estimates])
+    p, _ = _weigh(values, variances)
+    for place, e in enumerate(estimates):
+        if e.noise is not None and e.query_noise is not None and e.people >= 2:
+            sampling = np.maximum(p * (1 - p), 1 / e.people) / e.people
+            variances[place] = sampling + np.append(e.noise, e.query_noise)
+    (value, variance), many = _weigh(values, variances), len(estimates[0].slots)
+    return Estimate(value[:many], variance[:many], value[many:], variance[many:])
 
 
-def _at(estimate: Estimate, found: Estimate) -> Estimate:
-    if estimate.noise is None or estimate.query_noise is None or estimate.people < 2:
-        return estimate
-
-    def variance(p: Floats, noise: Floats) -> Floats:
-        return np.asarray(np.maximum(p * (1 - p), 1 / estimate.people) / estimate.people + noise)
-
-    slots, queries = variance(found.slots, estimate.noise), variance(found.queries, estimate.query_noise)
-    return Estimate(estimate.slots, slots, estimate.queries, queries)
-
-
-def _weigh(estimates: list[Estimate]) -> Estimate:
-    def weigh(values: list[Floats], variances: list[Floats]) -> tuple[Floats, Floats]:
-        precision = np.array([1 / np.maximum(v, 1e-300) for v in variances])
-        total = precision.sum(axis=0)
-        known = total > 0
-        total = np.where(known, total, 1.0)
-        value = (precision * np.array(values)).sum(axis=0) / total
-        return np.asarray(value), np.where(known, 1 / total, np.inf)
-
-    slots = weigh([e.slots for e in estimates], [e.variances for e in estimates])
-    queries = weigh([e.queries for e in estimates], [e.query_variances for e in estimates])
-    return Estimate(*slots, *queries)
+def _weigh(values: Floats, variances: Floats) -> tuple[Floats, Floats]:
+    precision = 1 / np.maximum(variances, 1e-300)
+    known = precision.sum(axis=0) > 0
+    total = np.where(known, precision.sum(axis=0), 1.0)
+    return np.asarray((precision * values).sum(axis=0) / total), np.where(known, 1 / total, np.inf)
 
 
 def better_queries(head: HeadList, found: Estimate) -> Estimate:
