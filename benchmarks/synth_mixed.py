@@ -32,7 +32,7 @@ from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.rounds import Answer
 from hybridp.randomness import seeded
-from hybridp.tasks.fits import write_invitation
+from hybridp.tasks.fits import save_model, write_invitation
 
 TIMES, MOST, MARGINALS, EPSILON, TRUSTED = 10, 50, 28, 1.0, 0.01
 
@@ -71,7 +71,7 @@ def one(records: np.ndarray, schema: Schema, seed: int) -> dict[str, float]:
     found["rows"] = float(evaluate(rows, every)["synthetic"]["total_variation"])
     with tempfile.TemporaryDirectory() as folder:
         pilot = TableTask(study.workload, promise, "adaptive")
-        alone = fit_synth(trusted, pilot, folder=f"{folder}/pilot", rng=seeded(seed + 2000))
+        alone = save_model(fit_synth(trusted, pilot, rng=seeded(seed + 2000)), f"{folder}/pilot")
         sent = write_invitation(f"{folder}/pilot", Path(folder) / "invitation.json")
     told = simulated_marginals(local.values, sent.invite, rng=seeded(seed + 3000))
     both = sent.released(Answer(local=told), seeded(0))

@@ -20,7 +20,7 @@ from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.rounds import Answer
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.plan import Plan
-from hybridp.tasks.fits import write_invitation
+from hybridp.tasks.fits import save_model, write_invitation
 
 SCHEMA = Schema.from_domain({"a": 6, "b": 5, "c": 4, "d": 8})
 WORK = Workload(SCHEMA, tuple(Threshold(pair, 2) for pair in ((0, 1), (1, 2), (2, 3), (0, 3))))
@@ -50,7 +50,7 @@ def distances(seed: int) -> dict[str, float]:
     mixed, alone = TableTask(WORK, PROMISE, "mixed"), TableTask(WORK, PROMISE, "adaptive")
     reports = Raw(0, part(every, []), held=local, simulated_reports=True)
     with tempfile.TemporaryDirectory() as folder:
-        chose = fit_synth(trusted, alone, folder=f"{folder}/pilot", rng=seeded(seed))
+        chose = save_model(fit_synth(trusted, alone, rng=seeded(seed)), f"{folder}/pilot")
         sent = write_invitation(f"{folder}/pilot", Path(folder) / "invitation.json")
     models = {
         "trusted": chose,

@@ -98,7 +98,7 @@ def test_rows_that_are_below_their_ceilings_and_on_their_targets_stay() -> None:
     counts = np.full(SIZES, 3, dtype=np.int64)
     counts[0, 1, 2] = counts[3, 4, 5] = PEOPLE // 2
     found = lines.copy()
-    _descend(found, SIZES, [Goal.of(MeasuredTable((0, 1, 2), counts, 2.0), PEOPLE, 2.0, 1)], 5, 0.02, lambda _: None)
+    _descend(found, SIZES, [Goal.of(MeasuredTable((0, 1, 2), counts, 2.0), PEOPLE, 2.0, 1)], 5, 0.02)
     assert np.allclose(found, lines, atol=1e-4)
 
 

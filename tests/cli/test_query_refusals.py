@@ -260,16 +260,10 @@ def test_nobody_in_a_table_is_public_and_free(run: Runner, people: Path, tmp_pat
     assert spent(ledger) == 0
 
 
-def test_too_few_and_a_folder_of_others_are_paid_for_too(run: Runner, people: Path, tmp_path: Path) -> None:
+def test_too_few_are_paid_for_too(run: Runner, people: Path, tmp_path: Path) -> None:
     ledger = made(tmp_path)
     told = run(f"{RELEASES['regression']} --public who --ledger l", "--query", "SELECT * FROM rows WHERE who = '7'")
     assert (told.code, "coefficients" in told.err, spent(ledger)) == (2, True, 1.0)
-    fit = f"{RELEASES['synth']} --ledger l"
-    assert run(fit, "--query", "SELECT * FROM rows").code == 0
-    paid = spent(ledger)
-    people.write_text("\n".join(people.read_text().split("\n")[:-2]) + "\n")
-    told = run(fit, "--query", "SELECT * FROM rows")
-    assert (told.code, "same study and rows" in told.err, spent(ledger) > paid) == (2, True, True), told.err
 
 
 ASKED = Source({"pay": [1.0]}, query="SELECT pay FROM rows")
@@ -361,7 +355,6 @@ BOTH = RELEASES["synth of both"].replace("people.csv", "reports.csv") + " --ledg
     ("query", "code", "says"),
     [
         ("SELECT * FROM rows WHERE who <> '8'", 3, "local group"),  # other reports, which the ledger cannot pay for
-        ("SELECT * FROM rows WHERE trust = 'local'", 2, "`query` must leave somebody"),
         ("SELECT * FROM rows WHERE trust = 'trusted'", 2, "no local"),
     ],
 )
@@ -375,20 +368,9 @@ def test_whom_a_query_leaves_in_a_fit_of_both_groups_is_paid_for(
     assert both.history()[-1].state == "refused"
 
 
-def test_a_fit_goes_on_with_the_same_query_words_and_reports_alone(
-    run: Runner, both: Ledger, people: Path, tmp_path: Path
-) -> None:
-    """Where all is paid for, another query with as many people would be answered for free: it is never asked."""
-    paid, entries = spent(both), both.history()
-    assert run(BOTH, "--query", "SELECT * FROM rows").code == 0
-    told = run(BOTH, "--query", "SELECT who, pay, trust, colour, town FROM rows")
-    assert (told.code, "same study and rows" in told.err, "charge" in told.err) == (2, True, False), told.err
-    told = run(BOTH + " --trusted-value trusted", "--query", "SELECT * FROM rows")
-    assert (told.code, "same study and rows" in told.err) == (2, True), told.err
-    # Other reports of the same people: they would be neither charged nor used.
-    columns = "--schema schema.json --other last --marginals colour,town --trust trust --epsilon 1"
-    assert run(f"randomise synth people.csv {columns} --keep who --keep pay --out again.csv").code == 0
-    (tmp_path / "again.csv").replace(tmp_path / "reports.csv")
-    assert (spent(both), both.history()) == (paid, entries)
-    told = run(BOTH, "--query", "SELECT * FROM rows")
-    assert (told.code, "same study and rows" in told.err, "charge stands" in told.err) == (2, True, True), told.err
+def test_a_fit_that_a_query_leaves_to_local_people_is_paid_for_by_trusted_ones(run: Runner, both: Ledger) -> None:
+    """That nobody was left is told: they are charged before a row is read."""
+    paid = spent(both)
+    line, query = BOTH.replace("--out model", "--out m --public trust"), "SELECT * FROM rows WHERE trust = 'local'"
+    told = run(line, "--query", query)
+    assert (told.code, spent(both) - paid) == (0, pytest.approx(1.0, abs=1e-6)), told.err

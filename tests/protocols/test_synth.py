@@ -1,22 +1,15 @@
-"""Fits in rounds: what is charged and when, interruption at every point, determinism, accuracy on made-up rows.
-
-What was measured stays with its charge: neither a lost folder nor a copied one measures twice.
-"""
+"""Fits in rounds: what is charged and when, that they are whole or nothing, their folders, accuracy on made-up rows."""
 
 from __future__ import annotations
 
-import functools
 import json
 import math
-import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hybridp import ledger as ledgers
 from hybridp.bench.synth import evaluate
 from hybridp.curator import marginals as curating
 from hybridp.curator.marginals import Codes, codes_of
@@ -30,7 +23,7 @@ from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.tasks import table
-from hybridp.tasks.fits import KeptFit, load_model, write_invitation
+from hybridp.tasks.fits import load_model, save_model, write_invitation
 
 SCHEMA = Schema.from_domain({"a": 3, "b": 4, "c": 6, "d": 2}).counting("last")
 WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((1, 2, 3), 3), Threshold((0, 3), 1)))
@@ -72,8 +65,7 @@ def test_a_fit_spends_the_guarantee_and_no_more(method: str, tmp_path: Path) -> 
     share = {"tables": 1, "adaptive": 0.6 + 0.4 * (0.5 + 0.5 * 0.9)}[method]
     assert spent == pytest.approx(rho * share)
     with pytest.raises(BudgetExceeded):
-        fit_synth(rows(2000), study(method), folder=tmp_path / "model", ledger=book, rng=seeded(1))
-    assert not (tmp_path / "model").exists()
+        fit_synth(rows(2000), study(method), ledger=book, rng=seeded(1))
 
 
 def test_every_round_is_charged_before_the_rows_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,72 +79,37 @@ def test_every_round_is_charged_before_the_rows_are_looked_at(tmp_path: Path, mo
 
     monkeypatch.setattr(curating, "pick_table", watched)
     fit_synth(rows(500), study("adaptive"), ledger=book, rng=seeded(1))
-    assert seen == [2, 3, 4]
+    assert seen == [5, 5, 5]
 
 
-class Killed(BaseException):
-    """Stands in for the end of the process: nothing of ours catches it."""
+def written(folder: Path, codes: Codes) -> Path:
+    lines = ["a,b,c,d", *(",".join(map(str, record)) for record in codes.values.T.tolist())]
+    (folder / "rows.csv").write_text("\n".join(lines))
+    return folder / "rows.csv"
 
 
-@functools.cache
-def whole_fit(method: str) -> Any:
-    return fit_synth(rows(800), study(method), rng=seeded(7))
-
-
-@pytest.mark.parametrize("method", ["tables", "adaptive"])
-@pytest.mark.parametrize("at", ["before measuring", "before saving", "after saving", "before the fit is saved"])
-def test_an_interrupted_fit_goes_on_without_paying_twice(
-    method: str, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("where", [(CodePeople, "measure"), (table, "round_rows"), (np, "savez_compressed")])
+def test_an_interrupted_fit_is_not_charged_and_leaves_nothing(
+    where: tuple[Any, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, book, out = whole_fit(method), ledger(tmp_path), tmp_path / "model"
-    calls = {"n": 0}
+    file, book, out = written(tmp_path, rows(400)), ledger(tmp_path), tmp_path / "model"
 
-    def killing(real: Any, *, after: bool) -> Any:
-        def run(*given: Any, **named: Any) -> Any:
-            calls["n"] += 1
-            if calls["n"] == 2 and not after:
-                raise Killed
-            found = real(*given, **named)
-            if calls["n"] == 2:
-                raise Killed
-            return found
-
-        return run
+    def stopped(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        if at in ("before measuring", "before saving"):
-            patch.setattr(CodePeople, "measure", killing(CodePeople.measure, after=at == "before saving"))
-        elif at == "after saving":
-            patch.setattr(KeptFit, "add", killing(KeptFit.add, after=True))
-        else:
-            calls["n"] = 1  # rows are saved once
-            patch.setattr(KeptFit, "save_rows", killing(KeptFit.save_rows, after=False))
-        with pytest.raises(Killed):
-            fit_synth(rows(800), study(method), folder=out, ledger=book, rng=seeded(7))
-    with pytest.raises(InvalidInput, match="must be a fit that has ended"):
-        load_model(out)
-    resumed = fit_synth(rows(800), study(method), folder=out, ledger=book, rng=seeded(7))
-    assert np.array_equal(resumed.records, whole.records)
-    assert len(book.history()) == len(study(method).plan)
+        patch.setattr(*where, stopped)
+        with pytest.raises(KeyboardInterrupt):
+            fit_file(file, study(), folder=out, ledger=book, rng=seeded(7))
+    assert book.accounts()[0].spent.epsilon == 0
+    assert not book.releases()
+    assert {path.name for path in tmp_path.iterdir()} == {"rows.csv", "study.ledger"}
+    model = fit_file(file, study(), folder=out, ledger=book, rng=seeded(7))
     assert 1 - 1e-8 < book.accounts()[0].spent.epsilon <= 1
-    again = fit_synth(rows(800), study(method), folder=out, ledger=book, rng=seeded(8))
-    assert np.array_equal(again.records, whole.records)
-    assert len(book.history()) == len(study(method).plan)
-    assert whole.simulated
-    assert any("SIMULATION" in line for line in whole.receipt.assumes)
-
-
-def test_a_folder_of_another_study_or_of_other_things_is_refused(tmp_path: Path) -> None:
-    out = tmp_path / "model"
-    fit_synth(rows(300), study(), folder=out, rng=seeded(1))
-    with pytest.raises(InvalidInput, match="`out`"):
-        fit_synth(rows(300), study(rows=61), folder=out, rng=seeded(1))
-    with pytest.raises(InvalidInput, match="`out`"):
-        fit_synth(rows(301), study(), folder=out, rng=seeded(1))
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "letter.txt").write_text("dear")
-    with pytest.raises(InvalidInput, match="`out`"):
-        fit_synth(rows(300), study(), folder=tmp_path / "other", rng=seeded(1))
+    assert np.array_equal(load_model(out).records, model.records)
+    for taken in (out, tmp_path / "rows.csv"):
+        with pytest.raises(InvalidInput, match="`out` must be a new folder"):
+            fit_file(file, study(), folder=taken, rng=seeded(7))
 
 
 @pytest.mark.parametrize("method", ["tables", "adaptive"])
@@ -174,15 +131,13 @@ def test_made_up_rows_are_answered_well(method: str, most: float) -> None:
 
 def test_a_file_is_read_by_the_schema(tmp_path: Path) -> None:
     codes = rows(400)
-    lines = ["a,b,c,d", *(",".join(map(str, record)) for record in codes.values.T.tolist())]
-    (tmp_path / "rows.csv").write_text("\n".join(lines))
-    found = fit_file(tmp_path / "rows.csv", study(), rng=seeded(2))
+    found = fit_file(written(tmp_path, codes), study(), rng=seeded(2))
     assert np.array_equal(found.records, fit_synth(codes, study(), rng=seeded(2)).records)
     book = ledger(tmp_path)
     (tmp_path / "bad.csv").write_text("a,b,c\n0,9,0\n1,1,1\n")
     with pytest.raises(InvalidInput, match="must be a column"):
         fit_file(tmp_path / "bad.csv", study(), ledger=book, rng=seeded(2))
-    assert book.history() == []
+    assert {entry.state for entry in book.history()} == {"void"}
     poor = Ledger.create(tmp_path / "poor", {"trusted": ApproxDP(1e-3, 1e-9)}, trial=True)
     with pytest.raises(BudgetExceeded):  # before a file is opened: this one is not there
         fit_file(tmp_path / "nowhere.csv", study(), ledger=poor, rng=seeded(2))
@@ -198,131 +153,30 @@ def test_impossible_studies_are_refused() -> None:
         study(guarantee=ApproxDP(1.0, 0.0))
 
 
-def test_two_fits_in_one_folder_are_refused_while_one_runs(tmp_path: Path) -> None:
-    fit_synth(rows(100), study(), folder=tmp_path / "model", rng=seeded(1))
-    with envelope.held(tmp_path / "model", "out"), pytest.raises(InvalidInput, match="in use by another"):
-        fit_synth(rows(100), study(), folder=tmp_path / "model", rng=seeded(1))
-    fit_synth(rows(100), study(), folder=tmp_path / "model", rng=seeded(1))  # free again
-
-
-def _kept(folder: Path, answers: int) -> None:
-    """The folder as it was after so many rounds."""
-    before = KeptFit.load(folder)
-    before.said, before.receipt = replace(before.said, answers=before.said.answers[:answers]), None
-    before.save()
-
-
-@pytest.mark.parametrize("method", ["tables", "adaptive"])
-def test_a_round_that_was_paid_for_is_never_measured_again(
-    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A folder that lost rounds, or a copy of one, is filled again from the ledger."""
-    book, folder = ledger(tmp_path), tmp_path / "model"
-    whole = fit_synth(rows(500), study(method), folder=folder, ledger=book, rng=seeded(1))
-    answers, entries = KeptFit.load(folder).said.answers, book.history()
-    monkeypatch.setattr(CodePeople, "measure", lambda *_: pytest.fail("measured twice for one charge"))
-    for many in range(len(answers)):
-        shutil.copytree(folder, tmp_path / f"copy{many}")
-        _kept(tmp_path / f"copy{many}", many)
-        with pytest.raises(InvalidInput, match="must be a fit that has ended"):
-            load_model(tmp_path / f"copy{many}")
-        found = fit_synth(rows(500), study(method), folder=tmp_path / f"copy{many}", ledger=book, rng=seeded(2))
-        assert np.array_equal(found.records, whole.records)
-        assert found.receipt.ledger_entries == whole.receipt.ledger_entries
-        assert KeptFit.load(tmp_path / f"copy{many}").said.answers == answers
-    assert book.history() == entries
-    (folder / "synthetic.npz").unlink()  # made of the rounds, and so made again
-    with pytest.raises(InvalidInput, match="must be a fit that has ended"):
-        load_model(folder)
-    fit_synth(rows(500), study(method), folder=folder, ledger=book, rng=seeded(1))
-    assert load_model(folder).receipt == whole.receipt
-    other = Ledger.create(tmp_path / "other", {"trusted": ApproxDP(9.0, 1e-6)}, trial=True)
-    for wrong in (None, other):
-        with pytest.raises(InvalidInput, match="`ledger` must be the one that paid"):
-            fit_synth(rows(500), study(method), folder=folder, ledger=wrong, rng=seeded(1))
-
-
-def test_rows_that_were_made_of_other_rounds_are_made_again(tmp_path: Path) -> None:
-    """Without a ledger every fit is a new look: what followed from an earlier one does not stand for it."""
-    fit_synth(rows(300), study(), folder=tmp_path / "m", rng=seeded(1))
-    _kept(tmp_path / "m", 0)
-    found = fit_synth(rows(300), study(), folder=tmp_path / "m", rng=seeded(2))
-    assert np.array_equal(found.records, fit_synth(rows(300), study(), rng=seeded(2)).records)
-
-
-def test_what_is_too_large_to_keep_is_charged_anew_once_it_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And the ledger that did so, which knows one measurement more, is the one that paid."""
-    monkeypatch.setattr(ledgers, "MOST_KEPT", 0)
-    book = Ledger.create(tmp_path / "l", {"trusted": ApproxDP(3.0, 1e-5)}, trial=True)
-    for fits in (1, 2):
-        for _ in range(2):
-            fit_synth(rows(300), study("adaptive", rounds=1), folder=tmp_path / "m", ledger=book, rng=seeded(1))
-            assert book.accounts()[0].spent.epsilon == pytest.approx(fits, abs=1e-6)
-        sent = tmp_path / f"{fits}.json"
-        write_invitation(tmp_path / "m", sent)
-        must_have_paid(book, sent)
-        with pytest.raises(InvalidInput, match="must be the one that paid"):
-            must_have_paid(Ledger.create(tmp_path / f"o{fits}", {"trusted": ApproxDP(3.0, 1e-5)}, trial=True), sent)
-        _kept(tmp_path / "m", 0)
-
-
-KILLED = """
-import os, runpy, sys
-here = runpy.run_path(sys.argv[2])
-from hybridp.ledger import Ledger
-
-real = Ledger.keep_measured
-def stopped(*given):
-    if sys.argv[1] == "after":
-        real(*given)
-    os.kill(os.getpid(), 9)
-Ledger.keep_measured = stopped
-book = Ledger.open("study.ledger")
-here["fit_synth"](here["rows"](300), here["study"](), folder="m", ledger=book, rng=here["seeded"](1))
-"""
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_killed_fit_neither_loses_what_it_paid_for_nor_measures_twice(
-    tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tests import warm  # here: the killed process runs this file too
-
-    book = ledger(tmp_path)
-    assert warm.run(KILLED, when, __file__, cwd=tmp_path).returncode == -9
-    kept = book.measured(book.history()[0].collection or "")
-    assert (kept is None) == (when == "before")
-    times: list[int] = []
-    real = CodePeople.measure
-    monkeypatch.setattr(CodePeople, "measure", lambda *given: times.append(1) or real(*given))  # type: ignore[func-returns-value]
-    fit_synth(rows(300), study(), folder=tmp_path / "m", ledger=book, rng=seeded(1))
-    assert len(times) == len(study().plan) - (kept is not None)
-    assert kept is None or KeptFit.load(tmp_path / "m").said.answers[0].encode() == kept[1]
-    assert book.accounts()[0].spent.epsilon == pytest.approx(1.0, abs=1e-6)
-
-
-def test_rounds_that_another_plan_measured_are_never_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As those of a version without a last round: they spent the whole promise, and that round would come on top."""
+def test_rounds_that_another_plan_measured_are_never_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of a version without a last round: they spent another part of the promise."""
     with monkeypatch.context() as patch:
         patch.setattr(table, "measured_last", lambda *_: ())
-        fit_synth(rows(300), study("adaptive"), folder=tmp_path / "m", rng=seeded(1))
-    assert len(study("adaptive").plan) == len(KeptFit.load(tmp_path / "m").said.answers) + 1
-    shutil.copytree(tmp_path / "m", tmp_path / "n")
-    _kept(tmp_path / "n", 2)  # as it ended, and interrupted
-    for name in ("m", "n"):
-        with pytest.raises(InvalidInput, match=r"fit it anew in a new folder\. Got another round 1 in"):
-            load_model(tmp_path / name)
-        with pytest.raises(InvalidInput, match="must hold what its study measures, with the noise of its promise"):
-            fit_synth(rows(300), study("adaptive"), folder=tmp_path / name, rng=seeded(1))
+        save_model(fit_synth(rows(300), study("adaptive"), rng=seeded(1)), tmp_path / "m")
+        load_model(tmp_path / "m")
+    with pytest.raises(InvalidInput, match="`model` must be the folder"):
+        load_model(tmp_path / "m")
+
+
+def test_the_ledger_that_paid_for_a_choice_knows_its_invitation(tmp_path: Path) -> None:
+    book = Ledger.create(tmp_path / "l", {"trusted": ApproxDP(3.0, 1e-5)}, trial=True)
+    fit_file(written(tmp_path, rows(300)), study("adaptive"), folder=tmp_path / "m", ledger=book, rng=seeded(1))
+    write_invitation(tmp_path / "m", tmp_path / "i.json")
+    must_have_paid(book, tmp_path / "i.json")
+    other = Ledger.create(tmp_path / "o", {"trusted": ApproxDP(3.0, 1e-5)}, trial=True)
+    fit_file(tmp_path / "rows.csv", study("adaptive"), folder=tmp_path / "n", ledger=other, rng=seeded(2))
+    with pytest.raises(InvalidInput, match="must be the one that paid"):
+        must_have_paid(other, tmp_path / "i.json")
 
 
 def test_damaged_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    fit_synth(rows(300), study(), folder=folder, rng=seeded(1))
+    save_model(fit_synth(rows(300), study(), rng=seeded(1)), folder)
     for name in ("synthetic.npz", "transcript.json"):
         whole = (folder / name).read_bytes()
         for part in (b"", whole[: len(whole) // 2], whole[:-30]):
@@ -342,8 +196,8 @@ def test_damaged_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:
 def test_a_domain_read_from_the_rows_is_said_by_every_reader(tmp_path: Path) -> None:
     folder, read = tmp_path / "model", study(read=("a", "d"))
     assert not any("NOT PROTECTED" in line for line in fit_synth(rows(300), study(), rng=seeded(1)).receipt.assumes)
-    fit_synth(rows(300), read, folder=folder, rng=seeded(1))
-    for found in (load_model(folder), fit_synth(rows(300), read, folder=folder, rng=seeded(1))):
+    save_model(fit_synth(rows(300), read, rng=seeded(1)), folder)
+    for found in (load_model(folder), fit_synth(rows(300), read, rng=seeded(1))):
         assert "NOT PROTECTED: which values occur in a, d" in found.receipt.assumes[0]
         assert not any("without looking" in line for line in found.receipt.assumes)
 

@@ -21,7 +21,7 @@ from hybridp.public.synth import MeasuredTable
 from hybridp.public.workloads import parse_formula
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.synth import SyntheticModel
-from hybridp.tasks.fits import load_model
+from hybridp.tasks.fits import load_model, save_model
 
 SCHEMA = Schema(
     (
@@ -51,7 +51,7 @@ def model() -> SyntheticModel:
 
 def test_saved_models_come_back(model: SyntheticModel, tmp_path: Path) -> None:
     for study in (STUDY, TableTask(WORK, ApproxDP(1.0, 1e-6), "adaptive", 3, rows=50)):
-        fitted = fit_synth(rows(), study, folder=tmp_path / study.method, rng=seeded(1))
+        fitted = save_model(fit_synth(rows(), study, rng=seeded(1)), tmp_path / study.method)
         back = load_model(tmp_path / study.method)
         assert np.array_equal(back.records, fitted.records)
         assert back.to_dict() == fitted.to_dict()
@@ -66,7 +66,7 @@ def test_saved_models_come_back(model: SyntheticModel, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="`model`"):
         load_model(tmp_path / "nothing")
     (tmp_path / "tables" / "synthetic.npz").write_bytes(b"no archive")
-    with pytest.raises(InvalidInput, match="`model` must hold readable files"):
+    with pytest.raises(InvalidInput, match="`model` must be the folder"):
         load_model(tmp_path / "tables")
 
 

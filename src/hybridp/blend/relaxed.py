@@ -17,7 +17,7 @@ With it the largest error is .030, half of the measurements' own, because margin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -146,13 +146,10 @@ def sparsemax(block: Lines) -> None:
         count = support
 
 
-def fit_rows(
-    tables: Sequence[MeasuredTable], sizes: Sequence[int], people: int, *, rows: int, seed: int,
-    moved: Callable[[float], None] = lambda part: None,
-) -> Lines:  # fmt: skip
+def fit_rows(tables: Sequence[MeasuredTable], sizes: Sequence[int], people: int, *, rows: int, seed: int) -> Lines:
     """So many relaxed rows that follow these tables, from random ones on. Deterministic; the seed is public.
 
-    They are moved to the one-way tables first, then to all. `moved` is told the part of the steps that is done.
+    They are moved to the one-way tables first, then to all.
     """
     must(bool(tables), "tables", "must be at least one", 0)
     lines = np.random.default_rng(seed).random((sum(sizes), rows), dtype=np.float32)
@@ -169,14 +166,12 @@ def fit_rows(
         goals.append(Goal.of(table, people, least, every))
     ones = [goal for goal in goals if len(goal.sides[0] + goal.sides[1]) == 1]
     if 0 < len(ones) < len(goals):
-        _descend(lines, sizes, ones, 60, 0.05, lambda part: moved(part / 2))
-    _descend(lines, sizes, goals, 100, 0.02, lambda part: moved((1 + part) / 2))
+        _descend(lines, sizes, ones, 60, 0.05)
+    _descend(lines, sizes, goals, 100, 0.02)
     return lines
 
 
-def _descend(
-    lines: Lines, sizes: Sequence[int], goals: Sequence[Goal], steps: int, rate: float, moved: Callable[[float], None]
-) -> None:
+def _descend(lines: Lines, sizes: Sequence[int], goals: Sequence[Goal], steps: int, rate: float) -> None:
     """Adam with a short memory of squares (their size falls by orders of magnitude within a fit), then Sparsemax.
 
     The learning rate falls in a straight line over the second half of the steps.
@@ -184,7 +179,6 @@ def _descend(
     slope, mean, square = (np.zeros_like(lines) for _ in range(3))
     blocks, slopes, means, squares = (np.split(one, np.cumsum(sizes)[:-1]) for one in (lines, slope, mean, square))
     for step in range(1, steps + 1):
-        moved((step - 1) / steps)
         slope[:] = 0
         for i, goal in enumerate(goals):
             if (i + step) % goal.every == 0:

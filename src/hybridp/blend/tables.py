@@ -25,7 +25,7 @@ s_t^2 / r_t. Then the weights become whole numbers of records, so that the new t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -120,7 +120,6 @@ def raked(
     *,
     rows: int,
     seed: int,
-    moved: Callable[[float], None] = lambda part: None,
 ) -> Codes:
     """`rows` records that follow all tables, the model being of the `known` ones. Deterministic; the seed is public.
 
@@ -135,7 +134,7 @@ def raked(
     slack = _slack(records, sizes, *together(new, people))
     goals = [Goal.of(features, y, noise[features], features, sizes) for features, y in wanted.items()]
     goals = [replace(goal, slack=slack.get(goal.features, goal.slack)) for goal in goals]
-    weights = _weighted(goals, cells, len(records), moved)
+    weights = _weighted(goals, cells, len(records))
     last = [i for i, goal in enumerate(goals) if goal.features in slack]
     times = _whole(records, weights * rows, [cells[i] for i in last], [goals[i].wanted.size for i in last], seed)
     return np.repeat(records, times, axis=0)
@@ -160,13 +159,10 @@ def _slack(
     return {t: noise[t] ** 2 / max(missed[t], least * scatter[t]) for t in shares}
 
 
-def _weighted(
-    goals: list[Goal], cells: list[NDArray[np.int32]], records: int, moved: Callable[[float], None]
-) -> Floats:
+def _weighted(goals: list[Goal], cells: list[NDArray[np.int32]], records: int) -> Floats:
     weights = np.full(records, 1 / records)
     thetas = [np.zeros(goal.wanted.shape) for goal in goals]
-    for sweep in range(_SWEEPS):
-        moved(sweep / _SWEEPS)
+    for _ in range(_SWEEPS):
         for i, (goal, cell) in enumerate(zip(goals, cells, strict=True)):
             now = np.bincount(cell, weights=weights, minlength=goal.wanted.size)
             new = np.array(now, dtype=np.float64).reshape(goal.wanted.shape)

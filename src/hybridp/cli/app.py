@@ -167,7 +167,7 @@ def main(args: list[str] | None = None) -> None:
 
     Exit codes: 0 done, 2 bad input, 3 budget refused, 4 released (or perhaps) but not shown whole, 130 interrupted.
     """
-    # Torch's threads, where a command has use for them, sleep while they wait: spinning, they burn many times the work.
+    # The threads of torch, where a front is searched, sleep while they wait: spinning, they burn many times the work.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     given = list(sys.argv[1:] if args is None else args)
     as_json = "--json" in given

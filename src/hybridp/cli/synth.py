@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +32,7 @@ from hybridp.cli.common import (
 )
 from hybridp.cli.options import Later, Spread, command, given, must_not_join, options_of, some, trust_options, value_of
 from hybridp.cli.releasing import Releasing
-from hybridp.errors import HybridpError, InvalidInput, PromiseWarning, must
+from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import MISSING, MOST_CELLS, Feature, Schema, Workload
 from hybridp.public.study import Declaration, Promise
@@ -163,12 +161,6 @@ def must_be_stated(asked: Mapping[str, Any]) -> None:
 # --- fit --------------------------------------------------------------------------------------------------------------
 
 
-class Interrupted(HybridpError):
-    """A fit was stopped between its rounds, or in one; its folder goes on from there."""
-
-    exit_code = 130
-
-
 @command("fit")
 @rows_argument
 @click.option(
@@ -185,7 +177,7 @@ class Interrupted(HybridpError):
 @click.option("--memory", help="About the most to use (1GiB): larger tables give way to those of fewer columns.")
 @click.option(
     "--out", type=FOLDER_PATH,
-    help="The model's folder, FILE's name with -model unless given; an interrupted fit of the same settings goes on.",
+    help="The model's new folder, FILE's name with -model unless given.",
 )  # fmt: skip
 @insist_option
 def fit(
@@ -201,8 +193,7 @@ def fit(
     Without --marginals and --thresholds, the marginals of all pairs of columns count (of all triples, too, up to 18
     columns), and --method adaptive measures those that matter. Without --delta it is 1/n^2 for the n people in FILE.
 
-    The ledger is charged round by round. An interrupted fit goes on when the same command is given again, and pays
-    only for what is missing.
+    It is whole or nothing: an interrupted fit costs nothing, and leaves nothing.
     """
     from hybridp.protocols.synth import fit_file
 
@@ -211,9 +202,7 @@ def fit(
         out = Path(f"{Path(str(file.location)).stem}-model")
     how: dict[str, Any] = {"table": asked.table, "assume_mechanism": asked.assume_mechanism, "ledger": asked.ledger}
     if asked.invite is not None:
-        with _warned() as told:
-            result = _second_phase(file, asked.invite, trust, out, asked, how)
-        _say_fitted(result, out, told, asked)
+        _say_fitted(_second_phase(file, asked.invite, trust, out, asked, how), out, asked)
         return
     needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
     if asked.ledger is not None and (domain_from_file or not given("delta")):
@@ -226,12 +215,10 @@ def fit(
     if read:
         note(f"NOT PROTECTED: which values occur in {', '.join(read)} was read from the file.")
     how |= {"folder": out, "simulate_local": asked.simulate_local, "rng": asked.rng}
-    rounds = len(task.plan)
-    words = f"measuring and fitting, {rounds} rounds"
-    with _warned() as told, _resumable(out, rounds), asked.working(words, rounds + 1) as moved:
+    with asked.working(f"measuring and fitting, {len(task.plan)} rounds"):
         how["purpose"] = f"synthetic data of {', '.join(schema.names)}"
-        result = fit_file(file, replace(task, read=read), trust, **how, progress=lambda done, _: moved(done))
-    _say_fitted(result, out, told, asked)
+        result = fit_file(file, replace(task, read=read), trust, **how)
+    _say_fitted(result, out, asked)
 
 
 def _task_of(
@@ -280,8 +267,8 @@ def _second_phase(
         return save_model(result, out)
 
 
-def _say_fitted(found: Any, out: Path, told: list[str], asked: Releasing) -> None:
-    document = found.to_dict() | {"model": str(out), "warnings": told}
+def _say_fitted(found: Any, out: Path, asked: Releasing) -> None:
+    document = found.to_dict() | {"model": str(out)}
     if asked.ledger is not None:
         document["ledger"] = str(asked.ledger)
 
@@ -290,44 +277,6 @@ def _say_fitted(found: Any, out: Path, told: list[str], asked: Releasing) -> Non
         click.echo(f"The model is in {out}.")
 
     asked.present(document, show, f"`hybridp synth report {out}` shows it again, for free")
-
-
-@contextmanager
-def _warned() -> Iterator[list[str]]:
-    """Warnings become remarks on stderr at once, and a list for programs."""
-    from hybridp.tasks.table import NoSignalWarning
-
-    told: list[str] = []
-
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        told.append(str(message))
-        note(f"hybridp: warning: {message}")
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", NoSignalWarning)
-        warnings.simplefilter("always", PromiseWarning)
-        warnings.showwarning = show
-        yield told
-
-
-@contextmanager
-def _resumable(out: Path, rounds: int) -> Iterator[None]:
-    """However a fit ends, a sentence says how to go on."""
-    try:
-        yield
-    except (KeyboardInterrupt, OSError, RuntimeError) as error:
-        from hybridp.tasks.fits import saved_rounds
-
-        said = f"{saved_rounds(out)} of {rounds} rounds saved in {out}; the same command goes on"
-        said += ", and nothing is charged twice"
-        if isinstance(error, KeyboardInterrupt):
-            raise Interrupted(f"The fit was interrupted with {said}.") from None
-        if isinstance(error, OSError):
-            problem = error.strerror or type(error).__name__
-            raise InvalidInput(f"The fit stopped ({problem}) with {said}.") from None
-        if not any(sign in str(error).lower() for sign in ("out of memory", "can't allocate")):
-            raise
-        raise InvalidInput(f"`rows` and the tables must fit in the device's memory. Got {said}.") from None
 
 
 # --- a saved model ----------------------------------------------------------------------------------------------------

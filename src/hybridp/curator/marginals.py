@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.sources import Columns, Raw, Rows, TrustedAnswers, chosen_by
+from hybridp.curator.sources import Columns, Raw, Rows, TrustedAnswers
 from hybridp.curator.sums import read
 from hybridp.errors import must
 from hybridp.noise.additive import settle_below_exp
@@ -33,7 +33,7 @@ from hybridp.tables.source import TableLike
 from hybridp.tables.sql import VIEW
 
 __all__ = ["LATTICE", "Codes", "codes_of", "count_people", "gain", "groups_of", "measure_answers", "measure_table"]
-__all__ += ["pick_table", "read_codes", "read_domain", "read_groups"]
+__all__ += ["pick_table", "read_codes", "read_domain"]
 
 _MOST_READ = 4096  # Read from rows, a domain of more values is no domain: every value would be about somebody.
 LATTICE = 1 << 16  # Steps to a person: the answers of D' are rounded to them, which is post-processing.
@@ -45,7 +45,6 @@ class Codes:
 
     schema: Schema
     values: NDArray[np.uint16]
-    chosen_by: str = ""
 
     @property
     def people(self) -> int:
@@ -74,7 +73,7 @@ def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
 def read_codes(path: TableLike, schema: Schema, *, table: str | None = None) -> Codes:
     """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.totals.codes`."""
     with tables.open_rows(path, table=table) as rows:
-        return Codes(schema, marginals.codes(rows, schema), chosen_by(path, table))
+        return Codes(schema, marginals.codes(rows, schema))
 
 
 def count_people(path: TableLike, *, table: str | None = None) -> int:
@@ -110,19 +109,9 @@ def _order(label: str) -> tuple[bool, float, str]:
 # --- both groups ------------------------------------------------------------------------------------------------------
 
 
-def read_groups(
-    path: TableLike, schema: Schema, columns: Columns, invite: OnMarginals | None = None, *,
-    table: str | None = None, rng: Randomness, **how: Any,
-) -> Raw:  # fmt: skip
-    """Both groups of a table; `how` as for `groups_of`."""
-    with tables.open_rows(path, table=table, trust=columns.trust, rng=rng) as rows:
-        chosen = chosen_by(path, table, columns.trust)
-        return groups_of(rows, schema, columns, invite, chosen=chosen, **how)
-
-
 def groups_of(
     rows: Rows, schema: Schema, columns: Columns, invite: OnMarginals | None, *, local_raw: bool = False,
-    assume: bool = False, chosen: str = "",
+    assume: bool = False,
 ) -> Raw:  # fmt: skip
     """RAW: the codes of trusted people; of local ones their reports or, in a trial, their codes (`held`).
 
@@ -131,7 +120,7 @@ def groups_of(
     labels = None if columns.trust is None else label_column(columns.trust)
     if local_raw or rows.trust is None or rows.trust.everyone != "local":
         marginals.check_schema(rows, schema, declared=True)
-    trusted = Codes(schema, marginals.codes(rows, schema, trust=labels), chosen)
+    trusted = Codes(schema, marginals.codes(rows, schema, trust=labels))
     if invite is None or labels is None:
         return Raw(trusted.people, trusted, notes=rows.notes)
     if local_raw:

@@ -6,8 +6,6 @@ reports and how they were made.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -45,7 +43,7 @@ from hybridp.tables.totals import count_groups
 
 __all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "NUMBERS", "Raw", "Rows", "Sent", "Source", "TABLES"]
 __all__ += ["TableLike", "TrustedAnswers", "all_empty", "asks", "batch_digest", "batch_names", "check_answers"]
-__all__ += ["check_batches", "check_mechanism", "chosen_by", "count_people", "count_rows", "epsilon_counts"]
+__all__ += ["check_batches", "check_mechanism", "count_people", "count_rows", "epsilon_counts"]
 __all__ += ["group_sizes", "grouped", "local_numbers", "local_rows", "local_texts", "must_be_public", "must_not_ask"]
 __all__ += ["must_read_again", "named_mechanism", "noisy_sums", "number_column", "only_texts", "open_rows", "read_as"]
 __all__ += ["read_mechanism", "read_slots", "rows_of", "shown", "sizes_of", "slot_counts", "slots_told", "unstated"]
@@ -162,15 +160,6 @@ def must_be_public(data: TableLike, option: str, column: str) -> None:
             f"people.public, or --public {column}, if everybody may know it (`Source(data, public=...)` in Python). "
             f"Got `{column}`, which is not."
         )
-
-
-def chosen_by(data: TableLike, table: str | None = None, trust: Trusts | None = None) -> str:
-    """A digest of how rows are chosen: by which query, from which table, by which rule of trust. Nothing of what they
-    hold is in it: whoever has it could try whether somebody's row was there.
-    """
-    rule, query = rule_of(trust), data.query if isinstance(data, Source) else None
-    words = None if rule is None else (rule.column, rule.trusted, rule.local, rule.everyone, rule.trial_opt_in)
-    return hashlib.sha256(json.dumps([query, table, words]).encode()).hexdigest()[:16]
 
 
 def must_not_ask(

@@ -35,7 +35,6 @@ While several questions are answered one by one, `Shared` stands in for the ledg
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sqlite3
@@ -74,7 +73,6 @@ __all__ = [
 
 _APPLICATION = 0x48594250  # "HYBP" in the file header: this file is a ledger of ours
 _VERSION = 4
-MOST_KEPT = 16 << 20  # bytes of one measurement
 
 _SCHEMA = """
 CREATE TABLE accounts (
@@ -95,7 +93,6 @@ CREATE UNIQUE INDEX one_charge_per_set_of_reports ON charges (people, digest)
 CREATE TABLE releases (
     id INTEGER PRIMARY KEY, at TEXT NOT NULL, purpose TEXT NOT NULL, entries TEXT NOT NULL, document TEXT NOT NULL
 );
-CREATE TABLE measurements (collection TEXT PRIMARY KEY, digest TEXT NOT NULL, content BLOB);
 CREATE TABLE about (trial INTEGER NOT NULL CHECK (trial IN (0, 1)));
 """
 
@@ -250,10 +247,9 @@ class Ledger:
         return {"warning": warning, **result} if warning else result
 
     def keeps(self, digest: str) -> bool:
-        """Whether a document with this digest, such as an invitation, was paid for and is kept here."""
+        """Whether a document that states this digest, such as an invitation, was paid for and is kept here."""
         with self._db() as db:
-            rows = db.execute("SELECT document FROM releases").fetchall()
-        return any(json.loads(row[0]).get("digest") == digest for row in rows)
+            return any(digest in row[0] for row in db.execute("SELECT document FROM releases"))
 
     # --- spending -----------------------------------------------------------------------------------------------------
 
@@ -338,22 +334,6 @@ class Ledger:
             )
             db.execute("COMMIT")
         return number
-
-    def keep_measured(self, collection: str, content: bytes) -> bytes:
-        """Keep what was measured under a charge before it is used, once; give what was kept first. Large: a digest."""
-        row = (collection, hashlib.sha256(content).hexdigest(), content if len(content) <= MOST_KEPT else None)
-        with self._db() as db:
-            db.execute("INSERT OR IGNORE INTO measurements VALUES (?, ?, ?)", row)
-        digest, first = self.measured(collection) or ("", None)
-        must(first is not None or digest == row[1], "ledger", "must hold one measurement for a charge", collection)
-        return content if first is None else first
-
-    def measured(self, collection: str) -> tuple[str, bytes | None] | None:
-        """The digest of what was measured under a charge, and the measurement itself unless it was too large."""
-        with self._db() as db:
-            result = db.execute("SELECT digest, content FROM measurements WHERE collection = ?", (collection,))
-            row: tuple[str, bytes | None] | None = result.fetchone()
-        return row
 
     def _end(self, ids: list[int], state: str) -> None:
         """Nothing is released: mark the charges, and give back what was charged for nothing."""

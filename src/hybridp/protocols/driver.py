@@ -49,6 +49,7 @@ from hybridp.public.trust import TrustRule, drawn_trust, label_column, rule_of
 from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import assuming, noted, plain, values_rule
 from hybridp.release.release import Release
+from hybridp.tasks.fits import save_model
 from hybridp.tasks.groups import ask_groups
 from hybridp.tasks.task import Batches, LevelBatches
 from hybridp.tasks.transcript import Transcript, invitation_to, kept_missing
@@ -76,6 +77,7 @@ def release(
     invite: Path | None = None,
     reports: Path | None = None,
     assume_mechanism: bool = False,
+    model: Path | None = None,
     rng: Randomness | None = None,
 ) -> Release:
     """Release the answer to a question from a table of trusted values and local reports.
@@ -94,7 +96,8 @@ def release(
     handed on, each a table of reports, of a study with `mixing`. `phases` are the shares of local people whom a trial
     asks one after another, each within the windows that are known by then; with `invite_out` an invitation for local
     people who are asked later is written to that file: `local_people` of them, or as many as the table has. `reports`,
-    or a tally of them, answer the map of an invitation (`invite`) that was planned from public numbers.
+    or a tally of them, answer the map of an invitation (`invite`) that was planned from public numbers. A synthetic
+    table is saved in the new folder `model`.
     """
     rng = secure() if rng is None else rng
     raw = simulate_local or drawn_trust(columns.trust)
@@ -187,6 +190,8 @@ def release(
             more |= {"notes": rows.notes, "first_reports": (digest or people.digest) if told else None}
             draft.hold(Transcript.of(task, columns.names, heard, entries=tuple(entries), **more), ledger)
         result = record_release(result, ledger, entries, purpose=purpose, study=task.stated(by), columns=stated)
+        if model is not None:
+            save_model(result, model)  # type: ignore[arg-type]
     if draft is not None:
         draft.write()
     return result
@@ -195,10 +200,13 @@ def release(
 def _sizes(rows: Rows, columns: Any, raw: bool) -> Counted:
     """How many trusted and local people there are, which is public. What the table lacks is known before a row is read;
     where everybody is local and has reported, nobody's numbers are needed."""
+    values = raw or rows.trust is None or rows.trust.everyone != "local"
+    for name in columns.names if columns.words and values else ():
+        rows.need("columns", name)
     for option, named in columns.reads.items():
         for name in (named,) if isinstance(named, str) else named:
             rows.need(option, name)
-            if raw or rows.trust is None or rows.trust.everyone != "local":
+            if values:
                 rows.need_number(name)
                 rows.need_missing(name, columns.absent)
     return count_rows(rows, label_column(columns.trust), columns.person)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,15 +13,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hybridp.curator.sources import TableLike, asks, must_not_ask
-from hybridp.errors import BudgetExceeded, HybridpError, LedgerProblem, must
+from hybridp.errors import HybridpError, LedgerProblem, must
 from hybridp.ledger import Charge, Ledger, Shared, Spending
 from hybridp.ledger.rule import tells_nothing
 from hybridp.public.budgets import ApproxDP, PureDP, warned
 from hybridp.release.receipt import ASKED_BEFORE, Asked, plain
 from hybridp.release.release import Release
-from hybridp.release.synth import SyntheticModel
+from hybridp.release.synth import SyntheticModel, digest_of
 
-__all__ = ["ASKED_BEFORE", "FLOOR", "answered_after", "charge_on_failure", "charged", "must_have_paid", "on_reports"]
+__all__ = ["ASKED_BEFORE", "FLOOR", "answered_after", "charged", "must_have_paid", "on_reports"]
 __all__ += ["paying", "record_release"]
 
 Guarantee = PureDP | ApproxDP
@@ -126,23 +125,15 @@ def answered_after(answers: Mapping[str, Any], path: TableLike | None, answer: C
 def must_have_paid(ledger: Ledger | None, invite: Path) -> None:
     """Refuse a second phase in another ledger than the first: nobody would add up what both told of these people.
 
-    The ledger that paid for an invitation keeps it, or what its rounds measured. One that no ledger paid for belongs to
-    none.
+    The ledger that paid for an invitation keeps it, or the model whose rounds it tells. One that no ledger paid for
+    belongs to none.
     """
     if ledger is None or isinstance(ledger, Shared):
         return
     document = json.loads(invite.read_text())
-    entries, answers = document.get("ledger_entries"), document.get("answers")
-    same = not entries or ledger.keeps(document["digest"]) or _has_measured(ledger, entries, answers)
+    named = document["digest"], digest_of(document["answers"])
+    same = not document.get("ledger_entries") or any(map(ledger.keeps, named))
     must(same, "ledger", "must be the one that paid for the invitation when it was made", ledger.path)
-
-
-def _has_measured(ledger: Ledger, entries: list[int], answers: list[Any]) -> bool:
-    """Whether these charges paid for every one of these answers, of a fit that keeps what it measures."""
-    paid = [one.collection for one in ledger.history() if one.id in entries and one.state == "spent"]
-    known = {kept[0] for name in paid if (kept := ledger.measured(name or "")) is not None}
-    said = {hashlib.sha256(one.encode()).hexdigest() if isinstance(one, str) else None for one in answers}
-    return bool(said) and known >= said
 
 
 def record_release(found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any) -> R:
@@ -180,28 +171,3 @@ def on_reports(charges: list[Charge], *, trial: bool, digest: str | None = None)
     sent = [c for c in charges if c.people.startswith(("local", "shuffled"))]
     first = [c for c in charges if c not in sent]
     return (first, sent) if digest is None else (first + [replace(c, digest=digest) for c in sent], [])
-
-
-def charge_on_failure(
-    read: Callable[[], T], ledger: Ledger | None, charges: Sequence[Charge], *, trial: bool, path: TableLike
-) -> T:
-    """What `read` finds in the rows, after the ledger was asked whether it can pay for what is to be made of them.
-
-    A failure that may depend on the rows is charged like any other look at them, by the first of the charges. Where
-    what is to be made was paid before, that would be more: rows by a query are not read where it is not there.
-    """
-    if ledger is None or not charges:
-        return read()
-    ledger.check(charges, trial=trial)
-    failed = [replace(charges[0], collection=None)]
-    try:
-        ledger.check(failed, trial=trial)
-    except BudgetExceeded:
-        must_not_ask(path, "nothing is left to pay for its failure", "Make a table of its answer first")
-    try:
-        return read()
-    except BaseException as failure:
-        if tells_nothing(failure) and (not asks(path) or getattr(failure, "of_rows", None) is False):
-            raise
-        with charged(ledger, failed, trial=trial, path=path):
-            raise

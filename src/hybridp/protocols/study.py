@@ -9,10 +9,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from os import PathLike
@@ -20,11 +17,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from hybridp.curator.sources import check_answers, check_batches, must_read_again, with_public
-from hybridp.errors import InvalidInput, NotShown, UnusablePublicRows, must
+from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols.driver import columns_of, must_declare, release, reports_in, trust_rule
 from hybridp.protocols.invited import release_invited
 from hybridp.protocols.paying import answered_after, charged, must_have_paid, on_reports, record_release
+from hybridp.protocols.synth import drafts
 from hybridp.public import envelope
 from hybridp.public.study import (
     ANSWERED,
@@ -36,7 +34,6 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.release import Release
 from hybridp.tasks.declared import answered_once, people_in, published, task_of
 from hybridp.tasks.distribution import DistributionTask
-from hybridp.tasks.fits import save_model
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.mean import mean_task
 from hybridp.tasks.number import number_task
@@ -115,8 +112,9 @@ def release_study(
         must(alone, "phases", "must go with quantiles of a study's only question", f"{len(study.questions)} questions")
         run["phases"] = tuple(phases)
     labels: Any = keyed(rule, rng.words(2).tolist()) if drawn_trust(rule) else rule  # one draw for all questions
-    with _appearing(files) as drafts:
-        return _release(study, data, rule, labels, drafts, run, ledger, collection)
+    with drafts(files.models) as made:
+        files = replace(files, models=made)
+        return _release(study, data, rule, labels, files, run, ledger, collection)
 
 
 def _release(
@@ -156,31 +154,6 @@ def _release(
         result = published(study, answers, tuple(entries))
         columns = {"trust": rule, "questions": {q.name: list(q.columns_read) for q in study.questions}}
         return record_release(result, ledger, entries, purpose=study.purpose, study=study.to_dict(), columns=columns)
-
-
-@contextmanager
-def _appearing(files: Files) -> Iterator[Files]:
-    """The same files with a draft in place of every model's folder, which appears when the release has been kept.
-
-    What a fit measures is saved as it goes: a release that is refused, and voids its charge, must leave none of it.
-    """
-    drafts: dict[str, Path] = {}
-    for name, target in files.models.items():
-        new = not target.exists() and target.parent.is_dir()
-        must(new, "model", f"must be a new folder in an existing one, for {name}", target)
-        drafts[name] = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
-    try:
-        yield replace(files, models=drafts)
-    except BaseException:
-        for draft in drafts.values():
-            shutil.rmtree(draft, ignore_errors=True)
-        raise
-    for name, draft in drafts.items():
-        try:
-            os.rename(draft, files.models[name])
-        except OSError as error:
-            said = f"`model` {files.models[name]} could not be made ({error.strerror})"
-            raise NotShown(f"The release was made, but {said}; it is in {draft}.") from None
 
 
 def _heard(study: Declaration, labels: Any, run: Mapping[str, Any]) -> list[Any]:
@@ -232,9 +205,8 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
             charges = [charge for charge in charges if charge.people == "trusted"]
 
     def answer(shared: Shared) -> Any:
-        result: Any = release(data, task, columns, by, ledger=shared, **told, **run)
         folder = files.models.get(question.name)
-        return result if folder is None else save_model(result, folder)
+        return release(data, task, columns, by, ledger=shared, model=folder, **told, **run)
 
     # Nobody shuffled is asked for anything where no batch is given: a table holds none.
     due = [charge for charge in charges if mixed or not charge.people.startswith("shuffled")]

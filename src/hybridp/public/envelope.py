@@ -26,7 +26,7 @@ from typing import Any
 
 from hybridp.errors import InvalidInput, must
 
-__all__ = ["VERSION", "appearing", "digest", "held", "load", "opened", "save", "sealed", "write"]
+__all__ = ["VERSION", "appearing", "digest", "load", "opened", "save", "sealed", "write"]
 
 VERSION = 1
 
@@ -94,23 +94,3 @@ def appearing(file: str | PathLike[str], *, new: bool = False, mode: int = 0o666
             os.replace(draft, target)
     finally:
         draft.unlink(missing_ok=True)
-
-
-@contextmanager
-def held(folder: Path, name: str) -> Iterator[None]:
-    """Hold a folder, which a refusal calls by this name, against another process.
-
-    The lock goes with the process, so that what a killed one began can go on at once. (Where the system has no such
-    locks, as on Windows, nothing is held.)
-    """
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with (folder / ".lock").open("wb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InvalidInput(f"`{name}` must not be in use by another process. Got {folder}.") from None
-        yield

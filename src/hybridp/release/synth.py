@@ -6,6 +6,8 @@ Everything here is computed from what was paid for. Nothing of it reads the peop
 from __future__ import annotations
 
 import csv
+import hashlib
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,10 +34,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["SynthAnswer", "SyntheticModel"]
+__all__ = ["SynthAnswer", "SyntheticModel", "digest_of"]
 
 Floats = NDArray[np.float64]
 _MOST_GROUPS = 10_000
+
+
+def digest_of(answers: Sequence[Any]) -> str:
+    """A name of what all rounds measured."""
+    return hashlib.sha256(json.dumps(list(answers)).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,15 @@ class SyntheticModel(Result):
     @property
     def simulated(self) -> bool:
         return self.receipt.simulated
+
+    @cached_property
+    def answered(self) -> tuple[Any, ...]:
+        """What its rounds brought, as plain data."""
+        return tuple(asked.plain(answer) for asked, answer in self.said)
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.answered)
 
     @cached_property
     def _values(self) -> NDArray[np.uint16]:
@@ -341,7 +357,7 @@ class SyntheticModel(Result):
             features=list(self.schema.names),
             thresholds=len(self.workload.thresholds),
             queries=self.workload.queries,
-            measured={"tables": len(self.tables)},
+            measured={"tables": len(self.tables), "digest": self.digest},
             utility=utility,
         )
         return {"table": {"synthetic": told}}

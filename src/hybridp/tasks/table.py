@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from hybridp.blend.graph import GraphModel, pooled, tree_cells
 from hybridp.blend.relaxed import fit_rows, round_rows
 from hybridp.blend.tables import blend_tables, raked
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import InvalidInput, PromiseWarning, must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.queries import MOST_CELLS, Schema, Threshold, Workload
 from hybridp.public.rounds import Answer, Conversation, Crowd, Later, Round
@@ -59,18 +59,17 @@ from hybridp.release.receipt import (
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.task import Task
 
-__all__ = ["Made", "Measure", "Method", "NoSignalWarning", "Reported", "TableTask", "charge_for_reports"]
-__all__ += ["chosen_invite", "table_task"]
+__all__ = ["Made", "Measure", "Method", "NoSignalWarning", "Reported", "TableTask", "chosen_invite"]
+__all__ += ["table_task"]
 
 Method = Literal["tables", "adaptive", "mixed"]
-Moved = Callable[[float], None]
 Codes = NDArray[np.uint16]
 _LEAST_RECORDS, _MOST_RECORDS = 1 << 15, 1 << 20  # Few records scatter around the model that they are drawn from.
 _TREE = 1 << 22  # Cells of the largest graphical model of both groups; marginals beyond are fitted by relaxed rows.
 _MOST = 2**53  # people: more are no whole numbers to a double
 
 
-class NoSignalWarning(UserWarning):
+class NoSignalWarning(PromiseWarning):
     """The budget is so small that the noise hides every answer."""
 
 
@@ -143,11 +142,11 @@ class Made(Round):
     """Records that follow from all rounds: whoever kept them answers with them, or makes them; None: nobody has."""
 
     kind: ClassVar[str] = "made"
-    make: Callable[[Moved], Codes]
+    make: Callable[[], Codes]
 
     def kept_or_made(self) -> Conversation:
         result = yield self
-        return self.make(lambda part: None) if result is None else result
+        return self.make() if result is None else result
 
 
 class _Model:
@@ -281,10 +280,11 @@ class TableTask(Task):
         for i, epsilon in enumerate(cumulative_epsilons([r.rho for r in plan], self.guarantee.delta)):
             budget = ApproxDP(max(0.0, epsilon - before), self.guarantee.delta if i == 0 else 0.0)
             mechanism = f"{plan[i].words}, round {i + 1} of {len(plan)}"
-            noise, name = ("gaussian", plan[i].level), None if collection is None else f"{collection}/{i + 1}"
-            result.append(Charge("trusted", budget, mechanism, purpose, collection=name, noise=noise))
+            result.append(Charge("trusted", budget, mechanism, purpose, noise=("gaussian", plan[i].level)))
             before = max(before, epsilon)
-        return result + ([charge_for_reports(self.invite, purpose, None)] if self.method == "mixed" else [])
+        if self.method == "mixed":
+            result.append(Charge("local", self.invite.promise, "report on one drawn marginal", purpose))
+        return result
 
     @property
     def protection(self) -> Protection:
@@ -352,19 +352,19 @@ class TableTask(Task):
         """How many records are made."""
         return min(max(2 * people, _LEAST_RECORDS), _MOST_RECORDS)
 
-    def _relaxed(self, tables: Sequence[MeasuredTable], people: int, moved: Moved) -> Codes:
+    def _relaxed(self, tables: Sequence[MeasuredTable], people: int) -> Codes:
         sizes = self.workload.schema.sizes
-        lines = fit_rows(tables, sizes, people, rows=self.rows, seed=self.seed, moved=moved)
+        lines = fit_rows(tables, sizes, people, rows=self.rows, seed=self.seed)
         return round_rows(lines, sizes, self._many(people), seed=self.seed)
 
-    def _records(self, model: _Model, tables: list[MeasuredTable], moved: Moved) -> Codes:
+    def _records(self, model: _Model, tables: list[MeasuredTable]) -> Codes:
         """Records of the model of all rounds; where the last one measured all that is asked, they follow that."""
         people, new = self.trusted_people, len(self.last)
         if self.method == "tables":
-            return self._relaxed(tables, people, moved)
+            return self._relaxed(tables, people)
         if new:
             parts = tables[:-new], tables[-new:]
-            return raked(model(), *parts, people, rows=self._many(people), seed=self.seed, moved=moved)
+            return raked(model(), *parts, people, rows=self._many(people), seed=self.seed)
         return model().fit(tables, people, sweeps=60).records(self._many(people), seed=self.seed)
 
     def _blended(
@@ -381,20 +381,18 @@ class TableTask(Task):
         note = f"The budget leaves no signal: the noise of both groups' tables hides every share below {hidden:.2g}; "
         notes = (f"{note}ask fewer marginals, of more people, or with a larger epsilon.",) if hidden > 0.5 else ()
 
-        def make(moved: Moved) -> Codes:
+        def make() -> Codes:
             for note in notes:
                 warnings.warn(note, NoSignalWarning, stacklevel=2)
             chosen = {tuple(sorted(t.features)) for t in tables[: len(tables) - len(self.last)]}
-            return self._blended_records([one.fitted for one in blended], chosen, people, moved)
+            return self._blended_records([one.fitted for one in blended], chosen, people)
 
         records = yield from Made(make).kept_or_made()
         stated, method = tuple(one.table for one in blended), "chosen" if self.choose else self.method
         receipt = self.receipt(crowd, invite, notes)
         return SyntheticModel(self.workload, people, method, records, stated, receipt, self, tuple(said))
 
-    def _blended_records(
-        self, tables: list[MeasuredTable], chosen: set[tuple[int, ...]], people: int, moved: Moved
-    ) -> Codes:
+    def _blended_records(self, tables: list[MeasuredTable], chosen: set[tuple[int, ...]], people: int) -> Codes:
         """Records of a graphical model; of marginals whose junction tree is too large, by relaxed rows. A public rule.
 
         Where the trusted people's fit ended with all that is asked, the records of the model of the `chosen` marginals
@@ -404,9 +402,9 @@ class TableTask(Task):
         held = [table for table in tables if not self.last or table.features in chosen]
         rest = [table for table in tables if self.last and table.features not in chosen]
         if tree_cells(sizes, [table.features for table in held]) > _TREE:
-            return self._relaxed(tables, people, moved)
+            return self._relaxed(tables, people)
         model = GraphModel.uniform(sizes).fit(held, people, sweeps=60)
-        return raked(model, held, rest, people, **how, moved=moved) if rest else model.records(**how)
+        return raked(model, held, rest, people, **how) if rest else model.records(**how)
 
     def receipt(self, crowd: Crowd, invite: OnMarginals, notes: tuple[str, ...] = ()) -> Receipt:
         """What both groups are promised, and by what."""
@@ -428,11 +426,6 @@ class TableTask(Task):
             reads="rows",
             **crowd.made(),
         )
-
-
-def charge_for_reports(invite: OnMarginals, purpose: str, digest: str | None) -> Charge:
-    """What the reports cost: the very same ones are charged once, however often they are used."""
-    return Charge("local", invite.promise, "report on one drawn marginal", purpose, digest=digest)
 
 
 def chosen_invite(study: TableTask, tables: Sequence[MeasuredTable]) -> OnMarginals:
