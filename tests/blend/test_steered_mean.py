@@ -27,7 +27,8 @@ from hybridp.randomness import seeded
 K, N, EPSILON = 4000, 400_000, 1.0
 BIT = dithered_bit(PureDP(EPSILON))
 REPORT = (((math.e + 1) / (math.e - 1)) ** 2 - 2 / 3) / 4  # of one bit about the whole range
-CROWD = Crowd(K, N, EPSILON, REPORT)
+TERMS = (4 * REPORT, 0.0)
+CROWD = Crowd(K, N, EPSILON, TERMS)
 
 
 def errors(ends: tuple[float, float], spread: float, times: int, within: bool) -> tuple[np.ndarray, list[bool], float]:
@@ -79,7 +80,7 @@ def test_few_people_far_beyond_a_window_never_cost_more_than_a_twentieth(trusted
     people's squares, drawn here, over that of the best mean in one go with the whole of epsilon."""
     epsilon, draw = 4.0, np.random.default_rng(3)
     terms = best_randomiser(PureDP(epsilon)).variance_terms
-    crowd = Crowd.of(trusted, local, epsilon, terms)
+    crowd = Crowd(trusted, local, epsilon, terms)
     window = crowd.window(Quartiles.normal(0.3, 0.03))
     assert window is not None
     noise = 2 / (epsilon * 0.955 * 0.8 * trusted) ** 2
@@ -128,13 +129,14 @@ def test_both_sums_move_by_the_range_and_squares_by_the_farthest() -> None:
 
 def test_public_numbers_decide_and_fall_back() -> None:
     assert CROWD.worth_a_pilot
-    assert not Crowd(1000, N, EPSILON, REPORT).worth_a_pilot, "too few for a pilot"
-    assert not Crowd(K, 0, EPSILON, REPORT).worth_a_pilot, "nobody to ask"
-    assert not Crowd(100_000, 1000, EPSILON, REPORT).worth_a_pilot, "local people would add nothing"
+    assert not Crowd(1000, N, EPSILON, TERMS).worth_a_pilot, "too few for a pilot"
+    assert not Crowd(K, 0, EPSILON, TERMS).worth_a_pilot, "nobody to ask"
+    assert not Crowd(100_000, 1000, EPSILON, TERMS).worth_a_pilot, "local people would add nothing"
     narrow, wide = (CROWD.window(Quartiles.normal(0.5, sd)) for sd in (0.08, 0.45))
     assert narrow is not None
     assert wide is None
-    plain = CROWD.plain(*CROWD.assumed(Quartiles.normal(0.5, 0.08)), EPSILON)
+    places, shares = CROWD.assumed(Quartiles.normal(0.5, 0.08))
+    plain = CROWD.at_once(0.5, float(shares @ (places - 0.5) ** 2), CROWD.sum_noise(EPSILON))
     assert narrow.variance + CROWD.slack(narrow) < plain, "an interval that is no wider"
     # Where it is of no use, a pilot raises the noise by less than a twentieth.
     assert 1 / (1 - PILOT_SHARE) < 1.05

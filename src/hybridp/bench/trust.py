@@ -123,7 +123,7 @@ def plan_steered(plan: Plan) -> dict[str, Any]:
     """
     trusted, local, task, guess = plan.people["trusted"], plan.people["local"], plan.setting.task, plan.setting.guess
     bounds, terms = task.bounds, task.invite.mechanism.variance_terms
-    crowd = steering.Crowd.of(trusted, local, plan.promise["trusted_epsilon"], terms)
+    crowd = steering.Crowd(trusted, local, plan.promise["trusted_epsilon"], terms)
     plain = plan.errors[plan.predicted["alike"]["estimator"]]
 
     def told(form: str, why: str, rmse: float | None = None, window: list[float] | None = None) -> dict[str, Any]:

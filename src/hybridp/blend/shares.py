@@ -173,7 +173,7 @@ class ShareBlend:
 
     def single_p_values(self) -> list[float] | None:
         """The same of each option by itself."""
-        if self.trusted is None or self.local is None or self._trusted is None or self._local is None:
+        if self.trusted is None or self.local is None:
             return None
         result: list[float] = two_sided(self.trusted - self.local, *self._gap_errors()).tolist()
         return result
@@ -294,11 +294,7 @@ def _report_variance(oracle: Oracle, share: Floats) -> Floats:
 
 
 def to_simplex(shares: Floats) -> Floats:
-    """The nearest shares that are not negative and add up to 1 (Held, Wolfe and Crowder 1974).
-
-    >>> to_simplex(np.array([0.7, 0.5, -0.1])).round(12).tolist()
-    [0.6, 0.4, 0.0]
-    """
+    """The nearest shares that are not negative and add up to 1 (Held, Wolfe and Crowder 1974)."""
     result = simplex(shares)
     return np.asarray(result / math.fsum(result))
 

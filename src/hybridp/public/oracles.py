@@ -8,9 +8,6 @@ probability ``other`` (q*). The supports of an item, counted over n reports, are
 
 Probabilities are whole multiples of 2^-64, rounded towards more privacy, and verified in exact arithmetic when a
 description is made. Counting supports is post-processing: it needs no randomness and spends nothing.
-
->>> share_oracle(PureDP(4.0), 3).name, share_oracle(PureDP(1.0), 500).name
-('k-rr', 'subset')
 """
 
 from __future__ import annotations
@@ -52,9 +49,6 @@ def _debiased_variance(truth: float, other: float, share: float) -> float:
     return seen * (1 - seen) / (truth - other) ** 2
 
 
-# --- descriptions -----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class SubsetSelection:
     """A set of d = `size` items: with the holder's own with probability p = keep/2^64, the rest uniform.
@@ -90,7 +84,6 @@ class SubsetSelection:
         return (self.size * WORD - self.keep) / (WORD * (self.categories - 1))
 
     def variance(self, share: float) -> float:
-        """Variance of one debiased indicator whose item has this true share."""
         return _debiased_variance(self.truth, self.other, share)
 
     def profile(self, epsilon: float) -> float:
@@ -101,9 +94,6 @@ class SubsetSelection:
 
 
 Oracle = KRandomisedResponse | SubsetSelection
-
-
-# --- calibration ------------------------------------------------------------------------------------------------------
 
 
 def subset_selection(guarantee: PureDP | ApproxDP, categories: int) -> SubsetSelection:
@@ -141,19 +131,11 @@ def share_oracle(guarantee: PureDP | ApproxDP, size: int) -> Oracle:
     return subset if subset.size > 1 and subset.variance(0.0) < named.variance(0.0) else named
 
 
-# --- the server's side ------------------------------------------------------------------------------------------------
-
 _BLOCK = 1 << 14
 
 
 def support_counts(oracle: Oracle, reports: NDArray[Any]) -> Ints:
-    """How many reports support each item, from reports as `noise.reports.oracle_reports` makes.
-
-    Reports come from outside: their shape and range are checked. Memory does not grow with the reports.
-
-    >>> support_counts(k_randomised_response(PureDP(1.0), 4), np.array([2, 0, 2])).tolist()
-    [1, 0, 2, 0]
-    """
+    """How many reports support each item. They come from outside: their shape and range are checked."""
     reports, k = np.asarray(reports), oracle.categories
     shape = (len(reports), oracle.size) if isinstance(oracle, SubsetSelection) else (len(reports),)
     must(reports.shape == shape, "reports", f"must have the shape {shape}", reports.shape)
@@ -168,7 +150,6 @@ def support_counts(oracle: Oracle, reports: NDArray[Any]) -> Ints:
 
 
 def _in_range(name: str, numbers: NDArray[Any], k: Any) -> None:
-    """The message says what was expected and nothing of what was found: it may be a person's."""
     whole = numbers.dtype.kind in "iu"
     inside = whole and (not numbers.size or bool(numbers.min() >= 0 and (numbers < k).all()))
     must(inside, name, f"must be whole numbers from 0 to {k - 1}", "something else")

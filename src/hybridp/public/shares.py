@@ -8,13 +8,6 @@ one count down and another one up by 1, and all counts together add up to the nu
 * Two options: noise on the first count alone, whose sensitivity is 1. The second is the rest. That is
   half of the variance that the best use of two noisy counts would leave.
 
->>> question = Feature.categorical("smokes", ["yes", "no"])
->>> count_noise(PureDP(1.0), question.size).mechanism.sensitivity
-1
->>> from hybridp.public.messages import Invite
->>> Invite(question, share_oracle(PureDP(1.0), question.size)).text
-'k-rr(epsilon=1.0,options=2 cd6ac5fa842b0689) on `smokes`'
-
 **Several of several options**: everybody ticks up to a public number of them, and the share of people of each is asked.
 
 Trusted people's ticks are counted option by option: a replaced person takes away at most `most` of them and brings as
@@ -195,10 +188,6 @@ def share_mixing(promise: ApproxDP, size: int, batch: int, *, epsilon: float | N
 
     A mixed batch of k-ary randomised response has a tighter bound than one of any other report, so that it may have a
     larger epsilon by itself; a random set of options may be more precise all the same.
-
-    >>> found = share_mixing(ApproxDP(1.0, 1e-6), 4, 1000)
-    >>> found.k, round(found.epsilon, 2), round(Mixing.planned(ApproxDP(1.0, 1e-6), 1000).epsilon, 2)
-    (4, 3.33, 2.72)
     """
     named = Mixing.planned(promise, batch, epsilon=epsilon, cap=cap, k=size)
     try:
@@ -234,11 +223,7 @@ class ShareReports(ReportSums):
 
 def written_reports(oracle: Oracle, reports: NDArray[np.int32] | Ints, names: Sequence[str] = ()) -> list[str]:
     """Reports as text: the option's name, or number, or a set of options as the hexadecimal form of its bits, first
-    option first.
-
-    >>> written_reports(share_oracle(PureDP(0.5), 10), np.array([[0, 1, 2, 9]]))
-    ['e040']
-    """
+    option first."""
     if isinstance(oracle, KRandomisedResponse):
         return [names[code] if names else str(code) for code in reports.tolist()]
     bits = np.zeros((len(reports), oracle.categories), dtype=np.bool_)

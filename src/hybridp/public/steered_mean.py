@@ -20,12 +20,10 @@ would make the window worse than none, local people are asked about the whole ra
 ``r_T + y_T``, with the noise 2N. A window is named only where one of the two is never much worse than the plain form,
 whatever lies beyond it (`Crowd.safe`).
 
->>> middle = Quartiles(0.45, 0.5, 0.55)
->>> crowd = Crowd(trusted=20_000, local=2_000_000, epsilon=1.0, report=1.0)
->>> window = crowd.window(middle)
+>>> window = Crowd(20_000, 2_000_000, 1.0, (4.0, 0.0)).window(Quartiles(0.45, 0.5, 0.55))
 >>> window is not None and 0.3 < window.low < 0.45 and 0.55 < window.high < 0.7
 True
->>> Crowd(trusted=20_000, local=20_000, epsilon=1.0, report=1.0).worth_a_pilot    # too few local people
+>>> Crowd(20_000, 20_000, 1.0, (4.0, 0.0)).worth_a_pilot    # too few local people
 False
 """
 
@@ -38,7 +36,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import must
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import LEVELS, Floats
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
@@ -131,8 +128,8 @@ def best_weight(
 
 @dataclass(frozen=True)
 class Crowd:
-    """How many people there are, the trusted people's epsilon, and the variance of one report about the whole range: in
-    its middle, and how much that rises with the square of the distance, which is 1 at the bounds.
+    """How many people there are, the trusted people's epsilon, and a randomiser's `variance_terms`, which are about a
+    range of length 2: of one report in its middle, and how much that rises with the square of the distance from it.
 
     Enough to decide by public numbers whether a pilot is worth its part of epsilon and, when one has been made, whether
     local people are asked within a window, and within which.
@@ -141,13 +138,7 @@ class Crowd:
     trusted: int
     local: int
     epsilon: float
-    report: float
-    slope: float = 0.0
-
-    @classmethod
-    def of(cls, trusted: int, local: int, epsilon: float, terms: tuple[float, float]) -> Crowd:
-        """With a randomiser's `variance_terms`, which are about a range of length 2."""
-        return cls(trusted, local, epsilon, terms[0] / 4, terms[1] / 4)
+    terms: tuple[float, float]
 
     def sum_noise(self, epsilon: float) -> float:
         """The variance that the noise of a sum leaves in the trusted mean."""
@@ -166,22 +157,21 @@ class Crowd:
             return False
         return any(self.window(Quartiles.normal(0.5, sd)) is not None for sd in (0.01, 0.03, 0.06, 0.1, 0.15))
 
-    def plain(self, places: Floats, shares: Floats, epsilon: float) -> float:
-        """The least variance of a mean in one go, where these shares of people are at these places."""
-        mean = float(places @ shares)
-        spread = float(shares @ (places - mean) ** 2)
-        return float(self.at_once(mean, spread, self.sum_noise(epsilon)))
+    def report(self, away: float | Floats) -> Floats:
+        """The variance of one report about a range of length 1, at this mean square of the distance (1 at its ends)."""
+        return np.asarray(self.terms[0] + self.terms[1] * np.minimum(away, 1.0)) / 4
 
     def at_once(self, mean: float, spread: float | Floats, noise: float) -> Floats:
         """The least variance where local people are asked about the whole range, with this noise of a trusted mean."""
-        told = spread + self.report + self.slope * np.minimum((2 * mean - 1) ** 2 + 4 * np.asarray(spread), 1.0)
+        told = spread + self.report((2 * mean - 1) ** 2 + 4 * np.asarray(spread))
         return np.asarray(1 / (1 / (np.asarray(spread) / self.trusted + noise) + self.local / told))
 
     def window(self, seen: Quartiles) -> Window | None:
         """The safe window of least variance; None where the plain form, with what is left, does about as well."""
-        people = self.assumed(seen)
-        plain = self.plain(*people, self.rest)
-        windows = sorted(self.steered(_windows(seen), *people), key=lambda one: one.variance)
+        places, shares = self.assumed(seen)
+        spread = float(shares @ (places - (mean := float(places @ shares))) ** 2)
+        plain = float(self.at_once(mean, spread, self.sum_noise(self.rest)))
+        windows = sorted(self.steered(_windows(seen), places, shares), key=lambda one: one.variance)
         good = (one for one in windows if one.variance < GAIN * plain and self.safe(one))
         best = next(good, None)
         if best is None or best.variance + self.slack(best) >= plain:
@@ -251,7 +241,7 @@ class Crowd:
         noise = self.sum_noise(self.rest * (1 - SQUARES_SHARE))
         width, centre = (high - low)[:, 0], (high + low)[:, 0] / 2
         away = 4 * (inside + (mean_y - centre) ** 2) / width**2
-        told = (inside + width**2 * (self.report + self.slope * away)) / max(self.local, 1)
+        told = (inside + width**2 * self.report(away)) / max(self.local, 1)
         w = best_weight(inside, together, told, noise, self.trusted)
         sampling = (outside + 2 * w * together + w**2 * inside) / self.trusted
         variance = sampling + (1 + w**2) * noise + (1 - w) ** 2 * told
@@ -317,9 +307,6 @@ class WindowSums:
     noise: WindowNoise
     window: Window
     within: bool = True
-
-    def __post_init__(self) -> None:
-        must(self.people >= 1, "people", "must be at least 1", self.people)
 
     @property
     def inside_mean(self) -> float:

@@ -130,24 +130,6 @@ class DistributionTask(Task):
         whole = self.trusted_whole
         return PureDP(whole.epsilon) if self.noise == "laplace" or whole.delta == 0 else whole
 
-    def rank_error(self, trusted: int, local: int, *, phased: bool) -> float:
-        """The standard error of a quantile's rank that so many people can tell, about; 0 where none is asked for.
-
-        By trusted people ``q(1-q)/k`` and three quarters of the noise in a count, in shares of people, for each
-        quantile. By local people, with one bit each at the quantile itself, at least ``(B^2 - (2q-1)^2)/(4n)``: they
-        come within a half of that in phases, where they are divided over the quantiles, and within twenty times with
-        the reports of a mean.
-        """
-        if not self.at:
-            return 0.0
-        many, bit, known = len(self.at), sum((self.bit.gain**2 - (2 * q - 1) ** 2) / 4 for q in self.at), 0.0
-        if trusted:
-            noise = _noise_in_shares(self, trusted, split_off(self.promised, 0.5)[1])
-            known += trusted / (sum(q * (1 - q) for q in self.at) / many + 0.75 * many * noise * trusted)
-        if local:
-            known += local / (bit / many * (1.5 * many if phased else 20.0))
-        return 1 / math.sqrt(known)
-
     called = "distribution"
 
     def prepared(self, columns: Any) -> DistributionTask:
@@ -315,7 +297,6 @@ def publish(
     heard: Evidence,
     *,
     rows: str,
-    assumes: tuple[str, ...] = (),
     **made: Unpack[Made],
 ) -> Release:
     """Blend and state. Post-processing: no rows, no noise."""
@@ -328,7 +309,6 @@ def publish(
     if study.atoms:  # people heap on some of them: no walk of even steps
         both, *each = beside.shapes()
         shapes = (both, *(each if heard.apart else shapes[1:]))
-    error = study.rank_error(heard.trusted if heard.counted else 0, heard.local, phased=bool(heard.answered))
     one = "tcm-only" if not heard.local else "lm-only" if not heard.counted else study.estimator
     steered, reach = bool(heard.answered), normal_reach(study.level, max(study.together, 1))
     low, width = study.bounds.lower, study.bounds.width
@@ -377,12 +357,11 @@ def publish(
             _local_protection(study, steered) if heard.local else None,
             "everyone",
             _ALIKE if heard.alike and heard.counted and heard.local else "",
-            "" if not study.atoms else _STEPS.format(study.step, low),
+            _STEPS.format(study.step, low) if study.atoms else _SMOOTH,
             _ONE_PHASE if steered else "",
             _windowed(study, asked_in, windows) if steered else "",
-            "" if error <= _COARSE else _HARDLY.format(error),
             moves="a local share",
-            rows=(rows, *assumes),
+            rows=(rows,),
             **made,
         ),
     )
@@ -401,10 +380,9 @@ def _disagreement(study: DistributionTask, apart: tuple[float, ...] | None) -> d
     return {**gap, "p_value": p, "groups_disagree": p < test, "test_level": test}
 
 
-_COARSE = 0.05
-_HARDLY = (
-    "people's numbers are spread rather evenly between the bounds, as far as estimates are concerned: so few people at "
-    "this epsilon tell a rank to about {:.0%} of people; intervals assume nothing of the kind"
+_SMOOTH = (
+    "estimates take people's numbers to be spread evenly between places of which nobody told more; intervals assume "
+    "nothing of the kind"
 )
 _ALIKE = (
     "people who trust are like the others: what the groups say is blended by its precision, and where they differ the "

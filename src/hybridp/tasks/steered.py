@@ -111,8 +111,7 @@ class SteeredTask(Task):
     def ask(self, crowd: Crowd) -> Conversation:
         assert self.people is not None
         study, names, (trusted, local), rest = self.mean, crowd.names, self.people, self._whole
-        terms = study.invite.mechanism.variance_terms
-        many = windows.Crowd.of(trusted, local, rest.epsilon, terms)
+        many = windows.Crowd(trusted, local, rest.epsilon, study.invite.mechanism.variance_terms)
         seen, looked = None, ""
         if many.worth_a_pilot:
             rest, part = _parted(rest, PILOT_SHARE)
