@@ -36,7 +36,16 @@ from hybridp.testing import (
     promises,
 )
 
-from .library_laws import added_up, directions, report_p, side_by_side, zcdp
+from .library_laws import (
+    added_up,
+    additive_level,
+    directions,
+    dithered_bit,
+    piecewise,
+    report_p,
+    side_by_side,
+    zcdp,
+)
 
 __all__ = ["MECHANISMS", "contract_of", "every"]
 
@@ -78,7 +87,7 @@ def plan_law(map_spend: Any, round_spend: Any, rounds: int, **_: Any) -> Law:
 
 
 def on_levels(noise: Callable[..., Law]) -> Callable[..., Law]:
-    return lambda **parameters: laws.additive_level(noise, **parameters)
+    return lambda **parameters: additive_level(noise, **parameters)
 
 
 PURE = [PureDP(0.1), PureDP(1.0), PureDP(10.0)]
@@ -90,8 +99,8 @@ def _mechanisms() -> Iterator[Case]:
     for pure in PURE:
         for steps in (1, 7, 2**32):
             yield Case(m.discrete_laplace(pure, steps), laws.discrete_laplace, less_scale, "lattice")
-        yield Case(r.dithered_bit(pure), laws.dithered_bit, fewer_flips, "local", fits=report_p)
-        yield Case(r.piecewise(pure), laws.piecewise, more_inside, "local", fits=report_p)
+        yield Case(r.dithered_bit(pure), dithered_bit, fewer_flips, "local", fits=report_p)
+        yield Case(r.piecewise(pure), piecewise, more_inside, "local", fits=report_p)
         yield Case(r.local_additive(pure), on_levels(laws.discrete_laplace), less_scale, "local", fits=report_p)
         for k in (2, 3, 20):
             yield Case(r.k_randomised_response(pure, k), laws.k_response, more_truth, "categories")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from tests.contract import library_laws
 from tests.service.declared import study_of
 
 from hybridp import Study, noise
@@ -24,7 +25,6 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.oracles import SubsetSelection, share_oracle
 from hybridp.public.randomisers import DitheredBit, KRandomisedResponse, best_randomiser, piecewise
 from hybridp.public.vector_randomisers import unit_vector
-from hybridp.testing import laws
 
 from .means import LEVELS, LOWER, UPPER, WORD, command, flips, level, local, new, read, write
 from .recording import Recording, apart, gaussians, laplaces, multiplier
@@ -54,7 +54,7 @@ def law(name: str, epsilon: float, levels: Any = LEVEL) -> Any:
             mechanism: Any = DitheredBit(PureDP(epsilon), flips(epsilon))
         case "piecewise":
             mechanism = piecewise(PureDP(epsilon))
-            assert laws.piecewise(mechanism.width, mechanism.inside).loss <= epsilon
+            assert library_laws.piecewise(mechanism.width, mechanism.inside).loss <= epsilon
         case "best":
             mechanism = best_randomiser(PureDP(min(epsilon, 30.0)))  # above 30 a device gives what 30 gives
         case "laplace":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 from toys import SPACE, laplace_epsilon, noisy_utility, single_run, sometimes_fails, toy
 
 from hybridp.errors import InvalidInput
@@ -144,10 +145,11 @@ def test_a_foreign_file_is_refused_and_kept(tmp_path, content):
 
 def test_batches_in_parallel_fill_every_slot_once():
     told = []
-    found = dpareto(
-        toy(), init=6, steps=6, batch=3, jobs=2, backend="threading", seed=1,
-        progress=lambda done, total, volume, last: told.append((done, total, volume)),
-    )  # fmt: skip
+    with parallel_config(backend="threading"):
+        found = dpareto(
+            toy(), init=6, steps=6, batch=3, jobs=2, seed=1,
+            progress=lambda done, total, volume, last: told.append((done, total, volume)),
+        )  # fmt: skip
     assert len(found.evaluations) == 12
     assert [t[0] for t in told] == list(range(1, 13))
     assert all(a[2] <= b[2] for a, b in itertools.pairwise(told))

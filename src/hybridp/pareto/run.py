@@ -2,7 +2,7 @@
 
 All three fill the slots of a store, so all are durable, resume, and can be shared by processes. A batch of q settings
 is chosen one after the other, each believing the predictions for those before it, and evaluated in parallel
-by joblib; `backend` is handed to joblib as it is ("loky", "threading", or "dask" and "ray" once registered).
+by joblib, in processes or as `joblib.parallel_config` says.
 
 >>> from hybridp.pareto import LogReal, Problem, Space
 >>> problem = Problem("toy", Space({"b": LogReal(0.01, 100)}), lambda s: 1 / s["b"], lambda s, seed: 1 / (1 + s["b"]))
@@ -84,8 +84,6 @@ class Evaluating(TypedDict, total=False):
     seed: Required[int]
     jobs: int
     """At so many settings at a time (1)."""
-    backend: str
-    """By these workers of joblib ("loky")."""
     store: Store | None
     """In this run, which goes on where it was; in memory without one."""
     progress: Progress | None
@@ -171,12 +169,10 @@ def _fill(
     *,
     seed: int,
     jobs: int = 1,
-    backend: str = "loky",
     store: Store | None = None,
     progress: Progress | None = None,
 ) -> Run:
     must(jobs >= 1, "jobs", "must be at least 1", jobs)
-    workers = _workers(jobs, backend) if jobs > 1 else None  # refused before anything is evaluated
     with nullcontext(store) if store is not None else Store.open(None, problem) as kept:
         claimed = len(kept.evaluations()) + len(kept.evaluations(failed=True))
         while slots := kept.claim(total=total, count=wave(claimed)):
@@ -184,7 +180,7 @@ def _fill(
                 tasks = [(slot, s, _seed(seed, slot)) for slot, s in zip(slots, choose(slots, kept), strict=True)]
                 for task in tasks:
                     kept.announce(*task)
-                for slot, result in _evaluated(problem, tasks, workers):
+                for slot, result in _evaluated(problem, tasks, jobs):
                     kept.record(slot, result)
                     claimed += 1
                     if progress is not None:
@@ -206,29 +202,16 @@ def generator(*parts: int) -> np.random.Generator:
 
 
 def _evaluated(
-    problem: Problem, tasks: Sequence[tuple[int, Setting, int]], workers: Any
+    problem: Problem, tasks: Sequence[tuple[int, Setting, int]], jobs: int
 ) -> Iterable[tuple[int, Evaluation]]:
     """Each evaluation as it ends, in whatever order."""
-    if workers is None or len(tasks) == 1:
+    if min(jobs, len(tasks)) == 1:
         return (_one(problem, *task) for task in tasks)
-    from joblib import delayed
+    from joblib import Parallel, delayed
 
+    workers = Parallel(n_jobs=jobs, return_as="generator_unordered")
     result: Iterable[tuple[int, Evaluation]] = workers(delayed(_one)(problem, *task) for task in tasks)
     return result
-
-
-def _workers(jobs: int, backend: str) -> Any:
-    """joblib's workers: its own, or those of a cluster that was connected beforehand."""
-    from joblib import Parallel, parallel_config
-
-    try:
-        # Backends of other packages are found through the configuration, not through Parallel's own argument.
-        with parallel_config(backend=backend, n_jobs=jobs):
-            return Parallel(return_as="generator_unordered")
-    except (ImportError, ValueError) as error:
-        # joblib's sentence names the known backends, or says that no Dask client is connected.
-        why = " ".join(str(error).split())
-        raise InvalidInput(f"`backend` must be one that joblib can use here. Got {backend} ({why}).") from None
 
 
 def _one(problem: Problem, slot: int, setting: Setting, seed: int) -> tuple[int, Evaluation]:

@@ -14,7 +14,6 @@ by a series whose remainder is known, and probabilities that are multiples of 2^
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -25,23 +24,19 @@ from hybridp.testing import Law
 
 __all__ = [
     "Law",
-    "additive_level",
     "discrete_gaussian",
     "discrete_laplace",
-    "dithered_bit",
     "enumerated",
     "gaussian",
     "k_response",
     "laplace",
     "of_outcomes",
-    "piecewise",
     "precise",
     "real",
     "unstated",
 ]
 
 DIGITS = 40
-LEVELS = 2**32
 WORD = 2**64
 
 _P = ParamSpec("_P")
@@ -211,12 +206,6 @@ def discrete_gaussian(sensitivity: int, sigma: float, **_: object) -> Law:
     return Law(delta, mp.inf, variance)
 
 
-def additive_level(noise: Callable[..., Law], **fields: object) -> Law:
-    """A level plus lattice noise, read in the unit coordinate: one level is a step of 2/LEVELS."""
-    law = noise(**fields)
-    return Law(law.delta, law.loss, lambda z: law.variance(z) * mp.mpf(2) ** 2 / LEVELS**2)
-
-
 # --- local randomisers, in fractions of 2^64 --------------------------------------------------------------------------
 
 
@@ -233,67 +222,6 @@ def of_outcomes(rows: Sequence[tuple[Fraction, Fraction]], variance: Callable[[f
         return mp.fsum(max(mp.mpf(0), real(p) - factor * real(q)) for p, q in rows)
 
     return Law(delta, mp.log(real(max(p / q for p, q in rows if q))), precise(variance))
-
-
-@precise
-def dithered_bit(flips: int, **_: object) -> Law:
-    """Threshold j is uniform on 0..LEVELS-1; the sign of ``level - j - 1/2`` is flipped with probability flips/2^64.
-
-    Two values differ in the sign exactly for the thresholds between them; for the two ends that is all of them.
-    """
-    q = Fraction(flips, WORD)
-    gain = 1 / (1 - 2 * q)
-    # A uniform midpoint: E U = 0 and E U^2 = sum ((2j+1)/LEVELS - 1)^2/LEVELS = (1 - LEVELS^-2)/3.
-    threshold_square = (1 - Fraction(1, LEVELS**2)) / 3
-
-    def variance(z: float) -> mp.mpf:
-        level = Fraction(z + 1) / 2 * LEVELS
-        # E[s U]: s = (1-2q) on thresholds below the level and -(1-2q) above; U sums to level (level - LEVELS)/LEVELS.
-        below = level * (level - LEVELS) / LEVELS
-        cross = (1 - 2 * q) * 2 * below / LEVELS
-        return real(gain**2 + threshold_square + 2 * gain * cross - Fraction(z) ** 2)
-
-    law = of_outcomes([(1 - q, q), (q, 1 - q)], variance)
-    return replace(law, mean=lambda z: real(gain * (1 - 2 * q) * Fraction(z)))
-
-
-@precise
-def piecewise(width: int, inside: int, **_: object) -> Law:
-    """Cells 0..LEVELS+width-1; those of the window [level, level+width) share p = inside/2^64, the others the rest."""
-    p = Fraction(inside, WORD)
-    cells = LEVELS + width
-    window, outside = p / width, (1 - p) / LEVELS
-
-    def first(start: int, stop: int) -> Fraction:
-        return Fraction((stop - start) * (start + stop - 1), 2)
-
-    def second(start: int, stop: int) -> Fraction:
-        def squares(m: int) -> Fraction:
-            return Fraction((m - 1) * m * (2 * m - 1), 6)
-
-        return squares(stop) - squares(start)
-
-    def moment(level: int, total: Callable[[int, int], Fraction]) -> Fraction:
-        own = total(level, level + width)
-        return window * own + outside * (total(0, cells) - own)
-
-    # The report is the affine function of the cell whose mean is -1 at level 0 and 1 at the top level.
-    bottom, top = moment(0, first), moment(LEVELS, first)
-    step = 2 / (top - bottom)
-
-    def level_of(z: float) -> int:
-        level = Fraction(z + 1) / 2 * LEVELS
-        assert level.denominator == 1
-        return int(level)
-
-    def variance(z: float) -> mp.mpf:
-        level = level_of(z)
-        return real(step**2 * (moment(level, second) - moment(level, first) ** 2))
-
-    # Levels 0 and LEVELS: windows [0, width) and [LEVELS, LEVELS + width), disjoint for width <= LEVELS.
-    assert width <= LEVELS
-    law = of_outcomes([(p, outside * width), (outside * width, p)], variance)
-    return replace(law, mean=lambda z: real(step * (moment(level_of(z), first) - bottom) - 1))
 
 
 @precise
