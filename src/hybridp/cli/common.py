@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hybridp.errors import InvalidInput
+from hybridp.errors import InvalidInput, must
 from hybridp.public.envelope import appearing
 from hybridp.public.trust import PUBLIC
+from hybridp.release.style import figure as number
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -58,13 +59,6 @@ def _part(text: str) -> float:
 def _spread(text: str) -> float | tuple[float, float]:
     low, colon, high = text.partition(":")
     return (float(low), float(high)) if colon else float(low)
-
-
-def number(x: float | None) -> str:
-    """A number as tables show it."""
-    from hybridp.release.style import figure
-
-    return figure(x)
 
 
 count = _Parsed("number", "a whole number", _whole)
@@ -230,14 +224,11 @@ def progress() -> Progress:
 
 def check_plot(path: Path | None) -> None:
     """Refuse a picture that cannot be saved, before anything is computed or spent."""
-    if path is None:
-        return
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InvalidInput(f"`--plot` must end in .png, .svg or .pdf. Got {path}.")
-    if not path.parent.is_dir():
-        raise InvalidInput(f"`--plot` must lie in an existing folder. Got {path}.")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise InvalidInput("`--plot` must have matplotlib installed (the extra `plot`). Got no matplotlib.")
+    if path is not None:
+        must(path.suffix.lower() in (".png", ".svg", ".pdf"), "--plot", "must end in .png, .svg or .pdf", path)
+        must(path.parent.is_dir(), "--plot", "must lie in an existing folder", path)
+        there = importlib.util.find_spec("matplotlib") is not None
+        must(there, "--plot", "must have matplotlib installed (the extra `plot`)", "no matplotlib")
 
 
 def save_plot(path: Path, draw: Callable[[], Any]) -> None:
@@ -281,11 +272,6 @@ def show_release(found: Any, *, full: bool = False, ledger: Path | None = None) 
     receipt(found, full=full, ledger=ledger)
 
 
-def level(epsilon: float, delta: float) -> str:
-    """A budget in a few letters."""
-    return f"epsilon {epsilon:g}" + (f", delta {delta:g}" if delta else "")
-
-
 def receipt(
     found: Any, *, full: bool = False, ledger: Path | None = None, left: dict[str, Any] | None = None,
     rest: str = "the rest: --full and --json",
@@ -295,7 +281,8 @@ def receipt(
 
     own = found.receipt
     if ledger is not None:
-        left = {one.people: level(one.left.epsilon, one.left.delta) for one in Ledger.open(ledger).accounts()}
+        rests = [(one.people, one.left) for one in Ledger.open(ledger).accounts()]
+        left = {who: f"epsilon {own.epsilon:g}" + (f", delta {own.delta:g}" * bool(own.delta)) for who, own in rests}
         rest += "" if own.asked is None else f"; `hybridp ledger show {ledger} --release {own.asked.release}`, for free"
     click.echo("Receipt")
     for line in str(own).splitlines() if full else own.brief(left, rest):

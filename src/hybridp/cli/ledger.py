@@ -37,7 +37,8 @@ def create(file: Path, promise: Later, personal: bool, trial: bool) -> Any:
         check_delta(stated.delta)
         own = stated.trusted_epsilon or stated.epsilon
         totals = {"trusted": promised(own, stated.delta), "local": promised(stated.epsilon, stated.delta)}
-    return _told(_document(Ledger.create(file, totals, trial=trial)))
+    document = _document(Ledger.create(file, totals, trial=trial))
+    return document, lambda: _print(document)
 
 
 @telling("show")
@@ -67,10 +68,6 @@ def show(file: Path, number_of: int | None, delta: float | None, epsilon: float 
                 account["tight"] = {"epsilon": result, "delta": delta}
         except ImportError:
             raise InvalidInput("`delta` must have dp-accounting installed (extra `accounting`). Got none.") from None
-    return _told(document)
-
-
-def _told(document: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     return document, lambda: _print(document)
 
 
@@ -97,9 +94,7 @@ def _document(ledger: Any) -> dict[str, Any]:
             {
                 "group": a.people,
                 "neighbours": a.total.neighbours.value,
-                "total": level(a.total),
-                "spent": level(a.spent),
-                "left": level(ledger.remaining(a.people)),
+                **{name: level(getattr(a, name)) for name in ("total", "spent", "left")},
             }
             for a in ledger.accounts()
         ],
@@ -108,8 +103,7 @@ def _document(ledger: Any) -> dict[str, Any]:
                 "id": e.id,
                 "at": e.at,
                 "group": e.people,
-                "epsilon": e.budget.epsilon,
-                "delta": e.budget.delta,
+                **level(e.budget),
                 "mechanism": e.mechanism,
                 "purpose": e.purpose,
                 "collection": e.collection,

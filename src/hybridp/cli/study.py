@@ -7,7 +7,7 @@ import json
 import shlex
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,26 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["analyst", "close", "create", "declared_study", "delete", "export", "invite", "list", "phase_two"]
 __all__ += ["release", "rotate_key"]
-
-
-@contextmanager
-def _service(database: str | None, key_file: Path | None) -> Iterator[Service]:
-    global studies  # loaded when something is done with a study: help needs none of it
-    needs_service()
-    from hybridp.service import studies
-    from hybridp.service.core import Service
-    from hybridp.service.settings import Settings, stated_address
-
-    running = Service(Settings.from_environment(database, key_file))
-    say_new_key(running.settings)
-    try:
-        # Links are those of the server that was started on this database, unless the environment says otherwise.
-        address = stated_address() or studies.remembered_address(running)
-        if address:
-            running.settings = replace(running.settings, base_url=address.rstrip("/"))
-        yield running
-    finally:
-        running.close()
 
 
 def declared_study(file: str) -> dict[str, Any]:
@@ -73,7 +53,17 @@ def _opened(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def run(database: str | None, key_file: Path | None, **given: Any) -> Any:
-        with _service(database, key_file) as service:
+        global studies  # loaded when something is done with a study: help needs none of it
+        needs_service()
+        from hybridp.service import studies
+        from hybridp.service.core import Service
+        from hybridp.service.settings import Settings, stated_address
+
+        with closing(Service(Settings.from_environment(database, key_file))) as service:
+            say_new_key(service.settings)
+            # Links are those of the server that was started on this database, unless the environment says otherwise.
+            if address := stated_address() or studies.remembered_address(service):
+                service.settings = replace(service.settings, base_url=address.rstrip("/"))
             return function(service, **given)
 
     opened: Callable[..., Any] = store_options(run)
@@ -169,9 +159,12 @@ def _stored_or_not(service: Service, study: str, key: str, kind: str, again: str
         if_interrupted(NOTHING)
         raise
     except (KeyboardInterrupt, *failures) as error:
+        from hybridp.service.releasing import stored as is_stored
+
         made = None
-        with suppress(HybridpError, *failures):
-            made = _is_stored(service, study, key, kind)
+        with suppress(HybridpError, *failures):  # asked of the writer, behind whatever it was told before
+            number_of = service.number(study)
+            made = service.write(lambda db: is_stored(db, number_of, key, kind)) is not None
         truth = {None: unknown, True: stored, False: NOTHING}[made]
         if_interrupted(truth)
         if isinstance(error, KeyboardInterrupt):
@@ -181,14 +174,6 @@ def _stored_or_not(service: Service, study: str, key: str, kind: str, again: str
         ) from None
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _is_stored(service: Service, study: str, key: str, kind: str) -> bool:
-    """Asked of the writer, behind whatever it was told before."""
-    from hybridp.service.releasing import stored
-
-    number = service.number(study)
-    return service.write(lambda db: stored(db, number, key, kind)) is not None
 
 
 @_command(
@@ -297,10 +282,7 @@ def rotate_key(database: str | None, key_file: Path | None) -> None:
     settings = Settings.from_environment(database, key_file)
     rotated = settings.keys.rotated()
     save(settings.key_file, rotated)  # the old key stays in the file until everything is sealed anew
-    service = Service(replace(settings, keys=rotated))
-    try:
+    with closing(Service(replace(settings, keys=rotated))) as service:
         sealed = reseal(service)
-    finally:
-        service.close()
     save(settings.key_file, rotated.without_old())
     note(f"{sealed} studies are sealed with the new key; sessions were ended.")

@@ -68,7 +68,13 @@ def add(
         wanted = invitation_tally(invite, collection=collection)
     elif before is None:
         wanted = number_tally(files[0], where, table=table_name, collection=collection, sums_only=sums_only)
-    start = _agreed(before, wanted, collection)
+    start = before or wanted
+    assert start is not None
+    # What the command line says of a tally that exists must be true of it.
+    if wanted is not None and (wanted.kind, wanted.origin.mechanism) != (start.kind, start.origin.mechanism):
+        raise InvalidInput("`tally` must be one of the mechanism and columns given. Got another's.")
+    if collection not in (None, start.origin.collection):
+        raise InvalidInput(f"`collection` must be {start.origin.collection}, as in the tally. Got {collection}.")
     if sums_only and start.kind == "mean" and start.counts is not None:
         raise InvalidInput("`publish` must be said when a tally is new: this one holds counts by bins. Got it later.")
     if sums_only and start.kind not in ("mean", "personal-mean"):
@@ -82,18 +88,6 @@ def add(
     save_tally(result, state, before=before)
     document = {**_about(result), "state": str(state), "added": result.people - start.people}
     return document, _said(result, f"{document['added']:,} reports added to {state}, which holds {result.people:,}.")
-
-
-def _agreed(before: Tally | None, wanted: Tally | None, collection: str | None) -> Tally:
-    """The tally to add to. What the command line says of one that exists must be true of it."""
-    if before is None:
-        assert wanted is not None
-        return wanted
-    if wanted is not None and (wanted.kind, wanted.origin.mechanism) != (before.kind, before.origin.mechanism):
-        raise InvalidInput("`tally` must be one of the mechanism and columns given. Got another's.")
-    if collection not in (None, before.origin.collection):
-        raise InvalidInput(f"`collection` must be {before.origin.collection}, as in the tally. Got {collection}.")
-    return before
 
 
 @telling(
