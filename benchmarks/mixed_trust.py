@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.utility import DOCS, write_between
-from hybridp.bench.simulate import collect, salary_like
+from hybridp.bench.simulate import salary_like
 from hybridp.blend.mean import Rule
 from hybridp.blend.means import Spread, combine, learn_variance
 from hybridp.curator.models import release_weighted_sum
@@ -37,6 +37,7 @@ from hybridp.public.messages import ReportsByEpsilon
 from hybridp.public.personal import adpm_weights
 from hybridp.public.randomisers import LEVELS, best_randomiser
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
+from hybridp_lab.simulate import collect
 
 __all__ = ["CHOICES", "Crowd", "main", "population", "run"]
 

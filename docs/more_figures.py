@@ -24,7 +24,6 @@ from PIL import Image
 
 from hybridp.bench.crowd import Crowd, Guesses
 from hybridp.bench.driven import plan_driven
-from hybridp.bench.simulate import collect
 from hybridp.bench.trust import error_curves
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.sources import Columns, Raw, Source
@@ -46,6 +45,7 @@ from hybridp.study import Study
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.mean import MeanTask, VectorTask
 from hybridp.tasks.shares import SharesTask, publish_shares
+from hybridp_lab.simulate import collect
 
 __all__ = ["FIGURES", "epsilon", "groups", "main", "own_steps", "poison", "quantiles", "shares", "study", "synth"]
 __all__ += ["trust", "vector"]

@@ -1,19 +1,77 @@
-"""Many simulated collections of one population, and the errors of rules on them."""
+"""Simulated collections: made-up people, the real device, curator and blend code, a seeded generator.
+
+Nothing here touches anybody's data; every number it gives is marked as simulated.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hybridp.bench.simulate import Floats, Trial, collect
-from hybridp.blend.mean import Rule
+from hybridp.blend.mean import Blend, Rule, blend
+from hybridp.curator.sources import Raw
+from hybridp.curator.sums import release_sum
 from hybridp.errors import must
+from hybridp.noise import reports
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, Randomiser
 from hybridp.randomness import Randomness, synthetic_data_generator
 
-__all__ = ["errors", "trials"]
+__all__ = ["Trial", "collect", "errors", "trials"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one simulated collection sent, with the truth beside it (unit coordinate)."""
+
+    trusted: TrustedSummary | None
+    local: LocalSummary | None
+    full_local: LocalSummary | None
+    empirical_mean: float
+    population_mean: float
+
+    def blend(self, rule: Rule) -> Blend:
+        if rule.name == "full-lm":
+            return blend(None, self.full_local, rule)
+        return blend(self.trusted, self.local, rule)
+
+
+def _summary(levels: Ints, randomiser: Randomiser, rng: Randomness) -> LocalSummary:
+    unit = reports(randomiser, levels, rng=rng)
+    return LocalSummary(len(unit), float(unit.sum()), float(np.einsum("i,i->", unit, unit)), randomiser)
+
+
+def collect(
+    trusted: Ints,
+    local: Ints,
+    noise: DiscreteLaplace | DiscreteGaussian,
+    randomiser: Randomiser,
+    *,
+    population_mean: float,
+    baseline: bool = False,
+    rng: Randomness,
+) -> Trial:
+    """One collection from lattice levels. `baseline` also runs Full-LM, for which trusted people report locally."""
+    n = len(trusted) + len(local)
+    must(n > 0, "people", "must be at least 1", n)
+    empty = LocalSummary(0, 0.0, 0.0, randomiser)
+    own = _summary(local, randomiser, rng) if len(local) else empty
+    extra = _summary(trusted, randomiser, rng) if baseline and len(trusted) else empty
+    totals = Raw(len(trusted), int(trusted.sum()), own)
+    return Trial(
+        trusted=release_sum(totals, noise, rng=rng) if len(trusted) else None,
+        local=own if len(local) else None,
+        full_local=own + extra if baseline else None,
+        empirical_mean=float((trusted.sum() + local.sum()) / n) * 2 / LEVELS - 1,
+        population_mean=population_mean,
+    )
 
 
 def trials(

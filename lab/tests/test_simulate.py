@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.bench.simulate import Trial, collect, salary_like
+from hybridp.bench.simulate import salary_like
 from hybridp.blend.mean import Rule
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.mean import sum_noise
 from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.randomness import secure, seeded
-from hybridp_lab.simulate import errors, trials
+from hybridp_lab.simulate import Trial, collect, errors, trials
 
 POPULATION = np.random.default_rng(3).uniform(-1, 0.5, 2000)
 SETTING: dict[str, Any] = {

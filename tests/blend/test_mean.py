@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from hybridp.bench.simulate import Trial, salary_like
+from hybridp.bench.simulate import salary_like
 from hybridp.blend.mean import ESTIMATORS, EstimatorName, Rule, blend
 from hybridp.errors import InvalidInput
 from hybridp.public import mean as theory
@@ -23,7 +23,7 @@ from hybridp.public.mechanisms import discrete_laplace
 from hybridp.public.messages import SQUARE_STEPS, LocalSummary, NoisySquares, TrustedSummary
 from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
 from hybridp.randomness import seeded
-from hybridp_lab.simulate import trials
+from hybridp_lab.simulate import Trial, trials
 
 ONE = PureDP(1.0)
 DECIDED = [name for name in ESTIMATORS if name != "alike"]  # a study decides what "alike" is before anything is blended

@@ -126,10 +126,10 @@ def _laplace(point: Point) -> list[Row]:
 
 def _noise(point: Point) -> list[Row]:
     """The joint noise of the library's own Gaussian mechanisms, from collections in which everybody has 0."""
-    from hybridp.bench.simulate import collect
     from hybridp.blend.mean import Rule
     from hybridp.public.mean import sum_noise
     from hybridp.public.randomisers import LEVELS, local_additive
+    from hybridp_lab.simulate import collect
 
     n, c = point["people"], point["c"]
     k = round(c * n)

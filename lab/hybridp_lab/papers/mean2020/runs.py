@@ -13,7 +13,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.bench.simulate import collect
 from hybridp.blend.mean import Rule
 from hybridp.public import mean as theory
 from hybridp.public.budgets import PureDP
@@ -23,6 +22,7 @@ from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.figure.declared import Point, Row
 from hybridp_lab.papers.mean2020 import corrected, printed
 from hybridp_lab.papers.mean2020.data import SALARIES, aggregates, beta_sd, draw_law, salaries, salaries_source
+from hybridp_lab.simulate import collect
 
 __all__ = ["hybrid_mean", "inputs"]
 
