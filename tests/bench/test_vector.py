@@ -11,7 +11,6 @@ from docs.examples import own_ratio
 from tests.plans import plan_mean, plan_vector
 
 from hybridp import Study
-from hybridp.bench.trust import PLAIN
 from hybridp.blend.mean import Rule, blend_columns
 from hybridp.curator.sources import Raw
 from hybridp.curator.sums import release_sums
@@ -88,7 +87,7 @@ def test_one_column_is_the_mean(promise: Any) -> None:
     same: dict[str, Any] = {"noise": one.facts["mechanisms"]["trusted"], "local": reports.randomiser.name}  # type: ignore[union-attr]
     mean = plan_mean(n=9000, opt_in=0.1, bounds=Bounds(0, 8), guarantee=promise, sd=1.5, **same)
     rel = 1e-5 if promise.delta == 0 else 0.02  # with a delta the mean's noise is a little smaller
-    for name in PLAIN:
+    for name in mean.estimators:
         assert mse(one, name)[0] == pytest.approx(mse(mean, name), rel=rel)
 
 

@@ -128,8 +128,8 @@ def test_a_plan_compares_the_ways_to_take_part(run: Runner, people: list[dict[st
     said = run(f"{plan} --opt-in 0.02 --like people.csv --json")
     assert "NOT PROTECTED" in said.err
     told = sole(said.document)["predicted"]
-    assert set(told["total_variation"]) == {"trusted", "local", "stated", "chosen"}
-    assert told["best"] == min(told["total_variation"], key=lambda way: told["total_variation"][way])
+    assert set(told["estimators"]) == {"trusted", "local", "stated", "chosen"}
+    assert told["best"] == min(told["estimators"], key=lambda way: told["estimators"][way]["total_variation"])
     assert said.document["people"]["trusted"] == 600
     assert "public rows" in sole(said.document)["assumes"][0]
 

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.bench.crowd import Crowd, Expected, Guesses, Held
-from hybridp.bench.trust import PLAIN, draw_curves
+from hybridp.bench.trust import draw_curves
 from hybridp.blend.groups import JointBlend, blend_joint
 from hybridp.blend.mean import Rule
 from hybridp.blend.shares import share_anchoring
@@ -51,6 +51,7 @@ __all__ = ["Driven", "mixed_groups", "plan_driven", "plan_groups"]
 
 Floats = NDArray[np.float64]
 _LUCK, _CHANCES = np.polynomial.hermite_e.hermegauss(9)
+_MEANS = ("tcm-only", "full-lm", "lm-only", "everyone", "pwh", "kvh", "adaptive", "anchored")
 HEARD = ("everyone", "hybrid", "tcm-only", "lm-only")
 SAID_OF_EVERYONE = "Estimator: everyone by default: each group counts by its number of people, however much they differ"
 
@@ -99,7 +100,7 @@ class Driven:
         """The estimators that are compared; of one group alone there is nothing to weigh."""
         if not self.crowd.both:
             return ("tcm-only",) if self.crowd.trusted else ("lm-only",)
-        names = ("everyone", "hybrid", "anchored", "tcm-only", "lm-only") if self.guess.shares else tuple(PLAIN)
+        names = ("everyone", "hybrid", "anchored", "tcm-only", "lm-only") if self.guess.shares else _MEANS
         with suppress(InvalidInput):  # nor are ticks anchored, and no epsilon that is too small to be divided
             self.weighing("anchored", known=self.stated)
             return names
@@ -233,17 +234,15 @@ class Driven:
         low, high = (np.asarray(end, dtype=np.float64) for end in ends)
         return {"estimator": "everyone", "half_width": ((high - low) / 2).tolist()}
 
-    def alike(self, mixed: int = 0, local: int | None = None) -> tuple[dict[str, Any], str]:
+    def alike(self) -> tuple[dict[str, Any], str]:
         """What "alike" is for so many people, what it costs, and how far any reports could move it; and why."""
-        local = self.crowd.told if local is None else local
-        task = self.weighing("alike", known=self.stated).decided(self.crowd.trusted, local, mixed)
-        release = self.held(task, mixed, local).release
+        task = self.weighing("alike", known=self.stated).decided(self.crowd.trusted, self.crowd.told)
+        release = self.held(task).release
         anchor = release.facts["anchor"] or {"reach": None, "most": None}
         if self.guess.shares is None:
             default: Anchoring = task.default
         else:
-            sent = ((task.invite, local), (task.mixed_invite, mixed))
-            reports = [(invite.mechanism, people) for invite, people in sent if people]
+            reports = [(task.invite.mechanism, self.crowd.told)]
             default = share_anchoring(len(self.variance), task.count_noise, self.crowd.trusted, reports)
         cost = default.cost if math.isfinite(default.cost) else None
         told = {"estimator": release.facts["estimator"], "reach": anchor["reach"], "cost": cost, "most": anchor["most"]}
@@ -251,7 +250,7 @@ class Driven:
 
     def three_groups(self, people: tuple[int, int, int], mixing: Mixing, *, by_people: bool) -> dict[str, Any]:
         """What people bring who trust, who trust the mixer, and who trust nobody (`mixed_groups`)."""
-        k, mixed, rest = people
+        k = people[0]
         own = replace(self, crowd=replace(self.crowd, n=k + _MANY, opt_in=k / (k + _MANY), chance=1.0))
         task = own.weighing("hybrid" if self.guess.shares is not None else "kvh")
         held = own.held(task, _MANY)
@@ -263,11 +262,8 @@ class Driven:
 
         result = mixed_groups(people, mixing, report, trusted, by_people=by_people)
         result["batch"]["reports"] = task.mixed_invite.name
-        if isinstance(self.task, SharesTask):
-            if k:
-                result |= {"default": {"estimator": "everyone"}, "alike": own.alike(mixed, rest)[0]}
-            if self.task.counted:
-                result["rmse_population"] = sum(people) * result["rmse_population"][0]
+        if getattr(self.task, "counted", False):
+            result["rmse_population"] = sum(people) * result["rmse_population"][0]
         return result
 
 
@@ -377,8 +373,6 @@ def mixed_groups(
     weights = {name: part / sum(parts.values()) for name, part in parts.items()}
     error = sum(weights[name] ** 2 / part for name, part in whole.items() if sizes[name])
     worth = {name: one / of_report["local"] for name, one in more.items()}
-    moves = {"local to shuffled": worth["shuffled"] - worth["local"],
-             "shuffled to trusted": worth["trusted"] - worth["shuffled"]}  # fmt: skip
     return {
         "people": sizes,
         # The mixer may send as few as the least: how many take part in all promises nobody more than that.
@@ -386,7 +380,6 @@ def mixed_groups(
         "rmse_population": _plain(error**0.5),
         "weights": {name: _plain(one) for name, one in weights.items()},
         "worth_in_local_people": {name: _plain(one) for name, one in worth.items()},
-        "moves_in_local_people": {name: _plain(one) for name, one in moves.items()},
     }
 
 

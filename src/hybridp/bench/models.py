@@ -258,7 +258,7 @@ def plan_regression(own: RegressionTask, crowd: Crowd) -> Plan:
               if k or name in asked}  # fmt: skip
     facts = predicted(
         "regression",
-        more={"forms": {name: {"rmse_slope": error} for name, error in errors.items()}},
+        {name: {"rmse_slope": error} for name, error in errors.items()},
         form=own.form if own.form in errors else min(errors, key=lambda name: errors[name]),
         kind=own.kind,
         predictors=d,

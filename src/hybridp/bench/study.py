@@ -25,16 +25,18 @@ from hybridp.tasks.regression import regression_task
 from hybridp.tasks.shares import shares_task
 from hybridp.tasks.table import table_task
 
-__all__ = ["plan_question", "plan_study", "three_groups"]
+__all__ = ["plan_question", "plan_study"]
 
 
 def plan_question(
-    study: Declaration, i: int, n: int, opt_in: float, guess: Guesses | None = None, *,
+    study: Declaration, i: int, n: int, opt_in: float, guess: Guesses | None = None, *, shuffled: int = 0,
     sizes: Mapping[str, int] | None = None, epsilons: Any = None,
 ) -> Plan:  # fmt: skip
     """Predict the errors of the question at this place, where of so many people a share trusts.
 
-    `sizes` are those of its public groups, and `epsilons` everybody's own, where a table says so.
+    Where some of the others trust the study's mixer it says under `shuffled` the error of all three groups together,
+    each one's weight, and what one more person is worth. `sizes` are those of its public groups, and `epsilons`
+    everybody's own, where a table says so.
     """
     question, guess = study.questions[i], guess or Guesses()
     if guess.sd is None:
@@ -45,7 +47,12 @@ def plan_question(
     if study.promise.personal:
         return _personal(study, i, crowd, epsilons)
     result: Plan = question.entry(_PLANS)(study, i, crowd)
-    return result
+    if not shuffled:
+        return result
+    assert study.mixing is not None
+    by_people = getattr(question, "estimator", None) in (None, "everyone")
+    groups = crowd.trusted, shuffled, crowd.local - shuffled
+    return result.adding(shuffled=result.setting.three_groups(groups, study.mixing, by_people=by_people))
 
 
 def plan_study(
@@ -54,9 +61,8 @@ def plan_study(
 ) -> Plan:  # fmt: skip
     """Predict every question's error. Nothing is charged, and of `data` only what is public is read.
 
-    Where some people trust the study's mixer, its one question's plan says under `shuffled` the error of all three
-    groups together, each one's weight, and what a move from one to the next is worth; of a mean that is steered it says
-    under `steered` the standard deviation that is assumed, as none is stated, and both errors at it.
+    Of a mean that is steered it says under `steered` the standard deviation that is assumed, as none is stated, and
+    both errors at it.
     """
     data = with_public(data, study.people.public)
     mixed = study.people.shuffled or 0 if shuffled is None else shuffled
@@ -65,10 +71,10 @@ def plan_study(
     rule = "must be left out where everyone has their own epsilon"
     must(not mixed or not study.promise.personal, "shuffled", rule, mixed)
     people = _people(study, data, table, trusted, local)
-    many = people.trusted + people.local
+    many = people.trusted + people.local + mixed
     plans = {}
     for i, question in enumerate(study.questions):
-        own: dict[str, Any] = {"sizes": _sizes(study, i, data, table), "epsilons": people.epsilons}
+        own: dict[str, Any] = {"sizes": _sizes(study, i, data, table), "epsilons": people.epsilons, "shuffled": mixed}
         plans[question.name] = plan_question(study, i, many, people.trusted / many, **own)
     told = {name: _told(study, i, plan) for i, (name, plan) in enumerate(plans.items())}
     promise, form, notes = study.promise, study.form, []
@@ -86,14 +92,10 @@ def plan_study(
             "drawn_over_split": dict(form.ratios),
             "chances": study.chances,
         }
-    n = many + mixed
     result = planned(
-        told, n, people.trusted / n, promise, promise.trusted_epsilon, shuffled=mixed, more=more, parts=plans,
+        told, many, people.trusted / many, promise, promise.trusted_epsilon, shuffled=mixed, more=more, parts=plans,
         title=study.title or "A study", notes=tuple(notes),
     )  # fmt: skip
-    if mixed:
-        (plan,) = plans.values()
-        result = result.adding(shuffled=three_groups(study, (people.trusted, mixed, people.local), plan))
     first: Any = study.questions[0]
     steered = getattr(first, "form", None) == "steered" and getattr(first, "summed", False)
     if not steered or not 0 < people.trusted < many:
@@ -102,14 +104,6 @@ def plan_study(
     sd = (first.upper - first.lower) / 6
     at = Crowd(many, people.trusted / many, Guesses(sd=sd))
     return result.adding(steered={"sd": sd, **plan_steered(plan_driven(mean_task(study, 0), at))})
-
-
-def three_groups(study: Declaration, people: tuple[int, int, int], plan: Plan) -> dict[str, Any]:
-    """The same question where so many people trust, trust the study's mixer, or nobody, as plain data."""
-    assert study.mixing is not None
-    by_people = getattr(study.questions[0], "estimator", None) in (None, "everyone")
-    result: dict[str, Any] = plan.setting.three_groups(people, study.mixing, by_people=by_people)
-    return result
 
 
 def _told(study: Declaration, i: int, plan: Plan) -> dict[str, Any]:

@@ -228,8 +228,8 @@ def plan_rows(
     who = "made-up people of five kinds" if like is None else "the public rows that were given"
     facts = predicted(
         "synthetic-data",
-        more={
-            "total_variation": errors,
+        {way: {"total_variation": error} for way, error in errors.items()},
+        {
             "best": min(errors, key=lambda way: errors[way]),
             "gain_by_local": 1 - min(both) / errors["trusted"] if both and "trusted" in errors else None,
             "local_outweigh_below_opt_in": None if invite is None else _outweigh_below(invite, guarantee, people),

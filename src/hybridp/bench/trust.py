@@ -31,21 +31,9 @@ from hybridp.release.plan import Plan
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["PLAIN", "draw_curves", "error_curves", "opt_ins_needed", "plan_steered", "trust_offer"]
+__all__ = ["draw_curves", "error_curves", "opt_ins_needed", "plan_steered", "trust_offer"]
 
 Floats = NDArray[np.float64]
-
-PLAIN: dict[str, str] = {
-    "tcm-only": "only the trusting",
-    "full-lm": "everybody local",
-    "lm-only": "only the local",
-    "everyone": "weighted by numbers",
-    "pwh": "hybrid, spread unknown",
-    "kvh": "hybrid, spread known",
-    "adaptive": "hybrid, spread learned",
-    "anchored": "hybrid that lies cannot pull",
-}
-"""The estimators that are planned, in words."""
 
 
 def trust_offer(plan: Plan, elasticity: float) -> dict[str, Any]:
@@ -161,10 +149,11 @@ def error_curves(plan: Plan, opt_in: Floats) -> dict[str, Floats]:
 
 
 LOOKS = {
-    "tcm-only": (style.TRUSTED, "--", 1.6), "full-lm": (style.LOCAL, "--", 1.6), "pwh": (style.QUIET, "-", 1.2),
-    "kvh": (style.QUIET, ":", 2.4), "everyone": (style.INK, "-", 2.2),
+    "tcm-only": ("only the trusting", style.TRUSTED, "--", 1.6), "full-lm": ("everybody local", style.LOCAL, "--", 1.6),
+    "pwh": ("hybrid, spread unknown", style.QUIET, "-", 1.2), "kvh": ("hybrid, spread known", style.QUIET, ":", 2.4),
+    "everyone": ("weighted by numbers", style.INK, "-", 2.2),
 }  # fmt: skip
-"""Colour, dashes and width of each curve."""
+"""Label, colour, dashes and width of each curve."""
 
 
 def draw_curves(plan: Plan, ax: Axes | None = None) -> Axes:
@@ -176,7 +165,7 @@ def draw_curves(plan: Plan, ax: Axes | None = None) -> Axes:
     curves = error_curves(plan, rates)
     ax.set_xscale("log")
     ax.set_yscale("log")
-    for name, (colour, dashes, width) in LOOKS.items():
+    for name, (_, colour, dashes, width) in LOOKS.items():
         ax.plot(rates, curves[name], dashes, color=colour, lw=width)
     best, worst = (float(pick([*curves.values()])) for pick in (np.min, np.max))
     # One bad baseline must not squeeze the rest into a line.
@@ -186,7 +175,7 @@ def draw_curves(plan: Plan, ax: Axes | None = None) -> Axes:
     ax.axvline(planned_rate, color=style.QUIET, lw=0.8)
     said, across = f"planned: {style.percent(planned_rate, 3)}", ax.get_xaxis_transform()
     style.note(ax, said, (planned_rate, 0), (4, 5), 9, style.QUIET, xycoords=across)
-    style.end_labels(ax, [(PLAIN[name], rates[-1], float(curves[name][-1]), look[0]) for name, look in LOOKS.items()])
+    style.end_labels(ax, [(look[0], rates[-1], float(curves[name][-1]), look[1]) for name, look in LOOKS.items()])
     sd, noises, bounds = plan.facts["sd"], plan.facts["mechanisms"], plan.setting.task.bounds
     spread = "the largest possible spread" if sd["worst_case"] else f"a standard deviation of {sd['used']:,.6g}"
     style.dress(

@@ -110,26 +110,23 @@ def _plan(
     **guessed: Any,
 ) -> Plan:  # fmt: skip
     """The plan of a declared question; where some trust a mixer, with that of three groups."""
-    mixing, many = None, crowd.groups
+    mixing = None
     if crowd.shuffled is not None:
         if getattr(question, "by", None) is not None or getattr(question, "several", None) is not None:
             raise InvalidInput("`shuffled` must not go with --by or --several: there, reports are not mixed. Got both.")
         assert mixer is not None
         if not (mixer.values["delta"] or promise.delta):
             raise InvalidInput("`shuffled-delta` must be given: a mixed batch has no pure guarantee. Got none.")
-        mixing = Later(mixer.group, {**mixer.values, "batch": mixer.values["batch"] or max(many["shuffled"], 2)})
+        batch = mixer.values["batch"] or max(crowd.groups["shuffled"], 2)
+        mixing = Later(mixer.group, {**mixer.values, "batch": batch})
     if guessed.get("shares") is not None:
         guessed["shares"] = numbers("shares", guessed["shares"])
     study = one_question(question, promise, people=people, mixer=mixing)
     from hybridp.bench.crowd import Guesses  # help needs none of it
-    from hybridp.bench.study import plan_question, three_groups
+    from hybridp.bench.study import plan_question
 
     with said_as_options(type(question)):
-        result = plan_question(study, 0, crowd.n, crowd.opt_in, Guesses(**guessed))
-        if crowd.shuffled is None:
-            return result
-        groups = many["trusted"], many["shuffled"], many["local"]
-        return result.adding(shuffled=three_groups(study, groups, result))
+        return plan_question(study, 0, crowd.n, crowd.opt_in, Guesses(**guessed), shuffled=crowd.groups["shuffled"])
 
 
 _shares = list_option(

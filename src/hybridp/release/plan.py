@@ -191,10 +191,7 @@ def predicted(
 
 def ways(facts: Facts) -> Mapping[str, Facts]:
     """What is told of each estimator, of what local people are asked, or of how people take part."""
-    told = facts["predicted"]
-    if "total_variation" in told:
-        return {way: {"total_variation": error} for way, error in told["total_variation"].items()}
-    result: Mapping[str, Facts] = told.get("estimators") or told.get("forms") or {}
+    result: Mapping[str, Facts] = facts["predicted"].get("estimators") or {}
     return result
 
 
@@ -289,8 +286,9 @@ def _grid(facts: Facts) -> tuple[Row, list[Row]]:
     for name, one in known.items():
         more = [f"{gains / (overall_of(one) or math.nan):.3g}"] if gains else []
         more += ["best" if name == best else ""] if best else []
-        result.append((WAYS[name] if "best" in told else name, *(_cell(key, one.get(key)) for key in keys), *more))
-    first = "local people are asked" if "forms" in told else "who takes part" if "best" in told else "estimator"
+        result.append((WAYS.get(name, name), *(_cell(key, one.get(key)) for key in keys), *more))
+    of = {"regression": "local people are asked", "synthetic-data": "who takes part"}
+    first = of.get(facts["task"], "estimator")
     heads = (_TOLD[key] for key in keys)
     return (first, *heads, *["times better"] * bool(gains), *[""] * bool(best)), result
 
@@ -337,8 +335,8 @@ def _expected(facts: Facts) -> tuple[str, str, str]:
     told, who, error = facts["predicted"], taken(facts), _used(facts)
     if error is not None:
         by = "three groups" if "shuffled" in told else _ALONE.get(who, who)
-        by += "; a slope, columns scaled to [-1, 1]" if "forms" in told else ""
-        by = f"{WAYS[who]}; total variation" if "best" in told else by
+        by += "; a slope, columns scaled to [-1, 1]" if facts["task"] == "regression" else ""
+        by = f"{WAYS[who]}; total variation" if who in WAYS else by
         part = in_range(facts)
         worst = max(error) if isinstance(error, list) else error
         return f"± {figure(worst)}", "" if part is None else style.percent(part, 3), by
@@ -372,25 +370,25 @@ def _more_words(facts: Facts, *, brief: bool) -> Iterator[Words]:
 
 def _three_groups(facts: Facts, three: Facts) -> Words:
     """People who trust, who trust a mixer and who trust nobody: the error, and what one more person is worth."""
-    batch, worth, error = three["batch"], three["worth_in_local_people"], three["rmse_population"]
-    by = f", by {batch['reports']}," if batch.get("reports") else ""
+    batch, (own, mixed, error) = three["batch"], (
+        one if isinstance(one, list) else [one]
+        for one in (*(three["worth_in_local_people"][name] for name in ("trusted", "shuffled")),
+                    three["rmse_population"])
+    )  # fmt: skip
     kept = f"in a batch of at least {batch['least']:,} it keeps ({batch['epsilon']:.4g}, {batch['delta']:g})."
     if three["people"]["shuffled"] < batch["least"]:
         kept = f"fewer than a batch of {batch['least']:,}: nothing more is kept."
+    by = f", by {batch['reports']}," if batch.get("reports") else ""
     said = f"A shuffled report{by} has an epsilon of {batch['local_epsilon']:.6g} by itself; {kept}"
-    if not isinstance(error, list):
-        result = [(name, f"{people:,}", figure(three["weights"][name]), f"{worth[name]:.3g}")
-                 for name, people in three["people"].items()]  # fmt: skip
-        title = f"Three groups, each by its number of people: rmse (population) {figure(error)}"
-        return Words(title, ("group", "people", "weight", "one more is worth so many local people"), result, (said,))
-    names = names_of(facts) if ways(facts) else [f"rank {i}" for i in range(1, len(error) + 1)]
+    names = [name or facts["task"] for name in names_of(facts)] if ways(facts) else [
+        f"rank {i}" for i in range(1, len(error) + 1)
+    ]  # fmt: skip
     unit = facts if ways(facts) else {"task": "number"}
-    sides = zip(names, error, worth["shuffled"], worth["trusted"], strict=True)
-    result = [(name, _text(e, unit), f"{mixed:.3g}", f"{own:.3g}") for name, e, mixed, own in sides]
+    sides = zip(names, error, mixed, own, strict=True)
+    rows = [(name, _text(e, unit), f"{x:.3g}", f"{y:.3g}") for name, e, x, y in sides]
     title = ", ".join(f"{people:,} {name}" for name, people in three["people"].items()) + " people"
     columns = ("", "rmse (population)", "one more shuffled", "one more trusted")
-    more = (f"The default for these three groups is {three['default']['estimator']}.",) if "default" in three else ()
-    return Words(title, columns, result, (f"One more person is worth so many local people. {said}", *more))
+    return Words(title, columns, rows, (f"One more person is worth so many local people. {said}",))
 
 
 # --- sentences --------------------------------------------------------------------------------------------------------
@@ -417,12 +415,8 @@ def noises(facts: Facts) -> str:
 
 
 def _asides(facts: Facts) -> Iterator[str]:
-    """What is said beside a study's table of all questions too: what moves are worth, and whether to steer."""
+    """What is said beside a study's table of all questions too: whether to steer."""
     told = facts["predicted"]
-    if three := told.get("shuffled"):
-        moves = three["moves_in_local_people"].items()
-        least = ((name, min(x) if isinstance(x, list) else x) for name, x in moves)
-        yield f"A move is worth so many local people more: {', '.join(f'{name} {x:.3g}' for name, x in least)}."
     if steered := told.get("steered"):
         why, rmse = steered["why"], steered["rmse_population"]
         both = f"rmse {rmse or 0:.6g} steered, {steered['plain']:.6g} in one go, where both groups are alike; "
@@ -459,7 +453,7 @@ def _remarks(facts: Facts) -> Iterator[str]:
 
 def _of_rows(told: Facts) -> Iterator[str]:
     """Of synthetic rows: what local people add."""
-    if "total_variation" not in told:
+    if "gain_by_local" not in told:
         return
     yield f"Total variation distance: the mean over {told['marginals']} marginals."
     if (gain := told["gain_by_local"]) is not None:
