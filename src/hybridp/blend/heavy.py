@@ -261,7 +261,7 @@ def heavy_anchoring(head: HeadList, trusted: list[Estimate], heard: list[Heard])
 
 def _together(laws: list[Any]) -> Any:
     """The variance of independent estimates that are weighed by theirs."""
-    return laws[0] if len(laws) == 1 else 1 / np.sum([1 / law for law in laws], axis=0)
+    return 1 / np.sum([1 / law for law in laws], axis=0)
 
 
 def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | None) -> tuple[Estimate, Anchor]:
@@ -277,10 +277,8 @@ def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | Non
     for _, oracle, local in heard:
         seen = pilot * oracle.truth + (1 - pilot) * oracle.other
         laws.append(seen * (1 - seen) / (oracle.truth - oracle.other) ** 2 / local)
-    v_l, told, shares = _together(laws), heard[0][0], heard[0][0].slots
-    if len(heard) > 1:
-        told = combine([estimate for estimate, _, _ in heard])
-        shares = v_l * np.sum([sent.slots / law for (sent, _, _), law in zip(heard, laws, strict=True)], axis=0)
+    v_l, told = _together(laws), combine([estimate for estimate, _, _ in heard])
+    shares = v_l * np.sum([sent.slots / law for (sent, _, _), law in zip(heard, laws, strict=True)], axis=0)
     v_t = np.where(known, own.variances, 1.0)
     parts = [(e.variances, np.nan_to_num(e.noise, posinf=0.0)) for e in trusted if e.noise is not None]
     laplace = np.minimum(sum((v_t / variance) ** 2 * noise for variance, noise in parts), v_t)

@@ -221,6 +221,8 @@ def blend_round(box: Box, before: Clusters, moved: TrustedRound, *, reseed: bool
     size = np.where(solid, share, 1.0)
     move, noise = moved.sums / n / size[:, None], variance / size**2
     shrink = np.maximum(0.0, 1 - box.dims * noise / np.maximum((move**2).sum(axis=1), 1e-300))
+    if before.spread is not None:  # what a map knows of a centre counts too, by inverse variance
+        shrink /= 1 + noise / np.mean(before.centre_errors**2, axis=1)
     move *= np.where(solid, shrink, 0.0)[:, None]
     length = np.linalg.norm(move, axis=1, keepdims=True)
     move *= np.minimum(1.0, radius / np.maximum(length, 1e-300))
