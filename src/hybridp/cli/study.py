@@ -159,12 +159,9 @@ def _stored_or_not(service: Service, study: str, key: str, kind: str, again: str
         if_interrupted(NOTHING)
         raise
     except (KeyboardInterrupt, *failures) as error:
-        from hybridp.service.releasing import stored as is_stored
-
         made = None
-        with suppress(HybridpError, *failures):  # asked of the writer, behind whatever it was told before
-            number_of = service.number(study)
-            made = service.write(lambda db: is_stored(db, number_of, key, kind)) is not None
+        with suppress(HybridpError, *failures):
+            made = _is_stored(service, study, key, kind)
         truth = {None: unknown, True: stored, False: NOTHING}[made]
         if_interrupted(truth)
         if isinstance(error, KeyboardInterrupt):
@@ -174,6 +171,14 @@ def _stored_or_not(service: Service, study: str, key: str, kind: str, again: str
         ) from None
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _is_stored(service: Service, study: str, key: str, kind: str) -> bool:
+    """Asked of the writer, behind whatever it was told before."""
+    from hybridp.service.releasing import stored
+
+    number = service.number(study)
+    return service.write(lambda db: stored(db, number, key, kind)) is not None
 
 
 @_command(
