@@ -19,19 +19,18 @@ from tests.engines.conftest import ENGINES, Columns, Opened
 from tests.queries import number_query
 
 from hybridp.curator.sources import Columns as TableColumns
+from hybridp.curator.sources import check_mechanism, slot_counts
 from hybridp.errors import UnusableRows
 from hybridp.public.heavy import HeadList
 from hybridp.tables import (
     Lattice,
     add_up,
-    check_mechanism,
     discovery_counts,
     head_counts,
     levels_of,
     local_slots,
     records_at,
     sample_records,
-    slot_counts,
 )
 
 pytestmark = pytest.mark.parametrize("engine", ENGINES)

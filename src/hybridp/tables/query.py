@@ -450,8 +450,7 @@ def totals(rows: Rows, query: Query) -> str:
     outputs = chosen(["local", *keys, *flags(query), *query.levels, *_clipped(query)])
     asked = {"records": "COUNT(*)", "local": count_if("local")}
     for j, (c, codec) in enumerate(zip(query.levels, query.values, strict=True)):
-        # Of people who ask for the same epsilon there are far fewer than 2^31, so that their sum fits 64 bits.
-        asked[f"sum{j}"] = f"SUM({c})" if query.epsilon is None else f"CAST(SUM({c}) AS BIGINT)"
+        asked[f"sum{j}"] = f"SUM({c})"
         if codec.missing == "exclude":
             asked["answered"] = f"COUNT({c})"
         if query.square_steps and isinstance(codec, Number):

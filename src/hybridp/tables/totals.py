@@ -102,11 +102,12 @@ def add_up(rows: Rows, query: Query) -> Totals:
     (2, (5,), 1, (2.0,))
     """
     check_columns(rows, query)
-    if query.epsilon is not None:
-        return _by_epsilon(rows, query, query.epsilon)
-    groups = answers(rows, totals(rows, query))
+    groups, each = answers(rows, totals(rows, query)), _each(query)
     own, others = _people(rows, query, groups)
-    trusted, local = (next((group for group in groups if group["trusted"] == label), {}) for label in (True, False))
+    sides = [[group for group in groups if group["trusted"] == label and group[each]] for label in (True, False)]
+    if query.epsilon is not None:
+        return _by_epsilon(query, *sides)
+    trusted, local = (next(iter(side), {}) for side in sides)
     _check_reports(local, others, query)
     wide, sent = range(len(query.values)), range(len(query.sent))
 
@@ -420,82 +421,47 @@ def _ends(*numbers: float | None) -> tuple[float, ...]:
 # --- by everybody's own epsilon ---------------------------------------------------------------------------------------
 
 _SLACK = 1e-4  # the device's probabilities are rounded to whole cells, which moves a reach by a few millionths
+Groups = Sequence[dict[str, Any]]
 
 
-def _by_epsilon(rows: Rows, query: Query, column: str) -> Totals:
-    """For each trust label and each epsilon. Reports are in the unit coordinate."""
-    raw = arrays(rows, totals(rows, query))
-    result = {name: _filled(a) for name, a in raw.items()}
-    for name in {"sum0", "parity0"} & raw.keys():
-        result[name] = np.ma.filled(raw[name], 0).astype(np.int64)  # exact: never through a double
-    trusted, local = result["trusted"] == 1, result["trusted"] == 0
-    everybody = _merged(result, np.ones_like(trusted))
-    _check_people(rows, [everybody], _merged(result, local), query, not bool((trusted | local).all()))
-    people = result["first"] if "first" in result else result["records"]
-    read = people > 0
-    asked = result["asked"]
-    if bool((local & read & ~(asked >= 0)).any()):
-        raise UnusablePublicRows(f"Column `{column}` must hold an epsilon of 0 or more for every local person.")
-    heard = local & read & (asked > 0)
-    trusted &= read
-    _check_reports(_merged(result, heard), int(people[heard].sum()), query)
-    _check_reach(result, heard, query)
-    own, others = (np.flatnonzero(g)[np.argsort(asked[g], kind="stable")] for g in (trusted, local & read))
+def _by_epsilon(query: Query, trusted: Groups, local: Groups) -> Totals:
+    """For each trust label and each epsilon, ascending. Reports are in the unit coordinate; nobody's may lie further
+    out than the best report for their own epsilon can, and those at epsilon 0 are not looked at."""
+    if any(group["asked"] is None for group in local):
+        raise UnusablePublicRows(f"Column `{query.epsilon}` must hold an epsilon of 0 or more for every local person.")
+    trusted, local = (sorted(side, key=lambda group: float(group["asked"])) for side in (trusted, local))
+    heard, each = [group for group in local if group["asked"] > 0], _each(query)
+    reaches = local_terms(_floats(heard, "asked")).reach
     half = query.reports[0].half if query.sent else 1.0
-
-    def told(name: str) -> Floats:
-        sums = result[name][others] / half if name in result else np.zeros(len(others))
-        return np.where(asked[others] > 0, np.nan_to_num(sums), 0.0)
-
-    people = people.astype(np.int64)
-    reports = ReportsByEpsilon(asked[others], people[others], told("reports0"), told("squares0") / half)
-    sums = result["sum0"][own].astype(np.int64)
-    marks = _fingerprint(result, people, others)
-    return Totals(people[own], sums, fingerprint=marks, epsilons=asked[own], reports=reports)
-
-
-def _fingerprint(found: dict[str, Any], people: Any, places: Any) -> tuple[tuple[float | int, ...], ...]:
-    """What stands for the reports at each epsilon; those at epsilon 0 are not looked at."""
-    if "parity0" not in found:
-        return ()
-    asked, parity, least, most = (found[name] for name in ("asked", "parity0", "least0", "most0"))
-    return tuple(
-        (float(asked[i]), int(people[i]), int(parity[i]), *_ends(least[i], most[i]))
-        if asked[i] > 0
-        else (0.0, int(people[i]))
-        for i in places.tolist()
+    for group, reach in zip(heard, reaches.tolist(), strict=True):
+        _check_reports(group, group[each], query)
+        for report in query.sent:
+            far = max(report.centre - group["least0"], group["most0"] - report.centre)
+            if far > reach * half * (1 + _SLACK):
+                raise UnusablePublicRows(
+                    f"Column `{report.column}` has a report that its person's own epsilon cannot produce."
+                )
+    silent = np.array([group["asked"] == 0 for group in local], dtype=np.bool_)
+    sums, squares = (np.where(silent, 0.0, _floats(local, name) / half) for name in ("reports0", "squares0"))
+    marks = tuple(
+        (group["asked"], group[each], group["parity0"], *_ends(group["least0"], group["most0"]))
+        if group["asked"] > 0
+        else (0.0, group[each])
+        for group in local
+        if query.sent
+    )
+    people, others = (np.array([int(group[each]) for group in side], dtype=np.int64) for side in (trusted, local))
+    return Totals(
+        people,
+        np.array([int(group.get("sum0") or 0) for group in trusted], dtype=np.int64),
+        fingerprint=marks,
+        epsilons=_floats(trusted, "asked"),
+        reports=ReportsByEpsilon(_floats(local, "asked"), others, sums, squares / half),
     )
 
 
-def _check_reach(found: dict[str, Any], heard: NDArray[np.bool_], query: Query) -> None:
-    """Nobody's report may lie further out than the best report for their own epsilon can."""
-    if not query.sent:
-        return
-    (report,) = query.sent
-    reach = local_terms(found["asked"][heard]).reach * report.half * (1 + _SLACK)
-    far = np.maximum(report.centre - found["least0"][heard], found["most0"][heard] - report.centre)
-    if bool((far > reach).any()):
-        raise UnusablePublicRows(f"Column `{report.column}` has a report that its person's own epsilon cannot produce.")
-
-
-def _filled(found: Any) -> Any:
-    """Missing numbers as NaN; whole numbers without missing ones stay whole."""
-    if np.ma.is_masked(found):
-        return np.ma.filled(found.astype(np.float64), np.nan)
-    return np.asarray(found)
-
-
-def _merged(found: dict[str, Any], chosen: NDArray[np.bool_]) -> dict[str, Any]:
-    """The counts and extremes of several groups as one."""
-    if not bool(chosen.any()):
-        return {}
-    apart = ("trusted", "asked", "least0", "most0", "squares0", "sum0")
-    out: dict[str, Any] = {name: float(np.nansum(a[chosen])) for name, a in found.items() if name not in apart}
-    if "least0" in found:
-        # NaN among the reports must not be lost: a plain maximum keeps it.
-        out |= {"least0": float(np.min(found["least0"][chosen])), "most0": float(np.max(found["most0"][chosen]))}
-        out["squares0"] = float(np.sum(found["squares0"][chosen]))
-    return out
+def _floats(groups: Groups, name: str) -> Floats:
+    return np.array([group.get(name) or 0.0 for group in groups], dtype=np.float64)
 
 
 # --- whole tables of codes --------------------------------------------------------------------------------------------
