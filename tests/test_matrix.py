@@ -27,7 +27,7 @@ from tests.service.test_every_question import answers
 from hybridp import InvalidInput, Ledger, Source, Study, seeded
 from hybridp.blend.tally import Tally
 from hybridp.device.client import local_report, trusted_report
-from hybridp.protocols.reports import add_file, number_tally
+from hybridp.protocols.reports import add_file, invitation_tally, number_tally, save_tally
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
@@ -37,7 +37,6 @@ from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
 from hybridp.tasks.declared import ledger_totals, task_of
-from hybridp.tasks.tallies import invitation_tally, save_tally
 
 PAGE = Path(__file__).parent.parent / "docs" / "matrix.md"
 NAMES = {

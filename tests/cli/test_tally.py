@@ -147,8 +147,7 @@ def test_more_that_is_refused(reports: str) -> None:
 
 
 def test_a_state_that_changes_meanwhile_is_left_alone(reports: str) -> None:
-    from hybridp.protocols.reports import add_file, number_tally
-    from hybridp.tasks.tallies import load_tally, save_tally
+    from hybridp.protocols.reports import add_file, load_tally, number_tally, save_tally
 
     empty = number_tally("part0.csv")
     one = add_file(empty, "part0.csv")

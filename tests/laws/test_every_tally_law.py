@@ -15,12 +15,11 @@ from tests.questions import INVITED, TASKS, Sent, crowd, declare
 from hybridp import ApproxDP, BudgetExceeded, Ledger, seeded
 from hybridp.blend.tally import Tally
 from hybridp.errors import InvalidInput
-from hybridp.protocols.reports import add_file, number_tally
+from hybridp.protocols.reports import add_file, invitation_tally, number_tally, save_tally
 from hybridp.randomness import Randomness
 from hybridp.release.release import Release
 from hybridp.tasks.declared import ledger_totals
 from hybridp.tasks.mean import vector_task
-from hybridp.tasks.tallies import invitation_tally, save_tally
 
 QUANTILES = {**TASKS["mean"], "statistics": ["quantiles", "sd"], "at": [0.1, 0.5]}
 TALLIED: dict[str, dict[str, Any]] = {**{key: {} for key in ("mean", "own epsilons", "vector", "points", "records")},

@@ -15,11 +15,10 @@ from hybridp.cli.common import FILE_PATH, note, progress, table_option, telling
 from hybridp.cli.options import Later, Spread, one_question, options_of, some, trust_options, value_of
 from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
-from hybridp.protocols.reports import add_file, number_tally
+from hybridp.protocols.reports import add_file, invitation_tally, load_tally, number_tally, save_tally
 from hybridp.public.study import Promise
 from hybridp.public.trust import Trusts
 from hybridp.tasks.mean import vector_task
-from hybridp.tasks.tallies import invitation_tally, load_tally, save_tally
 
 __all__ = ["add", "merge", "show"]
 

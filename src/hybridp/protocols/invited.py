@@ -17,7 +17,7 @@ from hybridp.curator.sources import Columns, Sent, must_not_ask, open_rows, read
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Ledger
 from hybridp.protocols.paying import ASKED_BEFORE, charged, must_have_paid, paying, record_release
-from hybridp.protocols.reports import read_batches
+from hybridp.protocols.reports import load_tally, read_batches
 from hybridp.public import envelope
 from hybridp.public.budgets import PureDP
 from hybridp.public.messages import SlotReports
@@ -26,7 +26,6 @@ from hybridp.public.trust import TrustRule, Trusts, drawn_trust
 from hybridp.randomness import secure, seeded
 from hybridp.release.receipt import assuming, noted
 from hybridp.release.release import Release
-from hybridp.tasks.tallies import load_tally
 from hybridp.tasks.task import Batches
 from hybridp.tasks.transcript import INVITATION, NO_BATCHES, Tape, Transcript, read_invitation
 

@@ -9,10 +9,12 @@ reports beside others is not recognised.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,12 +38,16 @@ from hybridp.curator.sources import (
     slots_told,
 )
 from hybridp.errors import InvalidInput, OtherMechanism, UnusablePublicRows, UnusableRows, must
+from hybridp.public.envelope import appearing
 from hybridp.public.messages import Invite, reports_digest
 from hybridp.public.shuffling import MOST_LEVELS, LevelMixing, Mixing
+from hybridp.public.study import Declaration
 from hybridp.public.trust import TrustRule, label_column
 from hybridp.tasks.task import Batches, LevelBatches, mixed_levels
+from hybridp.tasks.transcript import read_invitation
 
-__all__ = ["add_file", "number_tally", "read_batches", "written_levels"]
+__all__ = ["add_file", "invitation_tally", "load_tally", "number_tally", "read_batches", "save_tally", "tally_for"]
+__all__ += ["written_levels"]
 
 _EVERYBODY = TrustRule(everyone="local")
 _CHUNK = 2**20  # numbers at a time
@@ -49,7 +55,46 @@ _REPORTS = Columns("", None)
 """Every row of a file holds a report; with a rule of trust, those labelled `local`."""
 
 
-# --- a new tally ------------------------------------------------------------------------------------------------------
+# --- tallies ----------------------------------------------------------------------------------------------------------
+
+
+def load_tally(file: str | PathLike[str]) -> Tally:
+    """A tally from its JSON document, every rule of which is checked."""
+    try:
+        document = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        raise InvalidInput(f"`tally` must name a file that `hybridp tally` wrote. Got {Path(file).name}.") from None
+    return Tally.from_dict(document)
+
+
+def tally_for(study: Declaration, file: str | PathLike[str]) -> Tally:
+    """The tally that stands in for the local rows of a study's only question, of the kind that it needs."""
+    result, question = load_tally(file), study.questions[0]
+    must(question.groups is None, "tally", "must not go with by: it holds nobody's group", "both")
+    kind = "personal-mean" if study.promise.personal else question.tally_kind
+    rule = "must stand in for reports on a study's only question: a mean, quantiles, a vector, records or points"
+    must(bool(kind) and len(study.questions) == 1, "tally", rule, f"one beside {question.name}")
+    must(result.kind == kind, "tally", f"must be of the kind {kind} for this release", result.kind)
+    return result
+
+
+def save_tally(tally: Tally, file: str | PathLike[str], *, before: Tally | None = None) -> None:
+    """Write the document, which appears as a whole or not at all. A file that no longer holds what it did when this
+    work began (`before`, None where there was none) is left alone: another's reports would be lost."""
+    target = Path(file)
+    must(target.parent.is_dir(), "state", "must lie in an existing folder", target)
+    with appearing(target) as draft:
+        draft.write_text(json.dumps(tally.to_dict(), indent=1, allow_nan=False), encoding="utf-8")
+        same = load_tally(target) == before if target.exists() else before is None
+        must(same, "state", "must not change while reports are added to it", target)
+
+
+def invitation_tally(invite: Path, *, collection: str | None = None) -> Tally:
+    """An empty tally for answers to an invitation: to a head list, or to a map of K-means."""
+    said = read_invitation(invite)
+    rule = "must be to a head list, or to a map of K-means"
+    must(said.invite.way in ("slot", "cell"), "invite", rule, f"one to {said.task.called}")
+    return Tally.of(said.invite, collection)
 
 
 def number_tally(
@@ -65,9 +110,6 @@ def number_tally(
     if text is None:
         raise UnusableRows("The file must hold a report, whose mechanism a new tally is for.")
     return Tally.of(invite_in(text), collection, sums_only=sums_only)
-
-
-# --- a file of reports ------------------------------------------------------------------------------------------------
 
 
 def add_file(

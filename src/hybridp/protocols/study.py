@@ -22,6 +22,7 @@ from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols.driver import columns_of, must_declare, release, reports_in, trust_rule
 from hybridp.protocols.invited import release_invited
 from hybridp.protocols.paying import answered_after, charged, must_have_paid, on_reports, record_release
+from hybridp.protocols.reports import tally_for
 from hybridp.protocols.synth import drafts
 from hybridp.public import envelope
 from hybridp.public.study import (
@@ -38,7 +39,6 @@ from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.mean import mean_task
 from hybridp.tasks.number import number_task
 from hybridp.tasks.steered import SteeredTask
-from hybridp.tasks.tallies import tally_for
 from hybridp.tasks.transcript import NO_BATCHES, Transcript, invitation_to, kept_missing, read_invitation
 
 __all__ = ["Files", "first_phase", "invite_study", "release_study"]
