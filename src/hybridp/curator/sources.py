@@ -44,7 +44,7 @@ from hybridp.tables.totals import count_groups
 __all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "NUMBERS", "Raw", "Rows", "Sent", "Source", "TABLES"]
 __all__ += ["TableLike", "TrustedAnswers", "all_empty", "asks", "batch_digest", "batch_names", "check_answers"]
 __all__ += ["check_batches", "check_mechanism", "count_people", "count_rows", "epsilon_counts"]
-__all__ += ["group_sizes", "grouped", "local_numbers", "local_rows", "local_texts", "must_be_public", "must_not_ask"]
+__all__ += ["group_sizes", "grouped", "local_numbers", "local_rows", "must_be_public", "must_not_ask"]
 __all__ += ["must_read_again", "named_mechanism", "noisy_sums", "number_column", "only_texts", "open_rows", "read_as"]
 __all__ += ["read_mechanism", "read_slots", "rows_of", "shown", "sizes_of", "slot_counts", "slots_told", "unstated"]
 __all__ += ["with_public"]
@@ -449,16 +449,9 @@ def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str) ->
     return bool(result["simulated"])
 
 
-def local_texts(rows: Rows, name: str, trust: str | None, chunk: int) -> Iterator[list[str | None]]:
-    """The texts of local rows' reports (of all rows without `trust`), some at a time."""
-    rows.need("report", name)
-    rows = local_copy(rows, [name, trust])
-    for part in stream(rows, select({"sent": text(column(name))}, VIEW, of_local(trust)), chunk):
-        yield np.ma.asarray(part["sent"], dtype=object).tolist()
-
-
 def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: int) -> Iterator[dict[str, Any]]:
-    """The same of several columns as masked doubles; text that is no number is refused."""
+    """Local rows' reports (those of all rows without `trust`) as masked doubles, some at a time; text that is no number
+    is refused."""
     fields: dict[str, str] = {}
     for i, name in enumerate(names):
         rows.need("report", name)

@@ -28,7 +28,6 @@ from hybridp.curator.sources import (
     check_mechanism,
     count_rows,
     local_rows,
-    local_texts,
     named_mechanism,
     noisy_sums,
 )
@@ -190,7 +189,8 @@ def _marginal(rows: Rows, columns: Columns, invite: Any, local_raw: bool) -> Raw
                 f"{local_rows(labels)}, and no column `{report}` holds their reports: make them with `hybridp "
                 "randomise synth`, or add --simulate-local for a trial on raw rows."
             )
-        for texts in local_texts(rows, report, labels, CHUNK):
+        query = Query(values=(), trust=labels, reports=(Report(report, text=True),))
+        for texts in report_texts(rows, query, CHUNK):
             told = told + read_marginal_reports(invite, texts, report)
         counts = np.concatenate([one.counts for one in told.told])
         digest = batch_digest(rows, columns, invite.text, counts, told.people)

@@ -155,42 +155,32 @@ def count_groups(rows: Rows, query: Query) -> tuple[int, int]:
 def levels_of(rows: Rows, query: Query, group: str, chunk: int = CHUNK) -> Iterator[Ints]:
     """RAW: the whole numbers of one group's people, a row a person, in chunks, after the rules of `add_up`.
 
-    The rules are checked at the call, and the levels are kept by the engine (within its memory limit, then on disk).
-    Those of one number, and of local people, come in ascending order: a seeded trial repeats itself.
+    The rules are checked at the call. Those of one number, and of local people, come in ascending order: a seeded trial
+    repeats itself.
     """
-    must(chunk >= 1, "chunk", "must be at least 1", chunk)
     must(query.reads in (group, "all"), "local_raw", f"must be true to read values of {group} people", query.reads)
     add_up(rows, query)
-    rows = local_copy(rows, query.columns)
-    return _whole(rows, query, stream(rows, _levels(rows, query, group), chunk))
+    return kept_levels(rows, query, group, chunk)()
 
 
 def kept_levels(
     rows: Rows, query: Query, group: str, chunk: int = CHUNK, *, ordered: bool = True, dtype: type = np.int64
 ) -> Callable[[], Iterator[NDArray[Any]]]:
-    """RAW: the same, kept by the engine now and read as often as that is called, perhaps in the order of the rows.
-
-    Check the rows first (`count_groups`).
-    """
+    """RAW: the same, kept now (within the limit of memory, then on disk) and read as often as that is called, perhaps
+    in the order of the rows. Check the rows first (`count_groups`)."""
+    must(chunk >= 1, "chunk", "must be at least 1", chunk)
     must(query.reads in (group, "all"), "local_raw", f"must be true to read values of {group} people", query.reads)
-    table, rows = fresh("levels"), local_copy(rows, query.columns)
-    keep(rows, table, _levels(rows, query, group, ordered=ordered))
-    return lambda: _whole(rows, query, read_kept(rows, table, chunk), dtype)
-
-
-def _levels(rows: Rows, query: Query, group: str, *, ordered: bool = True) -> str:
-    c = ", ".join(query.levels)
+    table, rows, c = fresh("levels"), local_copy(rows, query.columns), ", ".join(query.levels)
     along = f"ORDER BY {c}" if ordered and (group == "local" or len(query.values) == 1) else ""
-    return f"SELECT {c} FROM ({people(rows, query)}) AS people WHERE {one_each(query, group)} {along}"
+    keep(rows, table, f"SELECT {c} FROM ({people(rows, query)}) AS people WHERE {one_each(query, group)} {along}")
 
+    def read() -> Iterator[NDArray[Any]]:
+        for part in read_kept(rows, table, chunk):
+            if any(np.ma.is_masked(part[name]) for name in query.levels):
+                raise changed(rows)
+            yield np.stack([np.asarray(part[name]) for name in query.levels], dtype=dtype, casting="unsafe").T
 
-def _whole(
-    rows: Rows, query: Query, parts: Iterator[dict[str, Any]], dtype: type = np.int64
-) -> Iterator[NDArray[Any]]:
-    for part in parts:
-        if any(np.ma.is_masked(part[name]) for name in query.levels):
-            raise changed(rows)
-        yield np.stack([np.asarray(part[name]) for name in query.levels], dtype=dtype, casting="unsafe").T
+    return read
 
 
 def changed(rows: Rows) -> UnusableRows:
