@@ -31,6 +31,7 @@ from hybridp.tables.sql import VIEW
 
 __all__ = ["computed_of_others", "parse_query", "row_by_row", "table_of", "translated"]
 
+logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # what it cannot parse is refused here, in one sentence
 Sql = Any  # Any sqlglot node: the library's own node classes share no public static type for operands.
 
 # Digits may be grouped by single underscores, as DuckDB reads them. No backslash: dialects disagree about escaping it.
@@ -151,18 +152,11 @@ def parse_query(text: str, dialect: str) -> Any:
 Got ORDER.
     """
     must(len(text) <= _LONGEST, "query", f"must have at most {_LONGEST:,} letters", f"{len(text):,}")
-    parsed: list[Any] | None = None
-    log = logging.getLogger("sqlglot")
-    level = log.level
     try:
-        log.setLevel(logging.CRITICAL)  # what it cannot parse is refused below, in one sentence
-        parsed = [statement for statement in sqlglot.parse(text, read=dialect) if statement is not None]
+        parsed: list[Any] = [statement for statement in sqlglot.parse(text, read=dialect) if statement is not None]
     except (SqlglotError, RecursionError):
-        parsed = None
-    finally:
-        log.setLevel(level)
-    if parsed is None:
-        raise InvalidInput(f"`query` must be one SELECT in the SQL of {dialect}. Got text that cannot be parsed.")
+        words = f"`query` must be one SELECT in the SQL of {dialect}. Got text that cannot be parsed."
+        raise InvalidInput(words) from None
     must(len(parsed) == 1, "query", _FORM, f"{len(parsed)} statements")
     (select,) = parsed
     must(isinstance(select, exp.Select), "query", _FORM, type(select).__name__.upper())

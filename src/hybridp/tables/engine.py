@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hybridp.tables.source import Rows, Source
     from hybridp.tables.spark import Spark
 
-__all__ = ["DECIMAL", "Duck", "Engine", "answers", "arrays", "attempt", "drop", "files_of", "fresh", "give", "keep"]
+__all__ = ["DECIMAL", "Duck", "Engine", "answers", "arrays", "attempt", "drop", "fresh", "give", "keep"]
 __all__ += ["filled_columns", "held", "kind_of", "local_copy", "memory_short", "on_duck", "open_duck", "parquet_or_csv"]
 __all__ += ["read_header", "read_kept", "read_once", "sql_for", "stated_decimal", "stream", "type_name", "unreadable"]
 __all__ += ["without_bar"]
@@ -226,13 +226,6 @@ def type_name(told: str) -> str:
     return _TYPES.get(told, "VARCHAR" if words else told.replace("numeric", "decimal", 1).upper())
 
 
-def files_of(path: str, *, pattern: bool) -> list[str]:
-    """The files that are meant, of a pattern perhaps several."""
-    result = [path] if os.path.isfile(path) else sorted(glob.glob(path, recursive=True)) if pattern else []
-    must(bool(result), "path", "must be a file that exists", path)
-    return result
-
-
 # --- DuckDB -----------------------------------------------------------------------------------------------------------
 
 DECIMAL = "hybridp_decimal"
@@ -298,7 +291,11 @@ def open_duck(
         asked = parse_query(source.query, "duckdb")
         named = table_of(asked, "duckdb", tables=kind == "DuckDB")
         table = named if kind == "DuckDB" else None
-    files = [] if source.held is not None else files_of(where, pattern=kind == "Parquet")
+    files: list[str] = []
+    if source.held is None:
+        pattern = kind == "Parquet" and not os.path.isfile(where)
+        files = sorted(glob.glob(where, recursive=True)) if pattern else [where] if os.path.isfile(where) else []
+        must(bool(files), "path", "must be a file that exists", where)
     refused = InvalidInput(f"`path` must be a readable {kind} file. Got {source.shown}.")
 
     engine = new_duck(source.held or Path(where).name, threads, memory_limit)
