@@ -21,63 +21,72 @@ Either way one coordinate's report y is unbiased with variance ``constant + quad
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import Guarantee, PureDP
 from hybridp.public.randomisers import WORD, Randomiser, _pure, _Told, best_randomiser, exact_exp
 
-__all__ = [
-    "MOST_DIMENSIONS",
-    "VECTOR_LOCAL_NAMES",
-    "ScalarReports",
-    "UnitVector",
-    "VectorLocalName",
-    "VectorReports",
-    "cap_moment",
-    "scalar_reports",
-    "unit_vector",
-    "vector_reports",
-]
+__all__ = ["MOST_DIMENSIONS", "VECTOR_LOCAL_NAMES", "ScalarReports", "UnitVector", "VectorLocalName", "VectorReports"]
+__all__ += ["cap_moment", "scalar_reports", "unit_vector", "vector_reports"]
 
 VectorLocalName = Literal["best", "per-coordinate", "sampling", "unit-vector"]
-VECTOR_LOCAL_NAMES: tuple[VectorLocalName, ...] = ("best", "per-coordinate", "sampling", "unit-vector")
+VECTOR_LOCAL_NAMES: tuple[VectorLocalName, ...] = get_args(VectorLocalName)
 
 MOST_DIMENSIONS = 1024
 _MOST_REPORTED = 64
 _PAIRS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-def _usable(guarantee: Guarantee, dimensions: int) -> PureDP:
-    must(isinstance(dimensions, int) and 1 <= dimensions <= MOST_DIMENSIONS, "dimensions",
-         f"must be at least 1 and at most {MOST_DIMENSIONS}", dimensions)  # fmt: skip
-    return _pure(guarantee)
+@dataclass(frozen=True)
+class _Vector(ABC):
+    """A report about a vector of so many coordinates, each of which is said something of with the chance `share`."""
+
+    guarantee: PureDP
+    dimensions: int
+
+    def __post_init__(self) -> None:
+        ok, rule = isinstance(self.dimensions, int), f"must be at least 1 and at most {MOST_DIMENSIONS}"
+        must(ok and 1 <= self.dimensions <= MOST_DIMENSIONS, "dimensions", rule, self.dimensions)
+        _pure(self.guarantee)
+
+    @property
+    @abstractmethod
+    def share(self) -> float: ...
+
+    @property
+    @abstractmethod
+    def law(self) -> Randomiser:
+        """Of one coordinate's report."""
+
+    def cost(self, second_moment: float) -> float:
+        """n times the variance of a coordinate's mean over n people, for centred data with this mean square."""
+        constant, quadratic = self.law.variance_terms
+        return (constant + max(quadratic + 1, 0.0) * second_moment) / self.share
 
 
 # --- some coordinates -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class ScalarReports:
+class ScalarReports(_Vector):
     """`reported` of `dimensions` coordinates, chosen uniformly without looking at the data, each by `randomiser`.
 
     epsilon-DP by composition: `reported` times the randomiser's epsilon is at most epsilon, in exact arithmetic. The
     mean of coordinate j is taken over those who reported j, about ``n reported/dimensions`` people.
     """
 
-    guarantee: PureDP
-    dimensions: int
     reported: int
     randomiser: Randomiser
 
     def __post_init__(self) -> None:
-        _usable(self.guarantee, self.dimensions)
+        super().__post_init__()
         ok = isinstance(self.reported, int) and 1 <= self.reported <= self.dimensions
         must(ok, "reported", "must be at least 1 and at most the number of dimensions", self.reported)
         spent = self.reported * Fraction(self.randomiser.guarantee.epsilon)
@@ -95,18 +104,11 @@ class ScalarReports:
 
     @property
     def share(self) -> float:
-        """How likely a coordinate is to be reported."""
         return self.reported / self.dimensions
 
     @property
     def law(self) -> Randomiser:
-        """Of one coordinate's report."""
         return self.randomiser
-
-    def cost(self, second_moment: float) -> float:
-        """n times the variance of a coordinate's mean over n people, for centred data with this mean square."""
-        constant, quadratic = self.randomiser.variance_terms
-        return (constant + max(quadratic + 1, 0.0) * second_moment) / self.share
 
 
 def scalar_reports(guarantee: Guarantee, dimensions: int, reported: int) -> ScalarReports:
@@ -115,10 +117,8 @@ def scalar_reports(guarantee: Guarantee, dimensions: int, reported: int) -> Scal
     >>> scalar_reports(PureDP(5.0), dimensions=10, reported=2).randomiser.name
     'piecewise'
     """
-    pure = _usable(guarantee, dimensions)
-    ok = isinstance(reported, int) and 1 <= reported <= dimensions
-    must(ok, "reported", "must be at least 1 and at most the number of dimensions", reported)
-    each = pure.epsilon / reported
+    pure = _pure(guarantee)
+    each = pure.epsilon / max(reported, 1)
     while reported * Fraction(each) > Fraction(pure.epsilon):
         each = math.nextafter(each, 0.0)
     must(each >= 0.001, "epsilon", f"must be at least {0.001 * reported:g} to report {reported} coordinates",
@@ -127,6 +127,9 @@ def scalar_reports(guarantee: Guarantee, dimensions: int, reported: int) -> Scal
 
 
 # --- one direction ----------------------------------------------------------------------------------------------------
+
+
+_legendre = lru_cache(maxsize=1)(np.polynomial.legendre.leggauss)
 
 
 @lru_cache(maxsize=4096)
@@ -143,7 +146,7 @@ def cap_moment(dimensions: int, pairs: int, top: int, power: int) -> float:
     """
     from scipy.special import betainc, gammaln
 
-    node, weight = _legendre()
+    node, weight = _legendre(400)
     end = min(math.pi / 2, 14 / math.sqrt(dimensions))  # beyond, cos^(D-2) is below e^-90
     angle = end * (node + 1) / 2
     log_norm = math.log(2) + float(gammaln(dimensions / 2) - gammaln((dimensions - 1) / 2)) - math.log(math.pi) / 2
@@ -153,14 +156,8 @@ def cap_moment(dimensions: int, pairs: int, top: int, power: int) -> float:
     return float(pairs / top * end / 2 * np.sum(weight * density * near * t**power))
 
 
-@lru_cache(maxsize=1)
-def _legendre() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    node, weight = np.polynomial.legendre.leggauss(400)
-    return np.asarray(node), np.asarray(weight)
-
-
 @dataclass(frozen=True)
-class UnitVector(_Told):
+class UnitVector(_Vector, _Told):
     """One of 2 `pairs` random directions, the `top` nearest ones together with probability ``inside/2^64``.
 
     The vector x of the ball of radius `ratio` becomes the unit vector ``u = (x, sqrt(ratio^2 - |x|^2))/ratio`` of D =
@@ -175,17 +172,16 @@ class UnitVector(_Told):
     ``E y_j^2 = ratio^2 m^2 C + m^2 (A - C) x_j^2``.
     """
 
-    guarantee: PureDP
-    dimensions: int
     ratio: float
     pairs: int
     top: int
     inside: int
 
     name = "unit-vector"
+    share = 1.0
 
     def __post_init__(self) -> None:
-        _usable(self.guarantee, self.dimensions)
+        super().__post_init__()
         must(math.isfinite(self.ratio) and self.ratio >= 1, "ratio", "must be at least 1", self.ratio)
         must(1 <= self.top <= self.pairs, "top", "must be at least 1 and at most the number of pairs", self.top)
         others = 2 * self.pairs - self.top
@@ -196,11 +192,6 @@ class UnitVector(_Told):
     @property
     def text(self) -> str:
         return f"{self.name}(pairs={self.pairs},top={self.top}"
-
-    @property
-    def share(self) -> float:
-        """Every coordinate is in every report."""
-        return 1.0
 
     @property
     def reported(self) -> int:
@@ -256,14 +247,8 @@ class UnitVector(_Told):
 
     def profile(self, epsilon: float) -> float:
         """Worst over pairs of vectors: nearest sets that do not meet."""
-        p = self.inside / WORD
-        b = (1 - p) / (2 * self.pairs - self.top)
-        return max(0.0, p - math.exp(epsilon) * self.top * b)
-
-    def cost(self, second_moment: float) -> float:
-        """n times the variance of a coordinate's mean over n people, for centred data with this mean square."""
-        constant, quadratic = self.variance_terms
-        return constant + max(quadratic + 1, 0.0) * second_moment
+        lift, b = self._odds
+        return max(0.0, lift + (1 - math.exp(epsilon)) * self.top * b)
 
 
 VectorReports = ScalarReports | UnitVector
@@ -276,7 +261,7 @@ def unit_vector(guarantee: Guarantee, dimensions: int, ratio: float) -> UnitVect
     >>> found.pairs, found.top
     (64, 9)
     """
-    pure = _usable(guarantee, dimensions)
+    pure = _pure(guarantee)
     best: dict[int, tuple[float, int]] = {}
     e = math.exp(pure.epsilon)
     for pairs in _PAIRS:
@@ -306,7 +291,7 @@ def vector_reports(name: VectorLocalName, guarantee: Guarantee, dimensions: int,
     That is centred data on the edge of the ball (or in the corners of the box): a mean square of ``min(1, ratio^2/d)``
     a coordinate.
     """
-    pure = _usable(guarantee, dimensions)
+    pure = _pure(guarantee)
     second_moment = min(1.0, ratio**2 / dimensions)
     match name:
         case "per-coordinate":
@@ -317,6 +302,5 @@ def vector_reports(name: VectorLocalName, guarantee: Guarantee, dimensions: int,
             return unit_vector(pure, dimensions, ratio)
         case "best":
             plans: list[VectorReports] = [_sampling(pure, dimensions, second_moment)]
-            plans.append(unit_vector(pure, dimensions, ratio))
-            return min(plans, key=lambda plan: plan.cost(second_moment))
+            return min([*plans, unit_vector(pure, dimensions, ratio)], key=lambda plan: plan.cost(second_moment))
     raise InvalidInput(f"`local` must be one of {', '.join(VECTOR_LOCAL_NAMES)}. Got {name}.")

@@ -13,12 +13,13 @@ same question without them, and are charged once with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Unpack
+from typing import Any
 
 from hybridp.blend.groups import CategoryBlend, JointBlend, blend_joint, mean_gaps, share_gaps
+from hybridp.blend.mean import each_level
 from hybridp.blend.shares import to_simplex
 from hybridp.errors import InvalidInput, must
 from hybridp.public.groups import OTHER, Grouping, Joint
@@ -28,88 +29,68 @@ from hybridp.public.rounds import Conversation, Crowd, Options, drive
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.study import Declaration, Number
 from hybridp.release.answers import groups_release
-from hybridp.release.receipt import CURATOR, VIEWER, Made, Promise, Receipt, values_rule
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
 from hybridp.release.release import Release
 from hybridp.tasks.mean import MeanTask, mean_task
 from hybridp.tasks.shares import SharesTask, field_rule, shares_task
 from hybridp.tasks.task import Draw, Task, noise_level, on_device, protected, task_receipt
 
-__all__ = ["PrivateGroupsTask", "ask_groups", "private_groups_task", "publish_groups", "publish_joint"]
+__all__ = ["PrivateGroupsTask", "ask_groups", "private_groups_task"]
 
 Study = MeanTask | SharesTask
 
 
 def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Release:
-    """Every group is a study of its own with the whole promise: nobody is in two, and small ones are merged first."""
+    """Every group's own release, and their differences. Each is a study of its own with the whole promise: nobody is in
+    two, and small ones are merged first."""
     whole = people.read(next(task.ask(crowd)))
     sizes = people.sizes(grouping)
     groups, withheld = grouping.must_remain({name: _heard_of(task, size) for name, size in sizes.items()})
     people.pay(whole)
     each = task.of_group(len(groups), joint=grouping.joint)
-    parts: dict[str, tuple[Any, Any]] = {}
-    for group, members in groups.items():
+    releases, blends = [], []
+    for members in groups.values():
         answers: list[Any] = []
-        result = drive(each.ask(crowd), people.of(members), answers)
-        parts[group] = result, each.blended(answers[-1][1])
-    unheard = [sum(sizes[name][place] for name in withheld) for place in (0, 1)]
-    return publish_groups(task, crowd.names[0], grouping, groups, withheld, parts, unheard)
-
-
-def _heard_of(study: Study, people: tuple[int, int]) -> int:
-    """How many of a group's trusted and local people the estimator hears."""
-    return people[0] if study.estimator == "tcm-only" else people[1] if study.estimator == "lm-only" else sum(people)
-
-
-# --- what is published ------------------------------------------------------------------------------------------------
-
-
-def publish_groups(
-    study: Study,
-    value: str,
-    grouping: Grouping,
-    groups: Mapping[str, tuple[str, ...]],
-    withheld: tuple[str, ...],
-    parts: Mapping[str, tuple[Any, Any]],
-    unheard: Sequence[int] = (0, 0),
-) -> Release:
-    """Every group's own release and the blend behind it, and their differences. Post-processing: no rows, no noise.
-
-    `unheard` is how many trusted and local people are in groups that are withheld.
-    """
-    result, blends = ([one[place] for one in parts.values()] for place in (0, 1))
-    facts, pairs = [part.facts for part in result], grouping.pairs(list(groups))
-    people = [[part.people["trusted"], part.people["local"]] for part in result]
-    if isinstance(study, MeanTask):
-        half = study.bounds.half
-        gaps = [[gap.times(half)] for gap in mean_gaps(blends, pairs, study.level, joint=grouping.joint)]
-    elif study.counted:  # what differs between groups of different sizes is not compared
+        releases.append(drive(each.ask(crowd), people.of(members), answers))
+        blends.append(each.blended(answers[-1][1]))
+    facts, pairs = [one.facts for one in releases], grouping.pairs(list(groups))
+    many = [[one.people["trusted"], one.people["local"]] for one in releases]
+    how: dict[str, Any] = {"joint": grouping.joint}
+    if isinstance(task, MeanTask):
+        gaps = [[gap.times(task.bounds.half)] for gap in mean_gaps(blends, pairs, task.level, **how)]
+    elif task.counted:  # what differs between groups of different sizes is not compared
         pairs, gaps = [], []
     else:
-        gaps = share_gaps(blends, pairs, study.level, joint=grouping.joint)
-    if isinstance(study, MeanTask) or study.counted:  # do a group's trusted and local people disagree?
-        found = (one["disagreement"]["p_value"] for one in facts)
-        p_values = [None if p is None else [p] for p in found]
+        gaps = share_gaps(blends, pairs, task.level, **how)
+    if isinstance(task, MeanTask) or task.counted:  # do a group's trusted and local people disagree?
+        p_values = [None if (p := one["disagreement"]["p_value"]) is None else [p] for one in facts]
     else:
-        p_values = [blended.single_p_values() for blended in blends]
+        p_values = [one.single_p_values() for one in blends]
     kinds = [one["mechanisms"]["trusted"] for one in facts if one["mechanisms"]["trusted"] != "none"]
-    receipts = {name: part.receipt for name, part in zip(groups, result, strict=True)}
+    receipts = {name: one.receipt for name, one in zip(groups, releases, strict=True)}
+    unheard = (sum(sizes[name][place] for name in withheld) for place in (0, 1))
     return groups_release(
-        value,
-        study.called,
+        crowd.names[0],
+        task.called,
         grouping,
         groups,
         facts,
         p_values,
         list(zip(pairs, gaps, strict=True)),
-        by={"people": people},
+        by={"people": many},
         withheld=withheld,
-        people=(sum(trusted for trusted, _ in people), sum(local for _, local in people)),
-        level=study.level,
+        people=(sum(trusted for trusted, _ in many), sum(local for _, local in many)),
+        level=task.level,
         mechanisms=(kinds[0] if kinds else "none", facts[0]["mechanisms"]["local"]),
-        receipt=_one_receipt(receipts, grouping, _unheard(study, *unheard)),
+        receipt=_one_receipt(receipts, grouping, _unheard(task, *unheard)),
         estimator=" / ".join(dict.fromkeys(str(one["estimator"]) for one in facts)),
-        **_asked(study),
+        **_asked(task),
     )
+
+
+def _heard_of(study: Study, people: tuple[int, int]) -> int:
+    """How many of a group's trusted and local people the estimator hears."""
+    return people[0] if study.estimator == "tcm-only" else people[1] if study.estimator == "lm-only" else sum(people)
 
 
 def _asked(study: Study) -> dict[str, Any]:
@@ -146,7 +127,7 @@ def _one_receipt(each: Mapping[str, Receipt], grouping: Grouping, unheard: Seque
     said = [
         f"who is in which group of `{grouping.column}` is public, and stays when a person's data is replaced; nobody "
         "is in two groups, so that each person pays once for all of them",
-        small_rule(grouping, "public"),
+        _small_rule(grouping, "public"),
     ]
     own = _said_once({name: receipt.assumes for name, receipt in each.items()})
     assumes = dict.fromkeys([*own, *(line for line in said if line)])
@@ -183,7 +164,7 @@ def _weakest(promises: list[Promise]) -> Promise:
     return replace(result, mechanism=ways)
 
 
-def small_rule(grouping: Grouping, counts: str) -> str:
+def _small_rule(grouping: Grouping, counts: str) -> str:
     """What becomes of small groups, for the receipt."""
     if grouping.least == 1:
         return ""
@@ -237,8 +218,65 @@ class PrivateGroupsTask(Task):
     def ask(self, crowd: Crowd) -> Conversation:
         noise = None if self.estimator == "lm-only" else self.noise
         got = yield Options(self.invite, noise, self.joint, heard=self.estimator != "tcm-only")
-        told = {"trusted_people": got.trusted_people, "rows": crowd.rows}
-        return publish_joint(self, got.trusted, got.local, **told, **crowd.made())
+        local = got.local if got.local is not None and got.local.people else None
+        return self._release(got.trusted_people, got.trusted, local, crowd)
+
+    def _release(
+        self, trusted_people: int, trusted: NoisyCounts | None, local: ShareReports | None, crowd: Crowd
+    ) -> Release:
+        """Blend what both groups sent and state what was promised. Post-processing: no rows, no noise."""
+        grouping, own, mean = self.grouping, self.study, isinstance(self.study, MeanTask)
+        sd = own.rule.sds[0] / 2 if isinstance(own, MeanTask) and own.rule.sds else None
+        whole = JointBlend(trusted, local, self.joint.size, sd, by_people=self.estimator == "everyone")
+        heard = sum(one.people for one in (trusted, local) if one is not None)
+        if not heard:
+            raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
+        sizes = {name: blend_joint(whole, [i]).share * heard for i, name in enumerate(grouping.names)}
+        groups, withheld = grouping.arranged(sizes)
+        places = {name: i for i, name in enumerate(grouping.names)}
+        parts = [blend_joint(whole, [places[member] for member in of]) for of in groups.values()]
+        pairs, answers = grouping.pairs(list(groups)), 1 if mean else self.joint.size
+        level = each_level(own.level, len(groups) * answers, joint=grouping.joint)
+        each = each_level(own.level, len(pairs) * answers, joint=grouping.joint)
+        width = own.bounds.width if isinstance(own, MeanTask) else 1.0
+        shares = [(part.share, *part.share_interval(own.level)) for part in parts]
+        protection = None
+        if trusted is not None:
+            draw = Draw(f"each of {trusted.noise.size} cells", trusted.noise.mechanism, several=True)
+            protection = protected(own.trusted_whole, draw)
+        receipt = task_receipt(
+            protection,
+            on_device(self.invite) if local is not None else None,
+            self.estimator,
+            "intervals allow for the widest spread of values within a category: they are wider than need be"
+            * (mean and sd is None),
+            _small_rule(grouping, "noisy"),
+            blindly="the categories, and the bounds or options,",
+            moves="a category's answer",
+            rows=(
+                f"`{grouping.column}` is private, and the promise covers it together with the value",
+                grouping.unlisted,
+                field_rule(own.question) if isinstance(own, SharesTask) else crowd.rows(own.bounds.centre),
+            ),
+            **crowd.made(),
+        )
+        return groups_release(
+            self.value,
+            own.called,
+            grouping,
+            groups,
+            [_facts(own, part, level) for part in parts],
+            [None if (p := part.p_values()) is None else p[:answers] for part in parts],
+            [((i, j), [gap.times(width) for gap in parts[i].gaps(parts[j], each)[:answers]]) for i, j in pairs],
+            by={"shares": [one[0] for one in shares], "shares_interval": [[one[i] for one in shares] for i in (1, 2)]},
+            withheld=withheld,
+            people=(trusted_people, 0 if local is None else local.people),
+            level=own.level,
+            mechanisms=(noise_level(self.noise.mechanism)[0] if trusted is not None else "none", self.invite.name),
+            receipt=receipt,
+            estimator=self.estimator,
+            **_asked(own),
+        )
 
     @property
     def estimator(self) -> str:
@@ -265,56 +303,6 @@ class PrivateGroupsTask(Task):
         return (Draw("the cells", self.noise.mechanism, several=True),)
 
 
-def publish_joint(
-    study: PrivateGroupsTask,
-    trusted: NoisyCounts | None,
-    local: ShareReports | None,
-    *,
-    trusted_people: int,
-    rows: Callable[[Any], str] = lambda middle: values_rule(None, middle),
-    **made: Unpack[Made],
-) -> Release:
-    """Blend what both groups sent and state what was promised. Post-processing: no rows, no noise."""
-    if local is not None and local.people == 0:
-        local = None
-    grouping, own, joint = study.grouping, study.study, study.joint
-    sd = own.rule.sds[0] / 2 if isinstance(own, MeanTask) and own.rule.sds else None
-    whole = JointBlend(trusted, local, joint.size, sd, by_people=study.estimator == "everyone")
-    heard = (0 if trusted is None else trusted.people) + (0 if local is None else local.people)
-    if not heard:
-        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
-    blends = [blend_joint(whole, [i]) for i in range(len(grouping.names))]
-    sizes = {name: blend.share * heard for name, blend in zip(grouping.names, blends, strict=True)}
-    groups, withheld = grouping.arranged(sizes)
-    places = {name: i for i, name in enumerate(grouping.names)}
-    parts = {name: blend_joint(whole, [places[member] for member in of]) for name, of in groups.items()}
-    pairs, options = grouping.pairs(list(groups)), () if isinstance(own, MeanTask) else own.question.values
-    answers, blended = max(len(options), 1), list(parts.values())
-    level = 1 - (1 - own.level) / (len(groups) * answers) if grouping.joint and groups else own.level
-    each = 1 - (1 - own.level) / max(len(pairs) * answers, 1) if grouping.joint else own.level
-    width = own.bounds.width if isinstance(own, MeanTask) else 1.0
-    gaps = [((i, j), [gap.times(width) for gap in blended[i].gaps(blended[j], each)[:answers]]) for i, j in pairs]
-    told = [(part.share, *part.share_interval(own.level)) for part in blended]
-    shares, *share_ends = ([one[i] for one in told] for i in (0, 1, 2))
-    return groups_release(
-        study.value,
-        own.called,
-        grouping,
-        groups,
-        [_facts(own, part, level) for part in blended],
-        [None if (p := part.p_values()) is None else p[:answers] for part in blended],
-        gaps,
-        by={"shares": shares, "shares_interval": share_ends},
-        withheld=withheld,
-        people=(trusted_people, 0 if local is None else local.people),
-        level=own.level,
-        mechanisms=(noise_level(study.noise.mechanism)[0] if trusted is not None else "none", study.invite.name),
-        receipt=_receipt(study, trusted, local, rows, **made),
-        estimator=study.estimator,
-        **_asked(own),
-    )
-
-
 def _facts(own: MeanTask | SharesTask, part: CategoryBlend, level: float) -> dict[str, Any]:
     """What is said of one category: of shares lists, of a mean numbers between the bounds."""
     mean = isinstance(own, MeanTask)
@@ -338,32 +326,6 @@ def _facts(own: MeanTask | SharesTask, part: CategoryBlend, level: float) -> dic
             "interval": None if gap is None else [told(end, 0.0) for end in gap[1:]],
         },
     }  # fmt: skip
-
-
-def _receipt(
-    study: PrivateGroupsTask, trusted: NoisyCounts | None, local: ShareReports | None, rows: Callable[[Any], str],
-    **made: Unpack[Made],
-) -> Receipt:  # fmt: skip
-    own, protection = study.study, None
-    if trusted is not None:
-        draw = Draw(f"each of {trusted.noise.size} cells", trusted.noise.mechanism, several=True)
-        protection = protected(own.trusted_whole, draw)
-    wide = isinstance(own, MeanTask) and own.rule.sd is None
-    return task_receipt(
-        protection,
-        on_device(study.invite) if local is not None else None,
-        study.estimator,
-        "intervals allow for the widest spread of values within a category: they are wider than need be" * wide,
-        small_rule(study.grouping, "noisy"),
-        blindly="the categories, and the bounds or options,",
-        moves="a category's answer",
-        rows=(
-            f"`{study.grouping.column}` is private, and the promise covers it together with the value",
-            study.grouping.unlisted,
-            field_rule(own.question) if isinstance(own, SharesTask) else rows(own.bounds.centre),
-        ),
-        **made,
-    )
 
 
 def private_groups_task(study: Declaration, place: int) -> PrivateGroupsTask:
