@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.mechanisms import discrete_laplace as laplace_noise
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS
-from hybridp.public.vector import HALF, VectorBounds, VectorReportSums, VectorSum, vector_noise
+from hybridp.public.vector import HALF, VectorBounds, VectorReportSums, vector_noise
 from hybridp.public.vector_randomisers import scalar_reports
 
 PLAN = scalar_reports(PureDP(1.0), 3, 1)
@@ -29,6 +31,10 @@ RULES = [
 ]
 
 
+def sums(people: int, totals: tuple[int, ...], noise: Any) -> list[TrustedSummary]:
+    return [TrustedSummary(people, total, noise, reach=HALF, start=0) for total in totals]
+
+
 def local_sums(people: int = 3000) -> VectorReportSums:
     counts = np.array([people // 3, people // 2, people // 6])
     return VectorReportSums(people, counts, counts * np.array([0.1, -0.2, 0.3]), counts * 5.2, PLAN)
@@ -40,14 +46,14 @@ def test_a_coordinate_is_blended_like_a_mean_of_its_own(rule: Rule) -> None:
     bounds = VectorBounds.of([0] * 3, [1] * 3)
     noise = vector_noise(PureDP(1.0), bounds)
     assert isinstance(noise, DiscreteLaplace)
-    trusted = VectorSum(200, (20 * HALF, -30 * HALF, 0), noise)
+    trusted = sums(200, (20 * HALF, -30 * HALF, 0), noise)
     local = local_sums()
     found = blend_columns(trusted, [local], rule)
     finer = LEVELS // (2 * HALF)
     same = laplace_noise(PureDP(1.0), noise.sensitivity * finer)
     for j, one in enumerate(found):
         alone = blend(
-            TrustedSummary(200, (trusted.noisy_totals[j] + 200 * HALF) * finer, same),
+            TrustedSummary(200, (trusted[j].noisy_total + 200 * HALF) * finer, same),
             LocalSummary(int(local.counts[j]), float(local.totals[j]), float(local.squares[j]), PLAN.randomiser),
             rule,
         )
@@ -61,7 +67,7 @@ def test_a_coordinate_is_blended_like_a_mean_of_its_own(rule: Rule) -> None:
 def test_people_who_were_not_asked_about_a_coordinate_still_count() -> None:
     """The mean of 1,000 trusted people at -.5 and 9,000 local ones at .5 is .4, however few report a coordinate."""
     noise = vector_noise(PureDP(30.0), VectorBounds.of([0] * 3, [1] * 3))
-    trusted = VectorSum(1000, (-500 * HALF,) * 3, noise)
+    trusted = sums(1000, (-500 * HALF,) * 3, noise)
     counts = np.array([3000, 2900, 3100])
     local = VectorReportSums(9000, counts, counts * 0.5, counts * 5.0, PLAN)
     assert [one.estimate for one in blend_columns(trusted, [local], Rule())] == pytest.approx([0.4] * 3)
@@ -75,7 +81,7 @@ def test_people_who_were_not_asked_about_a_coordinate_still_count() -> None:
 
 
 def test_one_group_alone_is_the_estimate_and_none_is_refused() -> None:
-    trusted = VectorSum(200, (HALF, 0, 0), vector_noise(PureDP(1.0), VectorBounds.of([0] * 3, [1] * 3)))
+    trusted = sums(200, (HALF, 0, 0), vector_noise(PureDP(1.0), VectorBounds.of([0] * 3, [1] * 3)))
     alone = blend_columns(trusted, [], Rule("adaptive"))
     assert [(b.weight, b.disagreement) for b in alone] == [(1, None)] * 3
     local = blend_columns(None, [local_sums()], Rule("adaptive"))

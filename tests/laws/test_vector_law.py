@@ -124,13 +124,13 @@ def test_nobody_moves_the_squares_further_than_their_noise_covers(tmp_path: Path
         assert found.squares.tolist() == read_answers(kept, study.invite).squares.tolist()  # type: ignore[arg-type]
         tape = Recording(7)
         noisy = release_sums(found, study.sum_noise, box, study.squares_noise, rng=tape.rng)
-        assert noisy.squares is not None
+        squares = [one.squares.noisy_total for one in noisy if one.squares is not None]
         _, end = tape.read_from(0, laplaces(sensitivity(norm, 1) / (0.5 * 0.95)), len(NAMES))
         drawn, end = tape.read_from(end, laplaces(float(most_squares(norm) / (Fraction(1, 2) * SPREAD))), len(NAMES))
         assert end == len(tape.words)
-        added = [one.noisy_total - total for one, total in zip(noisy.squares, found.squares, strict=True)]
+        added = [one - total for one, total in zip(squares, found.squares, strict=True)]
         assert np.abs(np.array(added) - drawn).max() <= 2  # and a last digit of the scale
-        seen.append(np.array([one.noisy_total for one in noisy.squares]))
+        seen.append(np.array(squares))
     far = max(int(np.abs(a - b).sum()) for a in seen for b in seen)
     limit = most_squares(norm)
     assert 0.9 * limit < far <= limit

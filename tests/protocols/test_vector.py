@@ -15,7 +15,8 @@ from hybridp.errors import InvalidInput
 from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
-from hybridp.public.vector import VectorBounds, VectorReportSums, VectorSum
+from hybridp.public.messages import TrustedSummary
+from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.randomness import seeded
 from hybridp.tasks.mean import MeanTask, VectorTask, publish_mean
 from hybridp.tasks.personal import PersonalTask
@@ -87,7 +88,8 @@ def test_no_reports_whatever_move_an_anchored_column_beyond_what_it_says(norm: A
     bounds = VectorBounds.of([0, 0, -5], [100, 200, 5], norm=norm, radius=None if norm is None else 1.2)
     study = VectorTask(bounds, PureDP(2.0), Rule("anchored", sd=(0.4, 0.3, 0.35)), local="per-coordinate")
     steps = bounds.steps(X[:TRUSTED])
-    trusted = VectorSum(TRUSTED, tuple(int(t) for t in steps.sum(axis=0)), study.sum_noise, bounds.reach_steps)
+    of: dict[str, Any] = {"reach": bounds.reach_steps, "start": 0}
+    trusted = [TrustedSummary(TRUSTED, int(t), study.sum_noise, **of) for t in steps.sum(axis=0)]
     counts, seen = np.full(3, SIZE), []
     said: dict[str, Any] = {"trusted_people": TRUSTED, "names": NAMES, "rng": seeded(1)}
     for scale in (0.0, 1.0, 1e3, 1e9):

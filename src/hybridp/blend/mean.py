@@ -40,7 +40,7 @@ from hybridp.public.mean import (
 )
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import Randomiser
-from hybridp.public.vector import VectorReportSums, VectorSum
+from hybridp.public.vector import VectorReportSums
 
 __all__ = ["ESTIMATORS", "Anchor", "Blend", "Disagreement", "EstimatorName", "Rule", "blend", "blend_columns"]
 __all__ += ["column_parts", "each_level", "hold", "learned_spread", "pooled", "pooled_shares", "weighed"]
@@ -281,7 +281,7 @@ def blend(
 
 
 def blend_columns(
-    trusted: TrustedSummary | VectorSum | None, groups: Sequence[LocalSummary | VectorReportSums], rule: Rule,
+    trusted: Sequence[TrustedSummary] | None, groups: Sequence[LocalSummary | VectorReportSums], rule: Rule,
     reach: float = 1.0, *, answering: float = 1.0,
 ) -> list[Blend]:  # fmt: skip
     """Combine what the groups sent, column by column, in reach coordinates; the rule's sizes are in unit coordinates.
@@ -293,14 +293,14 @@ def blend_columns(
     sent = [(group.people, group.columns) for group in groups if group.people]
     if trusted is None and not sent:
         raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
-    d = len(sent[0][1] if trusted is None else trusted.columns)
+    d = len(sent[0][1] if trusted is None else trusted)
     if trusted is None and (told := sum(any(group[j] for _, group in sent) for j in range(d))) < d:
         raise InvalidInput(
             "`people` must be enough for a report on every coordinate, or trust the curator. "
             f"Got {told} of {d} coordinates."
         )
-    own: Sequence[TrustedSummary | None] = (None,) * d if trusted is None else trusted.columns
-    people = 0 if trusted is None else trusted.people
+    own: Sequence[TrustedSummary | None] = (None,) * d if trusted is None else trusted
+    people = 0 if trusted is None else trusted[0].people
     share = people / (people + sum(many for many, _ in sent) / answering)
     result = []
     for j in range(d):

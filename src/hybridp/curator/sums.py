@@ -61,7 +61,7 @@ from hybridp.public.shares import (
 )
 from hybridp.public.steered_mean import Window, WindowNoise
 from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
-from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums, VectorSum
+from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.tables.query import ByCategory, Query, Report
 from hybridp.tables.totals import CHUNK, count_options, levels_of, report_counts, report_texts, stretch_counts
@@ -281,17 +281,18 @@ def release_sum(
 
 def release_sums(
     totals: Raw, mechanism: AddedNoise, bounds: VectorBounds, squares: DiscreteLaplace | None = None, *, rng: Randomness
-) -> VectorSum:
+) -> tuple[TrustedSummary, ...]:
     """The trusted sums, each with a draw of the mechanism's noise: this is what its guarantee is about.
 
     And those of squares with draws of their own, where a mechanism is given for them.
     """
     people, noisy = totals.trusted_people, noisy_sums(totals.trusted, mechanism, rng=rng)
-    if squares is None:
-        return VectorSum(people, noisy, mechanism, bounds.reach_steps)
-    own = noisy_sums(totals.squares, squares, rng=rng)
-    spread = tuple(NoisySquares(people, total, squares, COLUMN_SQUARE_STEPS) for total in own)
-    return VectorSum(people, noisy, mechanism, bounds.reach_steps, spread)
+    own: Sequence[NoisySquares | None] = (None,) * len(noisy)
+    if squares is not None:
+        told = noisy_sums(totals.squares, squares, rng=rng)
+        own = [NoisySquares(people, total, squares, COLUMN_SQUARE_STEPS) for total in told]
+    both, reach = zip(noisy, own, strict=True), bounds.reach_steps
+    return tuple(TrustedSummary(people, total, mechanism, one, reach=reach, start=0) for total, one in both)
 
 
 def release_counts(raw: Raw, stated: CountNoise, *, rng: Randomness) -> NoisyCounts:

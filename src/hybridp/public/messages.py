@@ -262,11 +262,6 @@ class TrustedSummary:
         must(self.people >= 1, "people", "must be at least 1", self.people)
 
     @property
-    def columns(self) -> tuple[TrustedSummary, ...]:
-        """As of a vector of one column."""
-        return (self,)
-
-    @property
     def step(self) -> float:
         """One lattice step of the sum, as a step of the mean in the unit coordinate."""
         return 1 / (self.reach * self.people)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -26,11 +26,10 @@ from hybridp.errors import must
 from hybridp.public.budgets import Guarantee
 from hybridp.public.lattice import HALF, Bounds, Floats, Ints, Lattice, Sums
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise
-from hybridp.public.messages import Invite, LocalSummary, NoisySquares, ReportSums, TrustedSummary
+from hybridp.public.messages import Invite, LocalSummary, ReportSums
 from hybridp.public.vector_randomisers import MOST_DIMENSIONS, VectorReports
 
-__all__ = ["HALF", "SHRINK", "NormName", "VectorBounds", "OnVector", "VectorReportSums", "VectorSum"]
-__all__ += ["vector_noise"]
+__all__ = ["HALF", "SHRINK", "NormName", "VectorBounds", "OnVector", "VectorReportSums", "vector_noise"]
 
 
 NormName = Literal["l1", "l2"]
@@ -244,30 +243,6 @@ class VectorReportSums(ReportSums):
         """Of each coordinate; None where nobody reported it."""
         every = zip(self.counts.tolist(), self.totals.tolist(), self.squares.tolist(), strict=True)
         return tuple(LocalSummary(*one, self.reports.law) if one[0] else None for one in every)
-
-
-@dataclass(frozen=True, eq=False)
-class VectorSum:
-    """The trusted group's noisy sum, in steps, one entry a coordinate; the noise of each is independent."""
-
-    people: int
-    noisy_totals: tuple[int, ...]
-    noise: DiscreteLaplace | DiscreteGaussian
-    reach_steps: int = field(default=HALF)
-    squares: tuple[NoisySquares, ...] | None = None
-    """Of the same coordinates, where a part of the epsilon pays for their spreads."""
-
-    def __post_init__(self) -> None:
-        must(self.people >= 1, "people", "must be at least 1", self.people)
-
-    @property
-    def columns(self) -> tuple[TrustedSummary, ...]:
-        """Of each coordinate, in reach coordinates."""
-        squares = self.squares or (None,) * len(self.noisy_totals)
-        return tuple(
-            TrustedSummary(self.people, total, self.noise, own, reach=self.reach_steps, start=0)
-            for total, own in zip(self.noisy_totals, squares, strict=True)
-        )
 
 
 def vector_noise(

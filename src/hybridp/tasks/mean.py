@@ -30,7 +30,7 @@ from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
 from hybridp.public.rounds import Answer, Conversation, Crowd, Numbers, Vectors
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Number, Vector
-from hybridp.public.vector import VectorBounds, VectorReportSums, VectorSum, vector_noise
+from hybridp.public.vector import VectorBounds, VectorReportSums, vector_noise
 from hybridp.public.vector_randomisers import VectorLocalName, VectorReports, vector_reports
 from hybridp.release.answers import group_mean, mean_release
 from hybridp.release.facts import clipped_share
@@ -55,6 +55,7 @@ __all__ = ["MeanTask", "VectorTask", "mean_task", "publish_mean", "vector_task"]
 Publication = Literal["full", "estimate-only"]
 Guarantee = PureDP | ApproxDP
 AddedNoise = DiscreteLaplace | DiscreteGaussian
+Protections = tuple[Protection | None, Protection]
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class _Means(Task):
         """What people are asked."""
 
     @abstractmethod
-    def protections(self, trusted: Any, amplified: Guarantee | None) -> tuple[Protection | None, Protection]:
+    def protections(self, trusted: TrustedSummary | None, amplified: Guarantee | None) -> Protections:
         """How trusted people, and local ones, are protected: for the receipt."""
 
     @property
@@ -321,9 +322,7 @@ class MeanTask(_Means):
         more = (Draw(what, noise) for what, noise in beside if noise is not None)
         return Draw(what, self.sum_noise, several=self.excluding), *more
 
-    def protections(
-        self, trusted: TrustedSummary | None, amplified: Guarantee | None
-    ) -> tuple[Protection | None, Protection]:
+    def protections(self, trusted: TrustedSummary | None, amplified: Guarantee | None) -> Protections:
         own, device = None, on_device(self.invite)
         if trusted is not None:
             own = protected(self.trusted_whole, Draw("the sum", trusted.noise), *self.draws[1:])
@@ -398,9 +397,7 @@ class VectorTask(_Means):
         squares = () if beside is None else (Draw("the sums of squares", beside, several),)
         return Draw("the sums", self.sum_noise, several), *squares
 
-    def protections(
-        self, trusted: VectorSum | None, amplified: Guarantee | None
-    ) -> tuple[Protection | None, Protection]:
+    def protections(self, trusted: TrustedSummary | None, amplified: Guarantee | None) -> Protections:
         device = on_device(self.invite, ", for all columns together")
         if trusted is None:
             return None, device
@@ -410,7 +407,7 @@ class VectorTask(_Means):
 
 def publish_mean(
     study: _Means,
-    trusted: TrustedSummary | VectorSum | None,
+    trusted: TrustedSummary | Sequence[TrustedSummary] | None,
     local: LocalSummary | VectorReportSums | None,
     *,
     trusted_people: int,
@@ -431,22 +428,23 @@ def publish_mean(
     several, rule, sides = isinstance(study, VectorTask), study.rule, study.bounds.sides
     groups = [group for group in (local, None if mixed is None else mixed.summary) if group is not None]
     scale = getattr(study.bounds, "reach", 1.0)
-    blends = blend_columns(trusted, groups, rule, scale, answering=study.answering)
-    amplified = None
+    sums = (trusted,) if isinstance(trusted, TrustedSummary) else trusted
+    blends = blend_columns(sums, groups, rule, scale, answering=study.answering)
+    one_sum, amplified = None if sums is None else sums[0], None
     if study.publish == "estimate-only":
-        sealed, amplified = seal(cast(Any, trusted), cast(Any, local), blends[0])
+        sealed, amplified = seal(one_sum, cast(Any, local), blends[0])
         blends = [sealed]
 
-    def alone(group: Any, people: int, errors: Sequence[NormalLaplace | None]) -> GroupEstimate:
+    def alone(told: Sequence[Any] | None, people: int, errors: Sequence[NormalLaplace | None]) -> GroupEstimate:
         """One group's own means, as far as anything is told of it."""
-        columns = (None,) * len(blends) if group is None else group.columns
+        columns = (None,) * len(blends) if told is None else told
         each = [
             group_mean(side, None if several else study.level, people, None if one is None else one.mean, error)
             for side, one, error in zip(sides, columns, errors, strict=True)
         ]
         if not several:
             return each[0]
-        counts = [0 if one is None else one.people for one in columns] if group is not trusted else [people] * len(each)
+        counts = [people if told is sums else 0 if one is None else one.people for one in columns]
         means: Any = [one.estimate for one in each]
         errors_told: Any = [one.standard_error for one in each]
         return GroupEstimate(people, means, errors_told, counts=counts)
@@ -464,16 +462,16 @@ def publish_mean(
     shuffled = None
     if mixed is not None and mixed.summary.people:
         parts = [(1 - one.weight) * column_parts(groups, j, rule)[-1] for j, one in enumerate(blends)]
-        group = alone(mixed.summary, mixed.summary.people, own_errors(mixed.summary))
+        group = alone(mixed.summary.columns, mixed.summary.people, own_errors(mixed.summary))
         shuffled = told_shuffled(study, mixed, group, tuple(parts) if several else parts[0])
     own: dict[str, Any] = {}
     if isinstance(study, MeanTask):
-        own = _beside(study, cast(Any, trusted), trusted_people, clipped)
+        own = _beside(study, one_sum, trusted_people, clipped)
         learned = rule.sd is None and any(group.people for group in groups)
         own["sd_estimate"] = study.bounds.half * math.sqrt(blends[0].variance) if learned else None
     reaches = [one.anchor.reach for one in blends if one.anchor is not None]
     default, held, stated = study.default, max(reaches, default=None), rule.sd is not None
-    protections = study.protections(trusted, amplified)
+    protections = study.protections(one_sum, amplified)
     receipt = task_receipt(
         protections[0],
         protections[1] if local is not None and local.people else None,
@@ -489,14 +487,14 @@ def publish_mean(
         study.bounds,
         blends,
         {
-            "trusted": alone(trusted, trusted_people, [one.trusted_error for one in blends]),
-            "local": alone(local, local_people, own_errors(local)),
+            "trusted": alone(sums, trusted_people, [one.trusted_error for one in blends]),
+            "local": alone(None if local is None else local.columns, local_people, own_errors(local)),
         },
         names=names,
         level=study.level,
         joint=study.joint,
         estimator=rule.name,
-        mechanisms=(noise_level(trusted.noise)[0] if trusted is not None else "none", study.invite.name),
+        mechanisms=("none" if one_sum is None else noise_level(one_sum.noise)[0], study.invite.name),
         shuffled=shuffled,
         receipt=receipt,
         **own,
