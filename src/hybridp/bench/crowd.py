@@ -25,7 +25,7 @@ from hybridp.public.rounds import Answer, Numbers, Options, People, Vectors, dri
 from hybridp.public.rounds import Crowd as Asked
 from hybridp.public.shares import NoisyCounts, ShareReports
 from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
-from hybridp.public.vector import VectorReportSums, VectorSum
+from hybridp.public.vector import VectorReportSums
 from hybridp.release.facts import Facts
 from hybridp.release.plan import Plan, planned
 from hybridp.release.release import Release
@@ -177,12 +177,13 @@ class Expected(People):
         halves = [b.half * bounds.reach for b in bounds.bounds]
         own = [self._moments(asked, half, 0.0, sd, square) for half, sd in zip(halves, self.guess.sd, strict=True)]
 
-        def trusted() -> VectorSum:
-            totals: Any = tuple(self.trusted * mean * bounds.reach_steps for mean, _ in own)
-            squares: Any = [_squares(self.trusted, one, asked.squares, COLUMN_SQUARE_STEPS) for one in own]
-            told = None if asked.squares is None else tuple(squares)
-            assert asked.noise is not None
-            return VectorSum(self.trusted, totals, asked.noise, bounds.reach_steps, told)
+        def trusted() -> list[TrustedSummary]:
+            reach, noise, result = bounds.reach_steps, asked.noise, []
+            assert noise is not None
+            for one in own:
+                squares, total = _squares(self.trusted, one, asked.squares, COLUMN_SQUARE_STEPS), one[0] * reach
+                result.append(TrustedSummary(self.trusted, self.trusted * total, noise, squares, reach, 0))  # type: ignore[arg-type]
+            return result
 
         def reports(sent: Any, n: int) -> VectorReportSums:
             each = max(round(n * sent.share), 1)
