@@ -71,9 +71,14 @@ class Told:
         return np.asarray(sum(part * own for part, own in zip(self.parts, each, strict=True)))
 
     def variance(self, share: Floats) -> Floats:
-        """Of these shares, if the people's were `share`."""
-        each = (_report_variance(group.oracle, share) / group.people for group in self.groups)
-        return np.asarray(sum(part**2 * own for part, own in zip(self.parts, each, strict=True)))
+        """Of these shares, if the people's were `share`: of a report ``s (1-s)/(p*-q*)^2``, s = share p* +
+        (1-share) q*."""
+        result = np.zeros_like(share)
+        for part, group in zip(self.parts, self.groups, strict=True):
+            p, q = group.oracle.truth, group.oracle.other
+            seen = share * p + (1 - share) * q
+            result += part**2 * (seen * (1 - seen) / (p - q) ** 2 / group.people)
+        return result
 
 
 def score_interval(
@@ -185,13 +190,6 @@ def share_anchoring(
     """The default for so many options and people, at equal shares: public numbers alone.
 
     `reports` are the mechanisms that people's devices used, and how many people used each.
-
-    >>> from hybridp.public.budgets import PureDP
-    >>> from hybridp.public.shares import count_noise
-    >>> from hybridp.public.oracles import share_oracle
-    >>> found = share_anchoring(4, count_noise(PureDP(1.0), 4), 2_000, [(share_oracle(PureDP(1.0), 4), 18_000)])
-    >>> found.reach, round(found.cost, 3)
-    (1.5, 0.019)
     """
     known = math.fsum(people / oracle.variance(1 / size) for oracle, people in reports)
     if not (trusted and known):
@@ -237,35 +235,28 @@ def blend_shares(
 def _blended(trusted: NoisyCounts | None, heard: Told | None, estimator: ShareEstimator, answering: Any) -> ShareBlend:
     heard = None if estimator == "tcm-only" else heard
     trusted = None if estimator == "lm-only" else trusted
-    own = None if trusted is None else trusted.shares
-    told = None if heard is None else heard.shares
+    if trusted is None and heard is None:
+        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
     plainly: ShareEstimator = "hybrid" if estimator == "alike" else estimator
-    if trusted is None or own is None:
-        if heard is None or told is None:
-            raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
-        return ShareBlend(told, np.zeros_like(told), None, told, None, heard, plainly)
-    if heard is None or told is None:
-        return ShareBlend(own, np.ones_like(own), own, None, trusted, None, plainly)
-    if estimator == "everyone":
-        weights = np.full_like(own, trusted.people / (trusted.people + heard.people / answering))
-        blended = weights * own + (1 - weights) * told
-        return ShareBlend(blended, weights, own, told, trusted, heard, "everyone")
-    if estimator == "anchored":
-        return _anchored(trusted, heard, own, told, TIGHTEST)
-    default = None
+    own, told = None if trusted is None else trusted.shares, None if heard is None else heard.shares
+    if trusted is None or heard is None or own is None or told is None:
+        only = cast(Floats, own if told is None else told)
+        return ShareBlend(only, np.full_like(only, float(told is None)), own, told, trusted, heard, plainly)
+    default, reach = None, TIGHTEST if estimator == "anchored" else None
     if estimator == "alike":
         reports = [(group.oracle, group.people) for group in heard.groups]
         default = share_anchoring(len(own), trusted.noise, trusted.people, reports)
-        if default.reach is not None:
-            return replace(_anchored(trusted, heard, own, told, default.reach), default=default)
+        reach = default.reach
+    if reach is not None:
+        return replace(_anchored(trusted, heard, own, told, reach), default=default)
+    weights = np.full_like(own, trusted.people / (trusted.people + heard.people / answering))
     pilot = np.full_like(own, 1 / heard.groups[0].oracle.categories)
-    weights = pilot
-    for _ in range(3):  # from equal shares on: a pilot whose own error is far below what it is used for
-        v_t, v_l = _variances(trusted, heard, pilot * (1 - pilot), pilot)
+    for _ in range(0 if estimator == "everyone" else 3):  # from equal shares on: a pilot errs far less than matters
+        v_t, v_l = _variances(trusted, heard, pilot)
         weights = v_l / (v_t + v_l)
         pilot = np.clip(weights * own + (1 - weights) * told, 0.0, 1.0)
     return ShareBlend(
-        weights * own + (1 - weights) * told, weights, own, told, trusted, heard, "hybrid", default=default
+        weights * own + (1 - weights) * told, weights, own, told, trusted, heard, plainly, default=default
     )
 
 
@@ -274,23 +265,15 @@ def _anchored(trusted: NoisyCounts, local: Told, own: Floats, told: Floats, reac
 
     A noisy share near 0 or 1 would state that it has no sampling error: it has at least that of one person's.
     """
-    pilot = np.clip(own, 0.0, 1.0)
-    spread = np.maximum(pilot * (1 - pilot), 1 / trusted.people)
-    v_t, v_l = _variances(trusted, local, spread, pilot)
+    v_t, v_l = _variances(trusted, local, np.clip(own, 0.0, 1.0), 1 / trusted.people)
     estimate, anchor = hold(own, told, v_t, v_l, trusted.noise.laplace_variance / trusted.people**2, reach)
     return ShareBlend(estimate, v_l / (v_t + v_l), own, told, trusted, local, "anchored", anchor)
 
 
-def _variances(trusted: NoisyCounts, local: Told, spread: Floats, share: Floats) -> tuple[Floats, Floats]:
-    """Of the groups' own shares, for a spread of the trusted and the shares that reports are about."""
-    v_t = spread / trusted.people + trusted.noise.variance / trusted.people**2
-    return v_t, local.variance(share)
-
-
-def _report_variance(oracle: Oracle, share: Floats) -> Floats:
-    """Of one debiased report: ``s (1-s)/(p*-q*)^2`` with ``s = share p* + (1-share) q*``."""
-    seen = share * oracle.truth + (1 - share) * oracle.other
-    return np.asarray(seen * (1 - seen) / (oracle.truth - oracle.other) ** 2)
+def _variances(trusted: NoisyCounts, local: Told, share: Floats, least: float = 0.0) -> tuple[Floats, Floats]:
+    """Of the groups' own shares, if the people's were `share`; of a trusted person at least so much."""
+    spread = np.maximum(share * (1 - share), least)
+    return spread / trusted.people + trusted.noise.variance / trusted.people**2, local.variance(share)
 
 
 def to_simplex(shares: Floats) -> Floats:

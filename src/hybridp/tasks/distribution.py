@@ -243,11 +243,6 @@ def _apart(study: DistributionTask, places: Iterable[float]) -> tuple[float, ...
     return tuple(out) or (0.5,)
 
 
-def _noise_in_shares(study: DistributionTask, people: int, part: Guarantee | None) -> float:
-    """The variance of the noise in one count of four, which were made to add up, in shares of people."""
-    return study.count_noise(3, part).variance / people**2
-
-
 def places_around(
     study: DistributionTask,
     shape: Shape,
@@ -264,7 +259,7 @@ def places_around(
     """
     asked = (*study.below, *study.above, *study.cuts)
     result = {(x - study.bounds.lower) / study.bounds.width for x in asked}
-    noise = _noise_in_shares(study, people, part)
+    noise = study.count_noise(3, part).variance / people**2  # of one of four that were made to add up, in shares
     reach = {q: 2 * (shape.below(shape.quantile(q))[1] + math.sqrt(q * (1 - q) / people + noise)) for q in study.at}
     widest = max(reach.values(), default=0.0)
 

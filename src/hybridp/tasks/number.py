@@ -121,7 +121,9 @@ def number_task(study: Declaration, place: int) -> NumberTask | DistributionTask
     together, distribution = _intervals(asked) if asked.joint else 0, None
     if asked.counted:
         spread = not {"variance", "sd", "gini", "distribution"}.isdisjoint(asked.statistics)
-        own = {"bounds": Bounds(asked.lower, asked.upper), "estimator": _heard_in_counts(asked.estimator)}
+        name = {None: "everyone", "naive": "everyone"}.get(asked.estimator, asked.estimator)
+        heard = name if name in ("everyone", "tcm-only", "lm-only") else "hybrid"  # what weighs takes groups for alike
+        own: dict[str, Any] = {"bounds": Bounds(asked.lower, asked.upper), "estimator": heard}
         own |= {"trusted_guarantee": counted, "spread": spread, "together": together}
         distribution = declared(DistributionTask, study, place, **own)
         if not asked.summed:
@@ -132,12 +134,6 @@ def number_task(study: Declaration, place: int) -> NumberTask | DistributionTask
         rule = replace(rule, name="adaptive")
     mean = replace(usual, rule=rule, trusted_guarantee=summed, level=1 - (1 - study.level) / max(together, 1))
     return NumberTask(asked.statistics, mean, distribution, study.level, asked.joint)
-
-
-def _heard_in_counts(estimator: str | None) -> Any:
-    """The distribution's estimator beside this one of the mean: whatever weighs by precision takes groups for alike."""
-    name = "everyone" if estimator in (None, "naive") else estimator
-    return name if name in ("everyone", "tcm-only", "lm-only") else "hybrid"
 
 
 def _intervals(asked: Number) -> int:

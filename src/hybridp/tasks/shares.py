@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Unpack, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.blend.shares import (
     SHARE_ESTIMATORS,
@@ -28,6 +27,7 @@ from hybridp.blend.shares import (
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.groups import Grouping
+from hybridp.public.lattice import Floats
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.mechanisms import NoiseName
 from hybridp.public.messages import Invite
@@ -48,7 +48,7 @@ from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Choice, Count, Declaration
 from hybridp.release.answers import as_count
 from hybridp.release.facts import clipped_share
-from hybridp.release.receipt import Made, Protection
+from hybridp.release.receipt import Made
 from hybridp.release.release import GroupEstimate, Release, answer, gap_facts
 from hybridp.tasks.task import (
     Draw,
@@ -65,7 +65,6 @@ from hybridp.tasks.task import (
 __all__ = ["SharesTask", "field_rule", "publish_shares", "shares_task"]
 
 Guarantee = PureDP | ApproxDP
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -232,12 +231,16 @@ def publish_shares(
         else {"plain": held.plain.tolist(), "most": held.most.tolist(), "reach": held.reach},
         **more,
     )
+    device, several = on_device(study.invite), study.draws[0].several
+    if question.most:
+        device = device._replace(mechanism="yes or no to one drawn option, by randomised response on their own device")
+    what = f"each of {question.size} counts" if several else "the count of the first option"
     release = Release(
         {question.name: {facts["task"]: facts}},
         study.level,
         task_receipt(
-            None if trusted is None else _trusted_protection(study, trusted),
-            _local_protection(study.invite) if local is not None and local.people else None,
+            None if trusted is None else protected(study.trusted_whole, Draw(what, trusted.noise.mechanism, several)),
+            device if local is not None and local.people else None,
             study.estimator,
             "" if default is None else default.words("hybrid", "a trusted share", "at equal shares", default.reach),
             blindly=f"the options, {'and how many a person may tick' if question.most else 'or the edges of bins'},",
@@ -267,9 +270,6 @@ def _alone(reports: ShareReports | None, found: ShareBlend) -> GroupEstimate:
     return _group(reports.people, own.shares, np.sqrt(own.variance(np.clip(at, 0.0, 1.0))))
 
 
-# --- the receipt ------------------------------------------------------------------------------------------------------
-
-
 def field_rule(question: Feature) -> str:
     """How a field became an option: a public rule, which no field can break. Never how often it was needed."""
     if question.most:
@@ -285,17 +285,6 @@ def field_rule(question: Feature) -> str:
     if question.edges:
         return f"a number outside the edges counts in the nearest bin; one that is missing or no number {last}"
     return f"a field that is missing or not among the options {last}"
-
-
-def _trusted_protection(study: SharesTask, trusted: NoisyCounts) -> Protection:
-    several = study.draws[0].several
-    what = f"each of {study.question.size} counts" if several else "the count of the first option"
-    return protected(study.trusted_whole, Draw(what, trusted.noise.mechanism, several))
-
-
-def _local_protection(invite: OnOptions) -> Protection:
-    text = "yes or no to one drawn option, by randomised response on their own device"
-    return on_device(invite)._replace(mechanism=text) if invite.encoding.most else on_device(invite)
 
 
 def shares_task(study: Declaration, place: int) -> SharesTask:
