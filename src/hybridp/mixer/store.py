@@ -1,10 +1,9 @@
 """What a mixer remembers: sealed reports until they are sent on, and which tickets were used.
 
-A sealed report lies beside the hash of its ticket, so that a second one under the same ticket is not taken. When a
-batch is made, all of its reports leave their rows in one transaction and lie in the outbox, in random order; when the
-collector has them they leave that too. Whatever the moment at which the program dies, each report is in one place, or
-was acknowledged by the collector, which takes a batch of the same name only once.
-"""
+A sealed report lies beside the hash of its ticket, so that no second one is taken. When a batch is made, its reports
+move in one transaction to the outbox, in random order, and leave it when the collector has them, which takes a batch of
+the same name only once: whatever the moment at which the program dies, each report is in one place, or was
+acknowledged."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Column, Connection, Engine, LargeBinary, Table, Text, bindparam, select
@@ -83,8 +82,7 @@ class Route:
     state: str = "open"
 
 
-@dataclass(frozen=True, slots=True)
-class Ticketed:
+class Ticketed(NamedTuple):
     study: str
     nonce: bytes
     sealed: bytes
@@ -162,12 +160,9 @@ class Store:
     # --- batches ------------------------------------------------------------------------------------------------------
 
     def make_batch(self, study: str, signer: Signer) -> int:
-        """Put a batch into the outbox if there are enough for it; how many people's reports are in it, or 0.
-
-        While the study is open, a batch of the stated size is drawn at random as soon as twice as many are held: so the
-        last one, which takes all the rest when the study closes, is that large too, unless fewer took part in all. It
-        says that it is the last, also where nothing is left for it: then the collector may stop waiting.
-        """
+        """Put a batch into the outbox if there are enough for it; how many people's reports are in it, or 0. While the
+        study is open, one of the stated size is drawn at random as soon as twice as many are held: so the last one,
+        which takes all the rest, is that large too. It says that it is the last, also where nothing is left for it."""
 
         def run(db: Connection) -> int:
             result = select(routes).where(routes.c.study == study).with_for_update()

@@ -149,7 +149,8 @@ def refusal(error: Exception) -> Response:
 async def _refuse(request: Request, error: Exception) -> Response:
     if isinstance(error, HybridpError) and not getattr(request.scope.get("route"), "include_in_schema", True):
         return html.refused(request, error)
-    if isinstance(error, HTTPException) and html.for_people(request):
+    people = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(("/api/", "/tasks/"))
+    if isinstance(error, HTTPException) and people:
         return html.trouble(error.status_code, f"{error.detail}.")
     return refusal(error)
 

@@ -56,10 +56,9 @@ FORM_NUMBER, FORM_CHARACTER = 40, 9
 
 
 def double(given: Any) -> float:
-    """The number as a double; JSON has whole numbers that are larger than any."""
     try:
         return float(given)
-    except OverflowError:
+    except OverflowError:  # JSON has whole numbers that are larger than any
         return math.inf
 
 
@@ -136,9 +135,8 @@ _PART = struct.Struct("<H")
 
 
 def record_field(name: str, about: Mapping[str, Any]) -> Field:
-    """Records, of which one is kept: by chance, but the same one if the answer is sent again.
-
-    It is kept in as many bytes as the longest one that the plan allows: its size tells nothing.
+    """Records, of which one is kept: by chance, but the same one if the answer is sent again, in as many bytes as the
+    longest one that the plan allows.
 
     >>> asked = record_field("seen", {"record": ["query", "url"], "max_records": 2, "max_length": 20})
     >>> both = [asked.pack([[query, "ж"]], lambda among: 0) for query in ("flu", "schizophrenia")]
@@ -221,11 +219,9 @@ def described(mechanism: Any) -> dict[str, Any]:
 
 @dataclass
 class Heard:
-    """What local reports on one question say: how many, the sums of each number that they tell, and their counts.
-
-    Where the answer is told by a public group: how many, and the rest category by category. `own` are the sums of
-    people with an epsilon of their own; `mixed` is what came through a mixer, and `batches` how many in each batch.
-    """
+    """What local reports on one question say: how many, the sums of each number that they tell, and their counts, or
+    all that by public `groups`. `own` are the sums of people with an epsilon of their own; `mixed` is what came through
+    a mixer, and `batches` how many in each batch."""
 
     people: int = 0
     sums: tuple[Sums, ...] = ()
@@ -311,11 +307,8 @@ def _set_reports(made: SubsetSelection) -> Reports:
 
 def _number_reports(invite: Invite[Any, Any], binned: bool) -> Reports:
     """Numbers, each within its reach of its centre: the only one, one for each column (a direction), or some of them
-    with their places. A dithered bit is kept as it was drawn, another report as it was sent.
-
-    With `binned` the only number is counted too, by the bins of its mechanism, or of windows that people are asked in.
-    The page draws some coordinates of a box, and leaves a ball to a program.
-    """
+    with their places. A dithered bit is kept as it was drawn, another report as it was sent. With `binned` the only
+    number is counted too, by the bins of its mechanism, or of windows that people are asked in."""
     made, bounds = invite.mechanism, invite.encoding
     law, many, (centres, reaches) = getattr(made, "law", made), getattr(made, "reported", 1), np.array(bounds.sides).T
     bit, some, d = isinstance(law, DitheredBit), isinstance(made, ScalarReports), len(centres)

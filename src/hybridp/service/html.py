@@ -36,8 +36,8 @@ from hybridp.service.problems import log_internal
 from hybridp.service.words import TEMPLATES
 
 __all__ = ["HERE", "KINDS", "NAMES", "POLICY", "address_of", "charts", "declared_by"]
-__all__ += ["fieldsets", "for_people", "form_fields", "paced", "page", "policy_with", "refused"]
-__all__ += ["safe_headers", "see", "shown_release", "slowly", "status_of", "trouble", "whatever_is_stored"]
+__all__ += ["fieldsets", "form_fields", "paced", "page", "policy_with", "refused"]
+__all__ += ["safe_headers", "see", "shown_release", "status_of", "trouble", "whatever_is_stored"]
 
 HERE = Path(__file__).parent
 
@@ -86,15 +86,6 @@ async def form_fields(request: Request) -> dict[str, str]:
 def address_of(request: Request) -> str:
     """Where a request comes from; behind a proxy that is trusted, where the proxy says."""
     return request.client.host if request.client else ""
-
-
-def for_people(request: Request) -> bool:
-    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(("/api/", "/tasks/"))
-
-
-def slowly(request: Request) -> None:
-    """What anyone may send, without a key, counts for the same limit as uploads."""
-    request.app.state.service.gate.check(address_of(request))
 
 
 async def paced(request: Request) -> None:

@@ -284,8 +284,14 @@ def parts_of(declared: Declaration) -> tuple[Part, ...]:
 
 
 def _part(declared: Declaration, place: int, question: Any) -> Part:
-    if question.groups is not None:
-        _check_groups(question)
+    if question.groups is not None:  # nobody knows beforehand who will be in which
+        many = len(question.categories)
+        rule = f"must list 2 to {MOST_OPTIONS}: people choose from them"
+        question.must(2 <= many <= MOST_OPTIONS, "categories", rule, many)
+        rule = "must be at least 2 on a page: a category that nobody chooses is merged or withheld"
+        question.must(question.least >= 2 or question.by_private, "least", rule, question.least)
+        rule = "must be all, or left out, on a page: a category may turn out too small to compare with"
+        question.must(question.compare in (None, "all"), "compare", rule, question.compare)
     result: Part = question.entry(_KINDS)(declared, place, question)
     if question.groups is None:
         return result
@@ -293,17 +299,6 @@ def _part(declared: Declaration, place: int, question: Any) -> Part:
         return _pairs(result, task_of(declared, place))
     # No one size speaks for all groups.
     return replace(result, task=result.task.decided(0, 0), grouping=question.groups)
-
-
-def _check_groups(question: Any) -> None:
-    """The rules of an answer by group, where nobody knows beforehand who will be in which."""
-    many = len(question.categories)
-    ok = 2 <= many <= MOST_OPTIONS
-    question.must(ok, "categories", f"must list 2 to {MOST_OPTIONS}: people choose from them", many)
-    rule = "must be at least 2 on a page: a category that nobody chooses is merged or withheld"
-    question.must(question.least >= 2 or question.by_private, "least", rule, question.least)
-    rule = "must be all, or left out, on a page: a category may turn out too small to compare with"
-    question.must(question.compare in (None, "all"), "compare", rule, question.compare)
 
 
 def _pairs(plain: Part, task: Any) -> Part:

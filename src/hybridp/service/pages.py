@@ -47,7 +47,7 @@ LASTS = 12 * 3600  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    analyst: studies.Analyst
+    analyst: int
     form_token: str
     cookie: str
 
@@ -70,7 +70,7 @@ def _session(request: Request, service: Here) -> Session:
         row = db.execute(select(analysts).where(*here)).first()
     if row is None or int(until) < time.time():
         raise Refused("unauthorised", "Please log in first.")
-    return Session(studies.Analyst(row.id, row.name), hashed(f"form:{cookie}").hex(), cookie)
+    return Session(row.id, hashed(f"form:{cookie}").hex(), cookie)
 
 
 Asked = Annotated[Session, Depends(_session)]
@@ -95,7 +95,7 @@ def login_page() -> Response:
 
 @router.post("/login")
 async def login(request: Request, service: Here) -> Response:
-    html.slowly(request)
+    service.gate.check(html.address_of(request))
     service.guesses.may_guess(html.address_of(request))
     form = await html.form_fields(request)
     analyst = await run_in_threadpool(studies.check_key, service, form.get("key", "").strip())
@@ -104,7 +104,7 @@ async def login(request: Request, service: Here) -> Response:
     if analyst is None or not _same_site(request):
         return html.page("login.html", 401, problem="This key is not known.")
     answer, cookie, secure = html.see("/"), secrets.token_urlsafe(32), service.settings.secure_cookies
-    until = f"{analyst.id}.{int(time.time()) + LASTS}"
+    until = f"{analyst}.{int(time.time()) + LASTS}"
     await run_in_threadpool(service.write, partial(schema.set_meta, key=_kept(cookie), value=until))
     answer.set_cookie(COOKIE, cookie, max_age=LASTS, httponly=True, samesite="lax", secure=secure)
     return answer
@@ -390,10 +390,10 @@ def _begin(request: Request, study_id: str, name: str, answer: Response) -> None
 
 
 @router.post("/s/{study_id}/visit")
-def another_visit(request: Request, study_id: str) -> Response:
+def another_visit(request: Request, service: Here, study_id: str) -> Response:
     """Somebody else at the same device: the next answer is another person's."""
-    html.slowly(request)
-    request.app.state.service.study(study_id)
+    service.gate.check(html.address_of(request))
+    service.study(study_id)
     answer = html.see(f"/s/{quote(study_id)}")
     _begin(request, study_id, studies.new_report_id(), answer)
     return answer
@@ -405,14 +405,13 @@ def participant_page(request: Request, study_id: str, t: str | None = None) -> R
 
 
 @router.post("/s/{study_id}")
-async def participate(request: Request, study_id: str) -> Response:
+async def participate(request: Request, service: Here, study_id: str) -> Response:
     """The trusted choice. The report's id came with the form, so that sending the form twice counts once."""
-    service = request.app.state.service
     form = await html.form_fields(request)
     token = form.get("t") or None
     try:
         try:
-            html.slowly(request)
+            service.gate.check(html.address_of(request))  # what anyone may send counts as uploads do
             if token:
                 service.guesses.may_guess(html.address_of(request))
             task = await run_in_threadpool(studies.task_document, service, study_id)
@@ -443,6 +442,6 @@ def _again(study_id: str, form: Mapping[str, str], error: HybridpError) -> Respo
 
 
 @router.get("/s/{study_id}/thanks")
-def thanks(request: Request, study_id: str) -> Response:
-    task = studies.task_document(request.app.state.service, study_id)
+def thanks(service: Here, study_id: str) -> Response:
+    task = studies.task_document(service, study_id)
     return html.page("thanks.html", task=task, say=words.said(task))

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 from hybridp.ledger import Charge, together
 from hybridp.ledger.rule import DELTA, EPSILON, units
 from hybridp.protocols.paying import on_reports
@@ -244,29 +244,18 @@ class Survey:
 def parse_plan(given: Mapping[str, Any] | str | Declaration) -> Survey:
     """A checked plan from a declaration, its plain data, or its JSON text. What only a table needs may be left out: the
     columns that tell groups, and people, apart."""
-    declared = drawable(given if isinstance(given, Declaration) else _declaration(given))
-    stated = replace(declared, title=declared.purpose, collection=declared.collection or Collection())
-    plan = Survey(stated, parts_of(stated))
+    if not isinstance(given, Declaration):
+        stated = {"trust": {"column": "trust"}, **(json.loads(given) if isinstance(given, str) else given)}
+        questions, people = stated.get("questions") or stated.get("question"), stated.get("people", {})
+        asked = questions if isinstance(questions, list | tuple) else ()
+        if any(isinstance(q, Mapping) and q.get("kind") == Records.kind for q in asked) and isinstance(people, Mapping):
+            stated["people"] = {"column": "person", **people}
+        given = Declaration.of(stated)
+    declared = drawable(given)
+    declared = replace(declared, title=declared.purpose, collection=declared.collection or Collection())
+    plan = Survey(declared, parts_of(declared))
     plan.check()
     return plan
-
-
-def _declaration(stated: Mapping[str, Any] | str) -> Declaration:
-    if isinstance(stated, str):
-        try:
-            stated = json.loads(stated)
-        except ValueError:
-            raise InvalidInput("`study` must be JSON. Got something else.") from None
-    if not isinstance(stated, Mapping):
-        raise InvalidInput("`study` must be an object with the fields of a study. Got something else.")
-    given = dict(stated)
-    given.setdefault("trust", {"column": "trust"})
-    questions, people = given.get("questions") or given.get("question"), given.get("people", {})
-    asked = questions if isinstance(questions, list | tuple) else ()
-    records = any(isinstance(q, Mapping) and q.get("kind") == Records.kind for q in asked)
-    if records and isinstance(people, Mapping):
-        given["people"] = {"column": "person", **people}
-    return Declaration.of(given)
 
 
 # --- how good will it be ----------------------------------------------------------------------------------------------

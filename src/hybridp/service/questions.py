@@ -187,7 +187,9 @@ class Part:
         task's own conversation. The noise is drawn here, before anything is charged."""
         (told,) = local
         if self.said is not None:  # blended with all that the first phase heard: nothing is drawn
-            return self.said.released(Answer(local=told_later(self.said.asked, told)), rng)
+            invite: Any = self.said.asked.invite
+            later = by_window(told.counts, invite) if self.said.asked.bins else _TOLD[invite.way](told, invite)
+            return self.said.released(Answer(local=later), rng)
         own = StorePeople(answers, people, told, rng, mixed=self.task.mixed_invite, levels=self.choices)
         crowd = Crowd(self.names, lambda middle: "", lambda: {"rng": rng, "entries": (), "simulated_local": False})
         if self.grouping is not None:
@@ -281,13 +283,6 @@ _TOLD: dict[str, Callable[[Heard, Any], Any]] = {
 """What the reports that answer an invitation say, added up, by its way."""
 
 
-def told_later(asked: rounds.Later, told: Heard) -> Any:
-    invite: Any = asked.invite
-    if asked.bins:
-        return by_window(told.counts, invite)
-    return _TOLD[invite.way](told, invite)
-
-
 @dataclass
 class StorePeople(SummedPeople):
     """RAW: so many trusted people and their answers to one question, and what the local reports on it say."""
@@ -296,14 +291,11 @@ class StorePeople(SummedPeople):
     people: int
     told: Heard
     rng: Randomness
-    totals: Any = None
-    """What a round needs of the answers, where they were read before."""
+    totals: Any = None  # what a round needs of the answers, where they were read before
     groups: list[Any] = field(default_factory=list)
     names: tuple[str, ...] = ()
-    mixed: Any = None
-    """What people were asked who sent their report through a mixer."""
-    levels: tuple[float, ...] = ()
-    """The epsilons that people chose from, where everybody has their own."""
+    mixed: Any = None  # what people were asked who sent their report through a mixer
+    levels: tuple[float, ...] = ()  # the epsilons that people chose from, where everybody has their own
     _kept: Any = None
 
     def _summed(self, asked: Any, answers: TrustedAnswers) -> Any:

@@ -23,12 +23,9 @@ from hybridp.errors import BudgetExceeded, must
 from hybridp.ledger import Charge, rule
 from hybridp.ledger.rule import EPSILON as EPSILON_UNITS
 from hybridp.ledger.rule import units
-from hybridp.randomness import Randomness
 from hybridp.release.receipt import plain
-from hybridp.release.release import Release
 from hybridp.service.core import Service, StudyRow
 from hybridp.service.formats import Heard, unpacked_record
-from hybridp.service.plans import Survey
 from hybridp.service.problems import Refused
 from hybridp.service.questions import Forecast, Part, unpacked_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, batches, progress, releases
@@ -111,8 +108,7 @@ def open_phase_two(service: Service, study_id: str, key: str = "phase-two", *, s
                 _check_forecast(one.forecast(people["trusted"]), people["trusted"], sure)
             _check_budget(db, study, plan.discovery_charges(people))
         # Phase 0 takes nobody: what is read now is the batch, whole. Who dies here leaves it to the next request.
-        service.write(lambda db: _move(db, study.number, 1, 0))
-        service.forget(study)
+        _move(service, study, 1, 0)
         try:
             with snapshot(service.engine) as db:
                 batch = _now(db, study)
@@ -120,10 +116,8 @@ def open_phase_two(service: Service, study_id: str, key: str = "phase-two", *, s
                 build = _first(db, service, study)
             return _commit(service, study, key, "discovery", charges, build, batch)
         except BaseException:
-            service.write(lambda db: _move(db, study.number, 0, 1))
+            _move(service, study, 0, 1)
             raise
-        finally:
-            service.forget(study)
 
 
 def _check_forecast(found: Forecast | None, trusted: int, sure: bool) -> None:
@@ -137,8 +131,10 @@ def _check_forecast(found: Forecast | None, trusted: int, sure: bool) -> None:
         raise Refused("little-to-discover", f"The list would probably be empty. {found.words} {way_out}")
 
 
-def _move(db: Connection, number: int, old: int, new: int) -> None:
-    db.execute(progress.update().where(progress.c.study == number, progress.c.phase == old).values(phase=new))
+def _move(service: Service, study: StudyRow, old: int, new: int) -> None:
+    change = progress.update().where(progress.c.study == study.number, progress.c.phase == old).values(phase=new)
+    service.write(lambda db: db.execute(change) and None)
+    service.forget(study)
 
 
 def _now(db: Connection, study: StudyRow) -> Any:
@@ -263,12 +259,6 @@ def _last(db: Connection, study: StudyRow) -> bool:
     return int(made) >= uses
 
 
-def _cipher(service: Service, db: Connection, study: StudyRow) -> RowCipher:
-    if (result := service.cipher(db, study)) is None:
-        raise Refused("raw-deleted", "The study's values were deleted after an earlier release.")
-    return result
-
-
 # --- trusted answers as they lie in the store -------------------------------------------------------------------------
 
 
@@ -282,10 +272,7 @@ class Sealed:
     db: Connection
     number: int
     cipher: RowCipher
-    places: tuple[slice, ...] = (slice(None),)
-
-    def at(self, *places: slice) -> Sealed:
-        return replace(self, places=places)
+    places: tuple[slice, ...]
 
     def _parts(self) -> Iterator[tuple[list[tuple[Any, ...]], list[bytes]]]:
         for rows in stream(self.db, self.number, TRUSTED):
@@ -313,9 +300,6 @@ class Sealed:
 # --- the releases -----------------------------------------------------------------------------------------------------
 # The noise is drawn before anything is charged; what is returned only states the release for the ids of its charges.
 
-Trusted = tuple[int, Sealed]
-"""RAW: how many people entrusted their answers, and these."""
-
 
 def heard(parts: Sequence[Part], packed: Sequence[Part], drawn: bool, chunks: Iterable[Any]) -> list[Heard]:
     """What stored reports say, part by part; those that a question's estimator does not listen to are left out."""
@@ -334,52 +318,50 @@ def heard(parts: Sequence[Part], packed: Sequence[Part], drawn: bool, chunks: It
     return result
 
 
-def _answers_to(plan: Survey, one: Part, answers: Sealed) -> Sealed:
-    ends = list(accumulate((given.size for given in plan.entrusted), initial=0))
-    at = {given.name: slice(*ends[i : i + 2]) for i, given in enumerate(plan.entrusted)}
-    names = [given.name for given in one.fields] + ([] if one.grouping is None else [one.grouping.column])
-    return answers.at(*(at[name] for name in names))
+def _trusted(db: Connection, service: Service, study: StudyRow) -> Callable[[Part], Sealed]:
+    """RAW: the answers to a question, and to the group by which it is told."""
+    cipher, fields = service.cipher(db, study), study.plan.entrusted
+    if cipher is None:
+        raise Refused("raw-deleted", "The study's values were deleted after an earlier release.")
+    ends = list(accumulate((given.size for given in fields), initial=0))
+    at = {given.name: slice(*ends[i : i + 2]) for i, given in enumerate(fields)}
 
+    def answers(one: Part) -> Sealed:
+        names = [given.name for given in one.fields] + ([] if one.grouping is None else [one.grouping.column])
+        return Sealed(db, study.number, cipher, tuple(at[name] for name in names))
 
-def answered(
-    plan: Survey, told: Sequence[Heard], trusted: Trusted | None, *, rng: Randomness
-) -> Callable[[tuple[int, ...]], Release]:
-    """Draw the noise of every question's answer; of two phases `plan` asks as in the second."""
-    parts, result, people = iter(told), {}, 0 if trusted is None else trusted[0]
-    for one in plan.asked:
-        local, own = [next(parts) for _ in one.reported], None
-        if trusted is not None and not one.waits and (one.estimator != "lm-only" or one.grouping is not None):
-            own = _answers_to(plan, one, trusted[1])
-        came = sum(part.people + (0 if part.mixed is None else part.mixed.people) for part in local)
-        if own is None and not (came and "local" in one.hears):
-            who = f" whom the estimator {one.estimator} listens to" if one.estimator else ""
-            raise Refused("batch-too-small", f"Nobody answered the question {one.name}{who}.")
-        result[one.name] = one.answer(local, own, people, rng=rng)
-    return lambda entries: published(plan.declared, result, entries)
+    return answers
 
 
 def _prepared(db: Connection, service: Service, study: StudyRow) -> Build:
-    plan = service.asked_in(db, study, 2)
+    """Draw the noise of every question's answer; of two phases the plan asks as in the second."""
+    plan, people = service.asked_in(db, study, 2), counts(db, study.number)["trusted"]
     told = heard(plan.parts, plan.packed, plan.drawn, stream(db, study.number, LOCAL))
-    people = counts(db, study.number)
     if plan.mixed and "shuffled" in plan.uses:
         sizes = select(batches.c.people).where(batches.c.study == study.number, batches.c.people > 0)
         (through,) = heard(plan.mixed, plan.mixed, False, stream(db, study.number, SHUFFLED))
         told[0] = replace(told[0], mixed=through, batches=tuple(map(int, db.execute(sizes).scalars())))
-    trusted = None
-    if people["trusted"] and plan.answers_last and "trusted" in plan.uses:  # where nobody trusted it is gone
-        trusted = people["trusted"], Sealed(db, study.number, _cipher(service, db, study))
-    state = answered(plan, told, trusted, rng=service.rng)
-    return lambda entries: state(entries).to_dict()
+    read = bool(people) and plan.answers_last and "trusted" in plan.uses  # where nobody trusted it is gone
+    answers, parts, result = _trusted(db, service, study) if read else None, iter(told), {}
+    for one in plan.asked:
+        local, own = [next(parts) for _ in one.reported], None
+        if answers is not None and not one.waits and (one.estimator != "lm-only" or one.grouping is not None):
+            own = answers(one)
+        came = sum(part.people + (0 if part.mixed is None else part.mixed.people) for part in local)
+        if own is None and not (came and "local" in one.hears):
+            who = f" whom the estimator {one.estimator} listens to" if one.estimator else ""
+            raise Refused("batch-too-small", f"Nobody answered the question {one.name}{who}.")
+        result[one.name] = one.answer(local, own, people if read else 0, rng=service.rng)
+    return lambda entries: published(plan.declared, result, entries).to_dict()
 
 
 def _first(db: Connection, service: Service, study: StudyRow) -> Build:
     """The first of two phases: what trusted people say of the questions that wait, each at its part of their promise,
     and the invitations to local people that follow from it."""
     plan, people = study.plan, counts(db, study.number)["trusted"]
-    answers, expected = Sealed(db, study.number, _cipher(service, db, study)), int(plan.declared.people.local or 1)
+    answers, expected = _trusted(db, service, study), int(plan.declared.people.local or 1)
     waiting = [one for one in plan.asked if one.waits]
-    said = {one.name: one.pilot(people, _answers_to(plan, one, answers), expected, rng=service.rng) for one in waiting}
+    said = {one.name: one.pilot(people, answers(one), expected, rng=service.rng) for one in waiting}
 
     def state(entries: tuple[int, ...]) -> dict[str, Any]:
         both = {name: tell(entries) for name, tell in said.items()}

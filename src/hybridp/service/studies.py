@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, select
@@ -29,7 +29,7 @@ from hybridp.service.schema import GROUPS, LOCAL, analysts, begun, progress, rel
 from hybridp.service.settings import hashed, new_secret
 from hybridp.service.words import task_of
 
-__all__ = ["Analyst", "Refused", "add_analyst", "answered", "check_invitations", "check_key", "close_study"]
+__all__ = ["Refused", "add_analyst", "answered", "check_invitations", "check_key", "close_study"]
 __all__ += ["create_study", "delete_study", "export", "give_ticket", "has_analysts", "invite", "list_studies"]
 __all__ += ["new_report_id", "no_such_study", "take_batch"]
 __all__ += ["newest_release", "open_phase_two", "release_study", "remember_address", "remembered_address"]
@@ -40,11 +40,6 @@ MOST_INVITATIONS = 100_000  # of one request
 
 
 # --- analysts ---------------------------------------------------------------------------------------------------------
-
-
-class Analyst(NamedTuple):
-    id: int
-    name: str
 
 
 def add_analyst(service: Service, name: str) -> str:
@@ -78,21 +73,21 @@ def revoke_analyst(service: Service, name: str) -> int:
     return int(service.write(lambda db: db.execute(change).rowcount))
 
 
-def check_key(service: Service, key: str) -> Analyst | None:
-    """Whose key this is. Looked up by its hash, then compared in constant time."""
+def check_key(service: Service, key: str) -> int | None:
+    """Whose key this is: an analyst's number. Looked up by its hash, then compared in constant time."""
     mine = hashed(key)
     with store.reading(service.engine) as db:
         row = db.execute(select(analysts).where(analysts.c.key_hash == mine)).first()
     against = bytes(row.key_hash) if row is not None else secrets.token_bytes(32)
     same = hmac.compare_digest(mine, against)
-    return Analyst(row.id, row.name) if row is not None and same and row.revoked is None else None
+    return int(row.id) if row is not None and same and row.revoked is None else None
 
 
 # --- studies ----------------------------------------------------------------------------------------------------------
 
 
 def create_study(
-    service: Service, plan: Mapping[str, Any] | Declaration, *, analyst: Analyst | None = None
+    service: Service, plan: Mapping[str, Any] | Declaration, *, analyst: int | None = None
 ) -> dict[str, Any]:
     """A new study, immutable from now on, with its ledger and its own key."""
     now = service.now()
@@ -106,7 +101,7 @@ def create_study(
 
     def run(db: Connection) -> None:
         row = {"id": study_id, "title": checked.declared.title, "kind": checked.kind, "created": now,
-               "plan": json.dumps(checked.to_dict()), "analyst": None if analyst is None else analyst.id}  # fmt: skip
+               "plan": json.dumps(checked.to_dict()), "analyst": analyst}  # fmt: skip
         number = int(db.execute(studies.insert().values(**row).returning(studies.c.number)).scalar_one())
         db.execute(begun(number))
         db.execute(study_keys.insert().values(study=number, sealed=sealed))
