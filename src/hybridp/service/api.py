@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi import APIRouter, Body, Depends, Header, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
@@ -64,14 +64,7 @@ Here = Annotated[Service, Depends(service_of)]
 Who = Annotated[int, Depends(analyst_of)]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class HowMany(_Body):
-    """How many invitations."""
-
-    count: Annotated[int, Field(ge=1, le=studies.MOST_INVITATIONS)]
+Count = Annotated[int, Body(embed=True, ge=1, le=studies.MOST_INVITATIONS)]
 
 
 # --- analysts ---------------------------------------------------------------------------------------------------------
@@ -96,9 +89,9 @@ def one(id: str, service: Here, who: Who) -> dict[str, Any]:
 
 
 @router.post("/api/studies/{id}/invitations", status_code=201, tags=["analysts"])
-def invite(id: str, wanted: HowMany, service: Here, who: Who) -> dict[str, Any]:
+def invite(id: str, count: Count, service: Here, who: Who) -> dict[str, Any]:
     """Single-use tokens, shown once."""
-    return {"tokens": studies.invite(service, id, wanted.count)}
+    return {"tokens": studies.invite(service, id, count)}
 
 
 @router.post("/api/studies/{id}/close", tags=["analysts"])
@@ -149,24 +142,24 @@ def task(id: str, request: Request, service: Here) -> Response:
     return Response(body, media_type="application/json", headers=headers)
 
 
-class Asked(_Body):
+class Asked(BaseModel):
     """A report that is to be sent, under a random name that stays the same, and its invitation."""
 
+    model_config = ConfigDict(extra="forbid")
     id: Annotated[str, Field(max_length=64)]
     token: Annotated[str, Field(max_length=200)] | None = None
 
 
-class AskedAll(_Body):
-    reports: Annotated[list[Asked], Field(max_length=1000)]
+AskedAll = Annotated[list[Asked], Body(embed=True, max_length=1000)]
 
 
 @router.post("/tasks/{id}/invitations", tags=["participants"])
-def check_invitations(id: str, asked: AskedAll, request: Request, service: Here) -> dict[str, Any]:
+def check_invitations(id: str, reports: AskedAll, request: Request, service: Here) -> dict[str, Any]:
     """Whether invitations are good, before an answer is sent: `failures` as of an upload, and the ids that are `stored`
     already. Nothing is used up."""
-    service.gate.check(address_of(request), len(asked.reports))
+    service.gate.check(address_of(request), len(reports))
     service.guesses.may_guess(address_of(request))
-    result = studies.check_invitations(service, id, [(one.id, one.token) for one in asked.reports])
+    result = studies.check_invitations(service, id, [(one.id, one.token) for one in reports])
     if unknown := sum(failure["code"] == "token-unknown" for failure in result["failures"]):
         service.guesses.guessed_wrong(address_of(request), unknown)
     return result

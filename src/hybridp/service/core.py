@@ -82,8 +82,7 @@ class Service:
     def __init__(
         self, settings: Settings, *, rng: Randomness | None = None, clock: Callable[[], float] = time.time
     ) -> None:
-        self.settings = settings
-        self.clock = clock
+        self.settings, self.clock = settings, clock
         self.rng = secure() if rng is None else rng
         self.engine = connect(settings.database)
         prepare(self.engine)

@@ -140,15 +140,13 @@ def connect(url: str, *, pool_size: int = 8) -> Engine:
 
 def _sqlite(url: Any, pool_size: int) -> Engine:
     memory = url.database in (None, "", ":memory:")
-    options: dict[str, Any] = {"connect_args": {"check_same_thread": False, "timeout": 30, "cached_statements": 1000}}
+    arguments = {"check_same_thread": False, "timeout": 30, "cached_statements": 1000}
     # A database in memory is one connection; a file is read by several while one writes.
-    options |= {"poolclass": StaticPool} if memory else {"poolclass": QueuePool, "pool_size": pool_size}
-    if not memory:
-        options["max_overflow"] = 32
-        if not url.database.startswith("file:"):
-            with contextlib.suppress(OSError):  # it is there, or cannot be: connecting will say so
-                os.close(os.open(url.database, os.O_CREAT | os.O_EXCL, 0o600))  # for its owner only, the log too
-    engine = create_engine(url, **options)
+    pool: dict[str, Any] = {"poolclass": QueuePool, "pool_size": pool_size, "max_overflow": 32}
+    if not memory and not url.database.startswith("file:"):
+        with contextlib.suppress(OSError):  # it is there, or cannot be: connecting will say so
+            os.close(os.open(url.database, os.O_CREAT | os.O_EXCL, 0o600))  # for its owner only, the log too
+    engine = create_engine(url, connect_args=arguments, **({"poolclass": StaticPool} if memory else pool))
 
     @event.listens_for(engine, "connect")
     def _open(db: sqlite3.Connection, _: Any) -> None:
