@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from hybridp.device.reports import chosen_levels, randomise_steps, tick_places
 from hybridp.errors import InvalidInput, must
-from hybridp.noise import dithered, reports
+from hybridp.noise import categories, dithered, reports
 from hybridp.noise.reports import oracle_reports, rounded_up
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.heavy import HeadList, normalised
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.lattice import Bounds, Lattice
 from hybridp.public.messages import Invite, OnNumber
-from hybridp.public.oracles import Oracle, SubsetSelection
+from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import (
     DitheredBit,
@@ -238,12 +238,11 @@ def _category_reporter(
         return lambda answer, rng: 0
     must(int(stated["categories"]) == size, "categories", f"must be the {size} that there are", stated["categories"])
     must(stated["name"] in ("k-rr", "subset"), "randomiser", "must be one that this client knows", stated["name"])
-    response: Oracle
-    if stated["name"] == "k-rr":
+    if stated["name"] == "k-rr":  # drawn as a browser draws it, word by word
         response = KRandomisedResponse(promise, size, int(stated["keep"]))
-    else:
-        response = SubsetSelection(PureDP(promise.epsilon), size, int(stated["size"]), int(stated["keep"]))
-    return lambda answer, rng: oracle_reports(response, np.array([place(answer)]), rng=rng)[0].tolist()
+        return lambda answer, rng: int(categories(response, np.array([place(answer)]), rng=rng)[0])
+    oracle = SubsetSelection(PureDP(promise.epsilon), size, int(stated["size"]), int(stated["keep"]))
+    return lambda answer, rng: oracle_reports(oracle, np.array([place(answer)]), rng=rng)[0].tolist()
 
 
 def randomiser_of(stated: Mapping[str, Any], promise: PureDP | ApproxDP) -> Randomiser:
