@@ -293,8 +293,6 @@ def plan_driven(task: Any, crowd: Crowd) -> Plan:
 
     With Laplace noise in both groups a mean's are the papers' formulas as corrected.
     """
-    if isinstance(task, VectorTask):
-        crowd.must_be_both()
     own, mean = Driven.of(task, crowd), isinstance(task, MeanTask)
     estimators, more, said = {name: own.told(name) for name in own.names}, {}, []
     if crowd.both:

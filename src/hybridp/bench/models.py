@@ -37,8 +37,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -320,10 +318,9 @@ def plan_personal(
     """Predict ADPM, the unified estimator and the default, everyone, against the population mean.
 
     `trusted` and `local` are the groups' epsilons, and how many people have each. Without `sd` the worst case, half the
-    range, is assumed, as in the paper. ADPM, and its baselines where the laboratory (`hybridp_lab`) is installed, use
-    the trusted people only; `unified` also uses the local ones, each with the best report for their epsilon. Without
-    bounds the paper's [-1/2, 1/2]. With `mixed_delta`, what a mixer is worth to local people, in batches of at least
-    `batch` people of one epsilon, or of all of them.
+    range, is assumed, as in the paper. ADPM uses the trusted people only; `unified` also uses the local ones, each with
+    the best report for their epsilon. Without bounds the paper's [-1/2, 1/2]. With `mixed_delta`, what a mixer is worth
+    to local people, in batches of at least `batch` people of one epsilon, or of all of them.
     """
     limits = Bounds(-0.5, 0.5) if bounds is None else bounds
     worst, width = limits.half, limits.width
@@ -338,9 +335,7 @@ def plan_personal(
     must(heard_t or heard_l, "epsilons", "must be positive for at least one person", 0)
     best = adpm_weights(eps, variance=variance, width=width, counts=many) if heard_t else None
     if best is not None:
-        result |= {"adpm": _adpm(best, eps, many, width)}
-        # The lower bound is over all data and these people: no other error compares with it.
-        result |= _baselines(eps, many, variance, width, bounded=sd is None and devices is None)
+        result["adpm"] = _adpm(best, eps, many, width)
     # The two halves are independent: the best estimate from both weighs them by the inverse of their errors.
     told = 0.0 if best is None else 1 / best.mse, float(many_own @ (1 / (variance + local_variances(own) * worst**2)))
     alone = {name: 1 / one if one else math.inf for name, one in zip(("trusted_mse", "local_mse"), told, strict=True)}
@@ -390,18 +385,6 @@ def _moves(
             "local_epsilon": own,
             "worth_in_local_people": stay / move,
         }
-
-
-def _baselines(
-    eps: Floats, counts: NDArray[np.int64], variance: float, width: float, *, bounded: bool
-) -> dict[str, dict[str, Any]]:
-    """What ADPM is compared with in the papers, where the laboratory is installed: nothing here needs it."""
-    if find_spec("hybridp_lab") is None:
-        return {}
-    result: dict[str, dict[str, Any]] = import_module("hybridp_lab.baselines.personal").planned(
-        eps, counts, variance, width, bounded=bounded
-    )
-    return result
 
 
 def _adpm(best: Weights, eps: Floats, counts: NDArray[np.int64], width: float) -> dict[str, Any]:

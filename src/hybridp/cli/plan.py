@@ -167,7 +167,7 @@ def mean(
     compares with the better of the two baselines (tcm-only and full-lm), r with the worse. The last line says whether
     to steer: to ask trusted people first, and local people within a window that they name.
 
-    With --groups or --local-groups everyone has their own epsilon: ADPM, its baselines and the unified estimator.
+    With --groups or --local-groups everyone has their own epsilon: ADPM and the unified estimator.
     Bounds default to the paper's -0.5 and 0.5 there. With --shuffled-delta, also what it is worth if the local people
     of one epsilon go to a mixer.
     """

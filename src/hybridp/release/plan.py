@@ -281,7 +281,7 @@ def _grid(facts: Facts) -> tuple[Row, list[Row]]:
         return words.columns, list(words.rows)
     keys = [key for key in _TOLD if any(not isinstance(one.get(key, []), list) for one in known.values())]
     best = facts.get("form") or told.get("best")
-    gains = min(known[name][_OVERALL] for name in ("tcm-only", "full-lm")) if _OVERALL in keys else 0.0
+    gains = min(known[name].get(_OVERALL, 0.0) for name in ("tcm-only", "full-lm")) if "full-lm" in known else 0.0
     result = []
     for name, one in known.items():
         more = [f"{gains / (overall_of(one) or math.nan):.3g}"] if gains else []

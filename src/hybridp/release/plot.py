@@ -256,7 +256,7 @@ def _draw_sizes(plan: Plan, facts: Facts, ax: Axes | None) -> Axes:
     for name, one in known.items():
         error: Any = overall_of(one) if overall else error_of(one)
         worst = max(error) if isinstance(error, list) else error
-        if name != "lower-bound" and math.isfinite(worst):
+        if math.isfinite(worst):
             rows.append((WAYS.get(name, name), worst))
     percents = bool(tables) or overall or is_share(facts)
     best = WAYS[told["best"]] if "best" in told else taken(facts)
