@@ -16,23 +16,19 @@ digits, and need mpmath for them (the extra `testing`); a law of your own may do
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.randomness import Randomness
 
-if TYPE_CHECKING:
-    from . import laws as laws
-
 __all__ = ["ANYTHING_GOES", "Broken", "Case", "Draw", "Failure", "Kind", "Law", "Promise", "broken", "fewer_flips"]
-__all__ += ["hold", "laws", "less_scale", "less_sigma", "more_inside", "more_truth", "promises"]
+__all__ += ["hold", "less_scale", "less_sigma", "more_inside", "more_truth", "promises"]
 
 
 WORD = 2**64
@@ -376,9 +372,3 @@ def multiples_of_2_to_the_minus_64_are_the_nearest_on_the_safe_side(case: Case) 
             less = case.law_of(**(case.parameters | {name: case.parameters[name] + step}))
             need(exact(case.law.delta(g.epsilon)) <= exact(g.delta), f"{name} breaks the promise by units of 2^-64")
             need(exact(less.delta(g.epsilon)) > exact(g.delta), f"{name} is farther from the promise than 2^-64 needs")
-
-
-def __getattr__(name: str) -> Any:
-    if name == "laws":
-        return importlib.import_module("hybridp.testing.laws")
-    raise AttributeError(f"module 'hybridp.testing' has no attribute '{name}'")
