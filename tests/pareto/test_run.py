@@ -122,8 +122,8 @@ def test_a_finished_run_is_extended_not_repeated(tmp_path):
 def test_the_store_of_another_problem_is_refused(tmp_path, other):
     with Store.open(tmp_path / "run.db", toy()) as store:
         random_search(toy(), n=2, seed=1, store=store)
-    with pytest.raises(InvalidInput, match="store"):
-        Store.open(tmp_path / "run.db", other)
+    with pytest.raises(InvalidInput, match="store"), Store.open(tmp_path / "run.db", other):
+        pass
 
 
 @pytest.mark.parametrize("content", [b"not a database at all, but long enough to be read as one" * 40, None])
@@ -136,10 +136,9 @@ def test_a_foreign_file_is_refused_and_kept(tmp_path, content):
         content = path.read_bytes()
     else:
         path.write_bytes(content)
-    with pytest.raises(InvalidInput):
-        Store.open(path, toy())
-    with pytest.raises(InvalidInput):
-        Store.read(path)
+    for place in (Store.open(path, toy()), Store.read(path)):
+        with pytest.raises(InvalidInput), place:
+            pass
     assert path.read_bytes() == content
 
 

@@ -31,7 +31,7 @@ import socket
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Required, TypeAlias, TypedDict, Unpack, final
@@ -253,43 +253,32 @@ def _dead(owner: str, claimed: float) -> bool:
 
 @final
 class Store:
-    """An open run file; use `Store.open` and `with`."""
+    """An open run file: `with Store.open(...) as store`."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
         self._db, self.path = connection, path
 
     @classmethod
-    def open(cls, path: str | Path | None, problem: Problem, *, source: str | None = None) -> Store:
+    @contextmanager
+    def open(cls, path: str | Path | None, problem: Problem, *, source: str | None = None) -> Iterator[Store]:
         """The run of this problem, created where there is none; None keeps it in memory. Another's is refused."""
         file = None if path is None else Path(path)
         must(file is None or file.parent.is_dir(), "store", "must lie in an existing folder", file)
-        return cls._checked(file, lambda store: store._claim_file(problem, source))
+        with closing(_connect(":memory:" if file is None else str(file))) as db:
+            store = cls(db, file)
+            store._claim_file(problem, source)
+            yield store
 
     @classmethod
-    def read(cls, path: str | Path) -> Store:
+    @contextmanager
+    def read(cls, path: str | Path) -> Iterator[Store]:
         """An existing run, whatever its problem."""
         file = Path(path)
         must(file.is_file(), "store", "must be an existing run file", file)
-        return cls._checked(file, cls._about)
-
-    @classmethod
-    def _checked(cls, file: Path | None, check: Callable[[Store], object]) -> Store:
-        store = cls(_connect(":memory:" if file is None else str(file)), file)
-        try:
-            check(store)
-        except BaseException:
-            store.close()
-            raise
-        return store
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._db.close()
+        with closing(_connect(str(file))) as db:
+            store = cls(db, file)
+            store._about()
+            yield store
 
     @property
     def source(self) -> str | None:
