@@ -155,7 +155,7 @@ def _our_counts(**order: str) -> Callable[[Rows], Answer]:
 
     def run(rows: Rows) -> Answer:
         sample = sample_records(rows, query, SALT, discovery_share=1.0)
-        result = _digest(discovery_counts(sample)[1])
+        result = _digest(discovery_counts(sample))
         drop(sample.rows, sample.table, f"{sample.table}_discovered")
         return result
 

@@ -82,8 +82,8 @@ def steps(rows: Any, head: HeadList) -> dict[str, tuple[float, float]]:
     clock = [(time.perf_counter(), time.process_time())]
     sample = sample_records(rows, QUERY, 7, discovery_share=0.5)
     clock.append((time.perf_counter(), time.process_time()))
-    numbers, counts = discovery_counts(sample)
-    records_at(sample, numbers[counts >= 50])
+    counts = discovery_counts(sample)
+    records_at(sample, np.flatnonzero(counts >= 50))
     clock.append((time.perf_counter(), time.process_time()))
     head_counts(sample, head, "estimation")
     clock.append((time.perf_counter(), time.process_time()))

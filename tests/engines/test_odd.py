@@ -90,8 +90,8 @@ def test_truth_as_text_and_as_number(engine: str, opened: Opened) -> None:
         )
         assert add_up(rows, query).sums[0] == 2
         sample = sample_records(rows, HEAVY, 1, discovery_share=1.0)
-        numbers, counts = discovery_counts(sample)
-        assert records_at(sample, numbers) == [("false",), ("true",)]
+        counts = discovery_counts(sample)
+        assert records_at(sample, range(2)) == [("false",), ("true",)]
         assert counts.tolist() == [1, 2]
         assert head_counts(sample, HeadList.of([("a\0b",), ("true",)]), "trusted").tolist() == [0, 2, 1]
 
@@ -181,7 +181,7 @@ def test_settings_of_a_role_do_not_matter(server: str, connection: Any, monkeypa
     with open_rows(guest, table="log") as rows:
         assert codes(rows, Schema((Feature("query", ("y\\", "x")),))).tolist() == [[1, 0, 1]]
         sample = sample_records(rows, HEAVY, 1, discovery_share=1.0)
-        assert records_at(sample, discovery_counts(sample)[0]) == [("x",), ("y\\",)]
+        assert records_at(sample, range(len(discovery_counts(sample)))) == [("x",), ("y\\",)]
     assert connection.execute("SELECT count(*) FROM chosen_mine").fetchone() == (0,)
 
 

@@ -142,8 +142,8 @@ def test_records(engine: str, opened: Opened) -> None:
     with opened(engine, _table()) as rows:
         query = TableColumns(("word",), "trust", person="person", record_key="key")
         sample = sample_records(rows, query, 3, discovery_share=1.0)
-        numbers, counts = discovery_counts(sample)
-        found = {r[0]: n for r, n in zip(records_at(sample, numbers), counts.tolist(), strict=True)}
+        counts = discovery_counts(sample)
+        found = {r[0]: n for r, n in zip(records_at(sample, range(len(counts))), counts.tolist(), strict=True)}
         slots = head_counts(sample, HeadList.of([("maps",)]), "trusted").tolist()
         assert sample.trusted_people == PEOPLE
         every = sample_records(rows, TableColumns(("word",), "trust", person="person"), 3, discovery_share=1.0)

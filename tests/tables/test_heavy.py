@@ -154,7 +154,7 @@ def test_an_empty_table_has_an_empty_sample(tmp_path: Path) -> None:
     with open_rows(save(tmp_path, []), threads=1) as rows:
         sample = sample_records(rows, TWO, 0, discovery_share=0.5)
         assert (sample.trusted_people, sample.local_people) == (0, 0)
-        assert [array.size for array in discovery_counts(sample)] == [0, 0]
+        assert discovery_counts(sample).size == 0
         assert head_counts(sample, HeadList.of([], 2), "trusted").tolist() == [0]
         assert list(local_slots(sample, HeadList.of([], 2))) == []
 

@@ -257,9 +257,8 @@ def found_records(
     people: tables.RecordSample, mechanism: Discovery, *, rng: Randomness
 ) -> tuple[list[tuple[str, ...]], Ints]:
     """The records that the discovery part shows, and their noisy counts."""
-    numbers, counts = tables.discovery_counts(people)
-    passing, noisy = threshold_counts(counts, mechanism, rng=rng)
-    return _in_order(tables.records_at(people, numbers[passing]), noisy)
+    passing, noisy = threshold_counts(tables.discovery_counts(people), mechanism, rng=rng)
+    return _in_order(tables.records_at(people, passing), noisy)
 
 
 def _in_order(records: list[tuple[str, ...]], noisy: Ints) -> tuple[list[tuple[str, ...]], Ints]:

@@ -73,7 +73,7 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
     >>> with open_rows(log) as rows:
     ...     sample = sample_records(rows, query, 7, discovery_share=1.0)
     ...     sample.trusted_people, sample.local_people
-    ...     records_at(sample, discovery_counts(sample)[0])
+    ...     records_at(sample, range(len(discovery_counts(sample))))
     ...     head_counts(sample, HeadList.of([("maps",)]), "local").tolist()
     (1, 2)
     [('maps',)]
@@ -116,27 +116,26 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
     return RecordSample(rows, query, table, *(counted[part] for part in ("discovery", "estimation", "local")))
 
 
-def discovery_counts(sample: RecordSample) -> tuple[Ints, Ints]:
-    """Row numbers of the distinct records of the discovery part, and how many people have each.
+def discovery_counts(sample: RecordSample) -> Ints:
+    """How many people of the discovery part have each of its distinct records.
 
-    The records themselves stay with the engine: `records_at` fetches those that pass a threshold. They are numbered
-    along their text, so that the numbers depend on the set of records alone. Replacing one person moves at most two
-    counts, each by one; which numbers exist is itself private, and so is every number before noise and a threshold.
+    The records themselves stay with the engine: `records_at` fetches those that pass a threshold, by their places here.
+    They stand along their text, so that the places depend on the set of records alone. Replacing one person moves at
+    most two counts, each by one; which exist is itself private, and so is every number before noise and a threshold.
     """
     result = arrays(sample.rows, f"SELECT times FROM {_discovered(sample)} ORDER BY number")
-    counts = np.asarray(result["times"], dtype=np.int64)
-    return np.arange(counts.size, dtype=np.int64), counts
+    return np.asarray(result["times"], dtype=np.int64)
 
 
 def records_at(sample: RecordSample, numbers: Sequence[int] | Ints) -> list[Record]:
-    """The records with these row numbers of `discovery_counts`, in the order of the numbers."""
+    """The records at these places of `discovery_counts`, in the order of the places."""
     asked = np.ascontiguousarray(numbers, dtype=np.int64)  # the engine reads no strides
     must(asked.ndim == 1, "numbers", "must be a list of row numbers", f"shape {asked.shape}")
     table, names = _discovered(sample), _names(sample.query)
     wanted = give(sample.rows, {"number": asked, "place": np.arange(asked.size)})
     listed = f"SELECT {', '.join(names)} FROM {wanted} JOIN {table} USING (number) ORDER BY place"
     result = [tuple(row[name] for name in names) for row in answers(sample.rows, listed)]
-    must(len(result) == asked.size, "numbers", "must be row numbers that `discovery_counts` returned", "others")
+    must(len(result) == asked.size, "numbers", "must be places of `discovery_counts`", "others")
     return result
 
 
