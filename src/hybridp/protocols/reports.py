@@ -205,7 +205,6 @@ def read_batches(
         result = sums.read(rows, own, asked, assume=assume, **how)
         if epsilon is not None:
             levels = len(result.local.epsilons)
-            _few(levels)
             alike = not rows.is_text(epsilon) or len(rows.texts(epsilon, levels + 1)) == levels
             rule = f"must hold every epsilon of `{epsilon}` written in one way: two may tell whose"
             must(alike, "mixed", rule, "two")
@@ -231,13 +230,9 @@ def read_batches(
     result: Batches[Any] = (Batches if epsilon is None else LevelBatches)(
         tuple(one.reports for one in every), digest, any(one.simulated for one in every), assumed
     )
-    if isinstance(result, LevelBatches):
-        _few(len(result.sizes))
-    return result
-
-
-def _few(levels: int) -> None:
+    levels = len(result.sizes) if isinstance(result, LevelBatches) else 0
     must(levels <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{levels:,}")
+    return result
 
 
 def written_levels(mixing: LevelMixing, batch: TableLike, epsilon: str) -> dict[str, Any]:

@@ -294,8 +294,8 @@ class Query:
 
 
 # --- records, people, totals ------------------------------------------------------------------------------------------
-# Names within them: `c0`, `c1`, ... are everybody's whole numbers, `sent0` a report as it was sent, `number0` the
-# number that it is, `moved0` that number less its centre, `asked` everybody's own epsilon.
+# Names within them: `c0`, ... are everybody's whole numbers, `sent0` a report as it was sent, `number0` the number that
+# it is, `moved0` that number less its centre, `asked` everybody's own epsilon.
 
 TIMES = "hybridp times"
 """The column that says how many records are alike."""
@@ -336,14 +336,12 @@ def _text_keys(rows: Rows, query: Query) -> bool:
 
 
 def records(rows: Rows, query: Query, *, alike: bool = False, local: str = "") -> str:
-    """Every record: its labels as flags, the levels of values that are read here, its reports and its epsilon.
-
-    Where it is given, `local` says who is taken for local.
+    """Every record: its labels as flags, the levels of values that are read here, its reports and its epsilon; `local`
+    says who is taken for local.
 
     No field of a trusted record is refused: a value has a level whatever it is, and an epsilon that is missing,
     negative or no number is 0, so that nothing is used of that person. With `alike` those that hold the same are one
-    row, with their number: fields are worked out once for many people, which for options, of which there are few, costs
-    hardly more than DuckDB's own grouping of the file.
+    row, with their number: fields of options, of which there are few, are worked out once for many people.
     """
     fields = labels(query.trust) | ({"local": local} if local else {})
     outputs = chosen(fields)

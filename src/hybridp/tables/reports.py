@@ -1,8 +1,4 @@
-"""Randomising a file: each local row's answer becomes a report, in a copy of the file.
-
-What is reported on each question is a `Reporting`, what the copy holds beside the reports a `Copy`. The rest is the
-same whatever the questions: rules, draws some rows at a time, and one file.
-"""
+"""Randomising a file: each local row's answer becomes a report (`Reporting`), in a copy of the file (`Copy`)."""
 
 from __future__ import annotations
 
@@ -108,9 +104,7 @@ def write_reports(
     """Write the copy to `out` (CSV or Parquet), with reports in place of local values; how many there are of each.
 
     The order of the rows is kept, and at most `chunk` of them are randomised at a time. The column `copy.person`, where
-    given, must name every local person once. Columns of a CSV file stay text in Parquet too.
-
-    The copy appears under its name only when it is complete.
+    given, must name every local person once. The copy appears under its name only when it is complete.
 
     >>> import pathlib, tempfile
     >>> from hybridp.tables import Lattice, Number, open_rows
@@ -144,7 +138,9 @@ def write_reports(
     held = fresh("held")
     try:
         for told in copy.told:
-            keep(rows, held, _draws(rows, copy, told))  # once: what is randomised and the order are of the same rows
+            query = replace(told.query, reads="local", epsilon=copy.epsilon)
+            # Kept once: what is randomised and the order are of the same rows.
+            keep(rows, held, records(rows, query, local=_reporting(copy, told.asked)))
             people.append(_reporting_people(rows, copy, held))
             place = fresh("drawn")
             drawn[place] = told, "" if told.batch is None else told.batch[1]()
@@ -201,12 +197,6 @@ def _reporting(copy: Copy, asked: tuple[str, str] | None, table: str = "") -> st
     if asked is not None:
         local = f"({local} AND COALESCE({labelled(column(asked[0], table), asked[1])}, FALSE))"
     return local
-
-
-def _draws(rows: Rows, copy: Copy, told: Reporting) -> str:
-    """Every row, in order: whether it is to report, its levels and everyone's epsilon."""
-    query = replace(told.query, reads="local", epsilon=copy.epsilon)
-    return records(rows, query, local=_reporting(copy, told.asked))
 
 
 def _copied(rows: Rows, copy: Copy, drawn: Mapping[str, tuple[Reporting, str]]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -44,7 +43,7 @@ class Spark:
 
     def sentence(self, error: Exception) -> HybridpError | None:
         kind = type(error).__module__.split(".")[0]
-        if kind not in ("pyspark", "py4j", "grpc", "pyarrow"):
+        if kind not in ("pyspark", "grpc", "pyarrow"):
             return None
         told = _condition(error)
         if kind == "grpc" or "UNAVAILABLE" in told or "SESSION" in told:
@@ -71,15 +70,11 @@ def _forgiven(call: Callable[..., Any], *given: str) -> None:
 
 def _condition(error: Exception) -> str:
     """The name of an error's condition, such as CAST_INVALID_INPUT: a word of Spark's, never a value."""
-    for name in ("getCondition", "getErrorClass"):
-        call = getattr(error, name, None)
-        if call is not None:
-            try:
-                result = str(call() or "")
-            except Exception:
-                result = ""
-            return result if result.replace("_", "").replace(".", "").isalnum() else ""
-    return ""
+    try:
+        result = str(error.getCondition() or "")  # type: ignore[attr-defined]
+    except Exception:
+        result = ""
+    return result if result.replace("_", "").replace(".", "").isalnum() else ""
 
 
 def open_spark(source: Source, table: str | None) -> tuple[Spark, dict[str, str]]:
@@ -172,8 +167,6 @@ def _pyspark() -> Any:
 
     for name in _TALKATIVE:
         PySparkLogger.getLogger(name).disabled = True
-    # The bridge to Java repeats every message when an application logs in detail.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     return sql
 
 
