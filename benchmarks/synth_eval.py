@@ -22,9 +22,9 @@ import numpy as np
 
 from hybridp.curator.marginals import Codes, codes_of, read_codes
 from hybridp.public.queries import Schema, Workload, counts
-from hybridp.public.workloads import sample_workload
 from hybridp_lab.papers.rap2023.projection import Options, TableGoal, project
 from hybridp_lab.papers.rap2023.relaxed import Relaxed, answers, sparsemax_blocks, start
+from hybridp_lab.papers.rap2023.workloads import sample_workload
 
 # The sizes of LOANS' 48 features, as its published domain has them.
 LOANS = [101] * 7 + [17, 27, 122, 122, 62, 7, 101, 122] + [101] * 10 + [4, 101, 101, 26, 3, 8, 36, 12, 6, 4, 61, 5, 15]

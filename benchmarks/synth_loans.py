@@ -20,8 +20,8 @@ import numpy as np
 from hybridp.curator.marginals import Codes, codes_of
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Workload
-from hybridp.public.workloads import sample_workload
 from hybridp.randomness import seeded
+from hybridp_lab.papers.rap2023.workloads import sample_workload
 
 PEOPLE, FEATURES, WIDTH = 42_535, 48, 4_427
 MOST_QUERIES = 2_000_000  # of one threshold: 64 of them then have the dissertation's 3.5e7

@@ -14,9 +14,9 @@ from hybridp.errors import InvalidInput
 from hybridp.protocols.synth import TableTask, fit_synth
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
-from hybridp.public.workloads import feature_weights
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.papers.rap2023.drift import advised_size, augment, drifted_weights, future_error, total_variation
+from hybridp_lab.papers.rap2023.workloads import feature_weights
 
 SCHEMA = Schema.from_domain({name: 2 + i % 3 for i, name in enumerate("abcdef")})
 

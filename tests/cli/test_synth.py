@@ -60,23 +60,6 @@ def write(path: Path, rows: list[dict[str, str]]) -> None:
 # --- fit --------------------------------------------------------------------------------------------------------------
 
 
-def test_memory_makes_large_tables_give_way(run: Runner, people: list[dict[str, str]]) -> None:
-    edges = ",".join(map(str, range(18, 91)))
-    line = f"synth fit people.csv --bins age={edges} --column age education sex works --domain-from-file {SMALL}"
-    asked = "--marginals age,education,sex,works"
-    assert sole(run(f"{line} {asked} --out all --json").document)["measured"]["tables"] == 4 + 1
-    # Beside 280 MiB (293.6 MB): 1,296 cells of 104 bytes do not fit into .1 MB, its four three-way tables do.
-    assert sole(run(f"{line} {asked} --memory 293.7MB --out few --json").document)["measured"]["tables"] == 4 + 4
-
-
-# --- the ledger, and fits that were interrupted -----------------------------------------------------------------------
-
-
-def spent(path: str) -> tuple[float, float]:
-    account = Ledger.open(path).accounts()[0]
-    return account.spent.epsilon, account.spent.delta
-
-
 def test_a_query_is_refused_where_its_failure_would_be_free(run: Runner, people: list[dict[str, str]]) -> None:
     """For the usual delta and a domain rows are read before a charge."""
     asked = ["SELECT * FROM rows", "SELECT * FROM rows WHERE sex = 'nobody'"]
@@ -112,7 +95,6 @@ def test_bad_input_is_one_sentence_and_nobodys_value(run: Runner, people: list[d
         (f"synth fit one.csv --column age sex --domain-from-file {plain} m", "one value"),
         (f"synth fit many.csv --column age sex --domain-from-file {plain} m", "at most 4096"),
         (f"synth fit people.csv --column age sex {plain} m", "--domain-from-file"),
-        (f"synth fit people.csv --schema schema.json {plain} m --memory 1MB", "memory"),
         (f"synth fit people.csv --schema schema.json {plain} full", "out"),
         ("synth answer full sex=Male", "model"),
     ):

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from hybridp.public.queries import Schema, Workload
-from hybridp.public.workloads import sample_thresholds
 from hybridp_lab.papers.rap2023 import at_once
 from hybridp_lab.papers.rap2023.mechanism import Selection, select
 from hybridp_lab.papers.rap2023.original import project_queries
 from hybridp_lab.papers.rap2023.relaxed import answers, start
+from hybridp_lab.papers.rap2023.workloads import sample_thresholds
 
 SIZES = (4, 2, 7, 3, 5, 6)
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from hybridp.errors import InvalidInput
-from hybridp.public.workloads import feature_weights
 from hybridp_lab.figure.catalogue import Outcome, Verdict, save_picture
 from hybridp_lab.papers.rap2023 import drift_figures as rap_drift
 from hybridp_lab.papers.rap2023.figures import FIGURES
+from hybridp_lab.papers.rap2023.workloads import feature_weights
 
 BY_NAME = {figure.name: figure for figure in FIGURES}
 

@@ -215,7 +215,7 @@ def _table(study: Declaration, i: int, crowd: Crowd) -> Plan:
     people = int(crowd.n)
     if own.method != "tables":
         return plan_rows(people, crowd.opt_in if own.both else 1.0, own.workload, own.guarantee)
-    return plan_synth(people, own.workload, own.guarantee, most_cells=own.most_cells)
+    return plan_synth(people, own.workload, own.guarantee)
 
 
 def _of(plan: Callable[[Any, Crowd], Plan], task: Callable[[Declaration, int], Any]) -> Callable[..., Plan]:

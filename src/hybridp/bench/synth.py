@@ -29,7 +29,7 @@ from hybridp.curator.marginals import Codes
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.synth import fit_synth
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx
-from hybridp.public.queries import MOST_CELLS, Piece, Schema, Workload, counts, pieces, table_counts
+from hybridp.public.queries import Piece, Schema, Workload, counts, pieces, table_counts
 from hybridp.public.shares import OnMarginals, ShareReports, marginal_invite
 from hybridp.public.synth import MeasuredTable, significance, table_rounds, table_sigma, total_rho
 from hybridp.randomness import seeded, synthetic_data_generator
@@ -146,7 +146,7 @@ def planned_table(columns: list[str], cells: int, sigma: float, people: int) -> 
     }
 
 
-def plan_synth(people: int, workload: Workload, guarantee: ApproxDP, *, most_cells: int = MOST_CELLS) -> Plan:
+def plan_synth(people: int, workload: Workload, guarantee: ApproxDP) -> Plan:
     """The errors of every marginal that the method "tables" would measure for a workload.
 
     Each cell gets Gaussian noise of the same size, whatever the data: the tables and their noise are those of the fit.
@@ -161,7 +161,7 @@ def plan_synth(people: int, workload: Workload, guarantee: ApproxDP, *, most_cel
     schema = workload.schema
     result = [
         planned_table([schema.names[f] for f in features], schema.cells(features), use.sigma, people)
-        for use in table_rounds(workload, total_rho(guarantee, 2), most_cells=most_cells)
+        for use in table_rounds(workload, total_rho(guarantee, 2))
         for features in use.tables
     ]
     assumes = [

@@ -34,10 +34,10 @@ from hybridp.cli.options import Later, Spread, command, given, must_not_join, op
 from hybridp.cli.releasing import Releasing
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP
-from hybridp.public.queries import MISSING, MOST_CELLS, Feature, Schema, Workload
+from hybridp.public.queries import MISSING, Feature, Schema, Workload
 from hybridp.public.study import Declaration, Promise
 from hybridp.public.study.fields import Fields, field
-from hybridp.public.synth import cells_within, usual_method
+from hybridp.public.synth import usual_method
 from hybridp.public.trust import Trusts
 from hybridp.public.workloads import default_workload, stated_workload
 from hybridp.release.release import sole
@@ -174,7 +174,6 @@ def must_be_stated(asked: Mapping[str, Any]) -> None:
     stated_promise=some(Promise, "epsilon", "delta", later=True),
     asked=some(Releasing, "simulate_local", "assume_mechanism", "ledger", "seed", "table", "as_json", "full", "invite"),
 )
-@click.option("--memory", help="About the most to use (1GiB): larger tables give way to those of fewer columns.")
 @click.option(
     "--out", type=FOLDER_PATH,
     help="The model's new folder, FILE's name with -model unless given.",
@@ -182,7 +181,7 @@ def must_be_stated(asked: Mapping[str, Any]) -> None:
 @insist_option
 def fit(
     file: Any, stated: StatedSchema, domain_from_file: bool, question: Later, trust: Trusts | None,
-    stated_promise: Later, asked: Releasing, memory: str | None, out: Path | None,
+    stated_promise: Later, asked: Releasing, out: Path | None,
 ) -> None:  # fmt: skip
     """Fit a synthetic data set to a table, one person a row, with a privacy receipt.
 
@@ -211,7 +210,7 @@ def fit(
 
         must_not_ask(file, "rows are read before a charge, for the domain or the usual delta", instead)
     schema, read = stated.features(file if domain_from_file else None, table=asked.table)
-    task = _task_of(file, schema, stated_promise(), question, asked, memory=memory, mixed=bool(trust))
+    task = _task_of(file, schema, stated_promise(), question, asked, mixed=bool(trust))
     if read:
         note(f"NOT PROTECTED: which values occur in {', '.join(read)} was read from the file.")
     how |= {"folder": out, "simulate_local": asked.simulate_local, "rng": asked.rng}
@@ -222,16 +221,15 @@ def fit(
 
 
 def _task_of(
-    file: Any, schema: Any, promise: Promise, question: Later, asked: Releasing, *, memory: str | None, mixed: bool,
+    file: Any, schema: Any, promise: Promise, question: Later, asked: Releasing, *, mixed: bool
 ) -> Any:  # fmt: skip
     """The task of a fit that options state, after what cannot go together was refused."""
     from hybridp.tasks.table import TableTask
 
     workload, usual = workload_of(schema, question.values)
-    chosen: Any = question.values["method"] or (usual if memory is None else "tables")
+    chosen: Any = question.values["method"] or usual
     if mixed:
         must_be_stated(question.values)
-        must(memory is None, "memory", "must be left out with --trust", memory)
         must(not question.values["method"], "method", "must be left out with --trust, which has its own", "one")
         chosen = "mixed"
     elif asked.simulate_local or asked.assume_mechanism:
@@ -244,10 +242,7 @@ def _task_of(
     check_delta(delta)
     must(delta > 0, "delta", "must be positive", f"{delta:g}")
     assert promise.epsilon is not None
-    must(memory is None or chosen == "tables", "memory", "must go with --method tables", f"{memory} with {chosen}")
-    most = MOST_CELLS if memory is None else cells_within(workload, memory)
-    guarantee = ApproxDP(promise.epsilon, delta)
-    return TableTask(workload, guarantee, chosen, rows=question.values["rows"], most_cells=most)
+    return TableTask(workload, ApproxDP(promise.epsilon, delta), chosen, rows=question.values["rows"])
 
 
 def _second_phase(
@@ -259,7 +254,7 @@ def _second_phase(
     from hybridp.tasks.transcript import read_invitation
 
     purpose = f"synthetic data of {', '.join(read_invitation(invite, 'synthetic data').names)}"
-    must_not_join("invite", *FIXED_BY_INVITATION, "epsilon", "delta", "domain-from-file", "method", "rows", "memory",
+    must_not_join("invite", *FIXED_BY_INVITATION, "epsilon", "delta", "domain-from-file", "method", "rows",
                   "trial-opt-in", "simulate-local", "seed")  # fmt: skip
     must(not out.exists(), "out", "must be a new folder for both groups' model", out)
     with asked.working():

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import io
 import math
-import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -29,7 +28,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 from hybridp.public.budgets import ZCDP, ApproxDP, as_approx, zcdp_for
 from hybridp.public.lattice import Ints
 from hybridp.public.queries import MOST_CELLS, Schema, Workload
@@ -41,7 +40,6 @@ __all__ = [
     "adaptive_count",
     "adaptive_rounds",
     "candidates",
-    "cells_within",
     "cumulative_epsilons",
     "gaussian_level",
     "gumbel_scale",
@@ -56,12 +54,10 @@ __all__ = [
     "usual_method",
 ]
 
-# Of a fit to whole tables, in bytes: torch and the rows' codes, the largest table's noise and steps, every table kept.
-_BASE, _LARGEST, _EACH = 280 << 20, 80, 24
-_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
 # Of an adaptive fit: benchmarks/README.md says on which tables they were chosen.
 _SINGLES, _CHOICE, _GROWTH = 3, 0.1, 1.25
 _LAST, _CLEAR = 0.6, 0.15
+_SINGLE_SHARE = 0.15  # of a fit to all tables
 MODEL_CELLS = 1 << 18  # Of the largest graphical model: a marginal that would need more is not chosen.
 _SLACK = 1e-11  # The ledger rounds every charge up to 1e-12: a little is kept back for it.
 
@@ -222,19 +218,16 @@ class Use:
         return 0.0 if cells is None else significance(cells) * self.sigma
 
 
-def table_rounds(
-    workload: Workload, rho: float, *, single_share: float = 0.15, most_cells: int = MOST_CELLS
-) -> list[Use]:
+def table_rounds(workload: Workload, rho: float) -> list[Use]:
     """The one-way marginals of all features asked about, then the tables of `table_plan`, all at once.
 
     Shares from .1 to .3 for the one-way marginals gave about the same error on ADULT, none at all up to twice as much.
     """
-    must(0 < single_share < 1, "single_share", "must be strictly between 0 and 1", single_share)
     singles = tuple((f,) for f in sorted({f for t in workload.thresholds for f in t.features}))
-    tables = tuple(table_plan(workload, most_cells=most_cells))
+    tables = tuple(table_plan(workload))
     if not tables:
         return [Use(singles, 0.0, rho)]
-    return [Use(singles, 0.0, rho * single_share), Use(tables, 0.0, rho * (1 - single_share))]
+    return [Use(singles, 0.0, rho * _SINGLE_SHARE), Use(tables, 0.0, rho * (1 - _SINGLE_SHARE))]
 
 
 def adaptive_count(guarantee: ApproxDP, columns: int, *, last: bool = False) -> int:
@@ -328,28 +321,6 @@ def usual_method(workload: Workload) -> Literal["adaptive", "tables"]:
     schema, asked = workload.schema, workload.thresholds
     held = all(t.r == t.k and schema.cells(t.features) <= MODEL_CELLS for t in asked)
     return "adaptive" if held and len(table_plan(workload)) > 1 else "tables"
-
-
-def cells_within(workload: Workload, memory: str) -> int:
-    """The most cells of a table, so that a fit to all tables of the workload stays within the memory.
-
-    An estimate: 24 bytes for each measured cell, 80 more for those of the largest table, and 280 MiB for the rest.
-    """
-    limit = _bytes(memory)
-    most = MOST_CELLS
-    while most >= 64:
-        cells = [workload.schema.cells(features) for features in table_plan(workload, most_cells=most)] or [0]
-        if _BASE + _LARGEST * max(cells) + _EACH * sum(cells) <= limit:
-            return most
-        most //= 2
-    raise InvalidInput(f"`memory` must hold tables of 64 cells beside {_BASE >> 20} MiB. Got {memory}.")
-
-
-def _bytes(text: str) -> int:
-    result = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", text, re.IGNORECASE)
-    if result is None:
-        raise InvalidInput(f"`memory` must be a size such as 1GiB or 800MB. Got {text!r}.")
-    return int(float(result[1]) * _SIZES[(result[2] or "").lower()])
 
 
 # --- messages: what the curator lets out ------------------------------------------------------------------------------

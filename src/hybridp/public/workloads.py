@@ -1,7 +1,6 @@
 """What a table is asked: workloads of thresholds, and formulas. None of it reads data.
 
-**Workloads** are sampled uniformly or by a distribution over features, from a specification, or listed. A workload is
-public, and so is the generator that samples it.
+**Workloads** are sampled from a specification, or listed. A workload is public, and so is its generator.
 
 **Formulas** are Boolean, over atoms such as `sex=Female` or `age=30..39`, read from text. A formula is a statistical
 query: the share of the people for whom it holds.
@@ -19,8 +18,8 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations
-from typing import Any, Literal
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,97 +27,32 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, must
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
 
-__all__ = ["Atom", "Count", "FeatureLaw", "Formula", "Not", "default_workload", "feature_weights"]
-__all__ += ["listed_workload", "parse_formula", "parse_spec", "sample_thresholds", "sample_workload", "stated_workload"]
+__all__ = ["Atom", "Count", "Formula", "Not", "default_workload", "listed_workload", "parse_formula", "parse_spec"]
+__all__ += ["sample_thresholds", "stated_workload"]
 
-FeatureLaw = Literal["uniform", "zipf", "geometric"]
-_LISTED = 1 << 20  # Sets of features that may be listed to draw from; beyond, draws are repeated until they fit.
 _MOST_MARGINALS = 1000  # Of a default workload: beyond 18 columns, pairs alone.
 _DRAWS = 1000  # Draws for one threshold before it is taken that there is none left.
 
 
-def feature_weights(count: int, law: FeatureLaw, parameter: float | None = None) -> NDArray[np.float64]:
-    """Probabilities of `count` features in descending order: how often analysts ask about each (Avent 2023, 4.5.3).
-
-    Zipf: p_i proportional to 1/i^s, s = 1 unless given. Geometric: proportional to (1-p)^(i-1), p = 1/3 unless given.
-
-    >>> feature_weights(3, "zipf").round(4).tolist()
-    [0.5455, 0.2727, 0.1818]
-    """
-    must(count >= 1, "count", "must be at least 1", count)
-    must(law in ("uniform", "zipf", "geometric"), "law", "must be uniform, zipf or geometric", law)
-    ranks = np.arange(1, count + 1, dtype=np.float64)
-    if law == "uniform":
-        must(parameter is None, "parameter", "is only for zipf and geometric", parameter)
-        mass = np.ones(count)
-    elif law == "zipf":
-        power = 1.0 if parameter is None else parameter
-        must(power > 0 and math.isfinite(power), "parameter", "must be positive for zipf", power)
-        mass = ranks**-power
-    else:
-        stop = 1 / 3 if parameter is None else parameter
-        must(0 < stop < 1, "parameter", "must be between 0 and 1 for geometric", stop)
-        mass = (1 - stop) ** (ranks - 1)
-    return np.asarray(mass / mass.sum(), dtype=np.float64)
-
-
 def sample_thresholds(
-    schema: Schema,
-    *,
-    k: int,
-    r: int,
-    count: int,
-    rng: np.random.Generator,
-    weights: NDArray[np.float64] | None = None,
-    most_queries: int | None = None,
-    distinct: bool = True,
+    schema: Schema, r: int, k: int, count: int, *, rng: np.random.Generator, most_queries: int | None = None
 ) -> tuple[Threshold, ...]:
-    """Draw sets of k features: all alike, or with `weights` feature by feature without replacement.
-
-    `most_queries` leaves out every set with more consistent queries (the published experiments allow as many as there
-    are people). With `distinct` no set comes twice; without it the draws are independent (Definition 4.5.1).
+    """So many different sets of k features, all equally likely; those with more than `most_queries` are left out.
 
     >>> schema = Schema.from_domain({"a": 2, "b": 3, "c": 50})
-    >>> drawn = sample_thresholds(schema, k=2, r=1, count=1, rng=np.random.default_rng(1), most_queries=90)
-    >>> drawn
+    >>> sample_thresholds(schema, 1, 2, 1, rng=np.random.default_rng(1), most_queries=90)
     (Threshold(features=(0, 1), r=1),)
     """
     known = len(schema.features)
     must(1 <= k <= known, "k", f"must be at least 1 and at most the number of features ({known})", k)
-    must(1 <= r <= k, "r", f"must be between 1 and k = {k}", r)
-    must(count >= 1, "count", "must be at least 1", count)
-    must(most_queries is None or most_queries >= 1, "most_queries", "must be at least 1", most_queries)
-    if weights is not None:
-        ok = len(weights) == known and bool((np.asarray(weights) >= 0).all()) and float(np.sum(weights)) > 0
-        must(ok, "weights", f"must be {known} numbers that are not negative and not all zero", len(weights))
-    few = math.comb(known, k) <= _LISTED
-    fitting = [c for c in combinations(range(known), k) if _fits(schema, c, most_queries)] if few else None
-    if fitting is not None:
-        enough = len(fitting) >= (count if distinct else 1)
-        limit = "" if most_queries is None else f" with at most {most_queries} queries"
-        must(enough, "count", f"must be at most the number of sets of {k} features{limit} ({len(fitting)})", count)
-        if weights is None:
-            chosen = rng.choice(len(fitting), size=count, replace=not distinct)
-            return tuple(Threshold(fitting[i], r) for i in chosen.tolist())
-        positive = int(np.count_nonzero(weights))
-        must(positive >= k, "weights", f"must be positive for at least {k} features", positive)
-    result: list[tuple[int, ...]] = []
-    seen: set[tuple[int, ...]] = set()
-    misses = 0
-    share = None if weights is None else np.asarray(weights, dtype=np.float64) / float(np.sum(weights))
-    while len(result) < count:
-        drawn = tuple(sorted(rng.choice(known, size=k, replace=False, p=share).tolist()))
-        if (distinct and drawn in seen) or not _fits(schema, drawn, most_queries):
-            misses += 1
-            must(misses < _DRAWS * count, "count", "must be smaller: too few sets of features fit", count)
-            continue
-        seen.add(drawn)
-        result.append(drawn)
-    return tuple(Threshold(features, r) for features in result)
-
-
-def _fits(schema: Schema, features: tuple[int, ...], most: int | None) -> bool:
-    return most is None or schema.cells(features) <= most
+    result: dict[tuple[int, ...], None] = {}
+    for _ in range(_DRAWS * count):
+        drawn = tuple(sorted(rng.choice(known, size=k, replace=False).tolist()))
+        if most_queries is None or schema.cells(drawn) <= most_queries:
+            result[drawn] = None
+        if len(result) == count:
+            return tuple(Threshold(features, r) for features in result)
+    raise InvalidInput(f"`thresholds` must ask for fewer sets of {k} features: too few fit. Got {count}.")
 
 
 def parse_spec(text: str) -> Iterator[tuple[int, int, int]]:
@@ -135,12 +69,6 @@ def parse_spec(text: str) -> Iterator[tuple[int, int, int]]:
         must(1 <= r <= k, "thresholds", f"must ask for at least 1 and at most k = {k} matches", part.strip())
         must(count >= 1, "thresholds", "must ask for at least one of each kind", part.strip())
         yield r, k, count
-
-
-def sample_workload(schema: Schema, spec: str, *, rng: np.random.Generator, **how: Any) -> Workload:
-    """A workload from a specification, each of its parts sampled as by `sample_thresholds`."""
-    parts = (sample_thresholds(schema, k=k, r=r, count=count, rng=rng, **how) for r, k, count in parse_spec(spec))
-    return Workload(schema, tuple(chain.from_iterable(parts)))
 
 
 def listed_workload(schema: Schema, lines: Sequence[str]) -> Workload:
@@ -180,7 +108,6 @@ def stated_workload(
     thresholds: str | None = None,
     marginals: Sequence[str] = (),
     *,
-    law: str = "uniform",
     most_queries: int | None = None,
     seed: int = 0,
 ) -> Workload:
@@ -192,15 +119,10 @@ def stated_workload(
     """
     must(bool(thresholds or marginals), "thresholds", "must be given, or --marginals", "neither")
     must(seed >= 0, "workload-seed", "must not be negative", seed)
-    name, _, parameter = law.partition(":")
-    written = not parameter or re.fullmatch(r"(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", parameter) is not None
-    must(written, "law", "must be written like zipf or zipf:1.5", repr(law))
-    chosen = float(parameter) if parameter else None
-    weights = None if law == "uniform" else feature_weights(len(schema.names), name, chosen)  # type: ignore[arg-type]
     result = list(listed_workload(schema, marginals).thresholds) if marginals else []
-    if thresholds:
-        draw = np.random.default_rng(seed)
-        result += sample_workload(schema, thresholds, rng=draw, weights=weights, most_queries=most_queries).thresholds
+    rng = np.random.default_rng(seed)
+    for part in parse_spec(thresholds) if thresholds else ():
+        result += sample_thresholds(schema, *part, rng=rng, most_queries=most_queries)
     return Workload(schema, tuple(dict.fromkeys(result)))
 
 

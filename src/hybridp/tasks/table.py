@@ -25,7 +25,7 @@ from hybridp.blend.relaxed import fit_rows, round_rows
 from hybridp.blend.tables import blend_tables, raked
 from hybridp.errors import InvalidInput, PromiseWarning, must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
-from hybridp.public.queries import MOST_CELLS, Schema, Threshold, Workload
+from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.rounds import Answer, Conversation, Crowd, Later, Round
 from hybridp.public.shares import MOST_REPORTED, MarginalReports, OnMarginals, ShareReports, marginal_invite
 from hybridp.public.study import Declaration, Table
@@ -184,7 +184,6 @@ class TableTask(Task):
     rounds: int = 0
     rows: int = 1000
     seed: int = 0
-    most_cells: int = MOST_CELLS
     choose: bool = False
     read: tuple[str, ...] = ()
     people: tuple[int, int] | None = None
@@ -194,8 +193,8 @@ class TableTask(Task):
 
     def __post_init__(self) -> None:
         must(self.method in get_args(Method), "method", "must be tables, adaptive or mixed", self.method)
-        whole = all(type(one) is int for one in (self.rounds, self.rows, self.seed, self.most_cells))
-        must(whole, "rounds", "and rows, seed and most_cells must be whole numbers", "others")
+        whole = all(type(one) is int for one in (self.rounds, self.rows, self.seed))
+        must(whole, "rounds", "and rows and seed must be whole numbers", "others")
         must(self.rows >= 1, "rows", "must be at least 1", self.rows)
         must(0 <= self.rounds <= 10**4, "rounds", "must be at least 1, or 0 for the usual number", self.rounds)
         rule = "must be adaptive where trusted people choose what local people are asked"
@@ -212,7 +211,7 @@ class TableTask(Task):
         """The uses of the rows in their order; their rhos add up to what the guarantee allows."""
         if self.method == "tables":
             rho = total_rho(self.guarantee, 2)
-            return tuple(table_rounds(self.workload, rho, most_cells=self.most_cells))
+            return tuple(table_rounds(self.workload, rho))
         if self.method == "mixed":
             return (Use(self.invite.mechanism.marginals, 0.0, total_rho(self.guarantee, 1)),)
         rho = total_rho(self.guarantee, self.rounds + (2 if self.last else 1))
@@ -453,7 +452,6 @@ def table_task(study: Declaration, place: int) -> TableTask:
         Schema(tuple(one.feature for one in asked.features)).counting(asked.other),
         asked.thresholds,
         asked.marginals,
-        law=asked.law,
         most_queries=asked.most_queries,
         seed=asked.workload_seed,
     )

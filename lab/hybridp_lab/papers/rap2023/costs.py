@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Piece, Workload, pieces
-from hybridp.public.workloads import sample_thresholds
 from hybridp.randomness import seeded
 from hybridp_lab.figure.declared import Check, Point, Row, Verdict
 from hybridp_lab.figure.ruling import PAR, measured
 from hybridp_lab.papers.rap2023 import experiments as rap
 from hybridp_lab.papers.rap2023.mechanism import select
+from hybridp_lab.papers.rap2023.workloads import sample_thresholds
 
 if TYPE_CHECKING:
     from hybridp_lab.papers.rap2023.relaxed import Relaxed

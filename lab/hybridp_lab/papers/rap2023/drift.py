@@ -17,8 +17,8 @@ from hybridp.bench.synth import present_error
 from hybridp.curator.marginals import Codes
 from hybridp.errors import must
 from hybridp.public.queries import Workload
-from hybridp.public.workloads import sample_thresholds
 from hybridp.release.synth import SyntheticModel
+from hybridp_lab.papers.rap2023.workloads import sample_thresholds
 
 __all__ = ["FutureError", "advised_size", "augment", "drifted_weights", "future_error", "total_variation"]
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from hybridp.errors import must
-from hybridp.public.workloads import feature_weights
 from hybridp_lab.figure.declared import Point, Row, Verdict
 from hybridp_lab.figure.ruling import ABOUT, by_construction, everywhere, exact, measured
 from hybridp_lab.papers.rap2023.drift import drifted_weights, total_variation
+from hybridp_lab.papers.rap2023.workloads import feature_weights
 
 __all__ = ["FEATURES", "GAMMAS", "drawn_examples", "drawn_variation", "drifts", "examples", "inputs", "variation"]
 

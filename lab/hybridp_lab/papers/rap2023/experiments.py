@@ -34,7 +34,6 @@ from hybridp.public import queries
 from hybridp.public.budgets import ZCDP, ApproxDP, as_approx
 from hybridp.public.queries import Piece, Schema, Threshold, Workload
 from hybridp.public.synth import total_rho
-from hybridp.public.workloads import feature_weights, sample_thresholds
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp_lab.figure.catalogue import Point, Row
 from hybridp_lab.papers.rap2023 import original
@@ -47,6 +46,7 @@ from hybridp_lab.papers.rap2023.mechanism import (
     query_rounds,
     top_errors,
 )
+from hybridp_lab.papers.rap2023.workloads import feature_weights, sample_thresholds
 from hybridp_lab.problems.data import ADULT_SIZES, adult
 
 if TYPE_CHECKING:

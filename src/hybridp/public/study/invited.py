@@ -318,7 +318,6 @@ class Table(Question):
     )  # fmt: skip
     marginals: tuple[str, ...] = field((), help='Questions of your own: "age,sex,race" or "2-of: age,sex,race".')
     thresholds: str | None = field(None, help='Kinds of questions and how many: "3-of-3:64, 1-of-4:16".')
-    law: str = field("uniform", help="How thresholds picks columns: uniform, or zipf[:s] or geometric[:p].", option="")
     most_queries: int | None = field(
         None, help="Leave out sets of columns with more consistent queries than this.", check=at_least(1), option=""
     )
