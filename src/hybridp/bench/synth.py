@@ -1,8 +1,8 @@
 """The analyst's bench for synthetic data: plans, rehearsals and true errors.
 
 What reads the true rows here is NOT PRIVATE and says so; it is for public stand-ins and simulations. A plan of rows
-(`plan_rows`) rehearses the fit itself, or draws its noise from its own law. The people are stand-ins: rows that are
-public, or made up by a stated law (`made_up_people`). Larger crowds are rehearsed with as many times less noise.
+(`plan_rows`) holds the conversation of the fit with stand-ins: rows that are public, or made up by a stated law
+(`made_up_people`). Larger crowds are rehearsed with as many times less noise.
 
 >>> from hybridp.public.queries import Threshold
 >>> work = Workload(Schema.from_domain({"a": 4, "b": 3, "c": 3}), (Threshold((0, 1), 2), Threshold((1, 2), 2)))
@@ -15,27 +15,24 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.graph import GraphModel, pooled, tree_cells
-from hybridp.blend.relaxed import fit_rows, round_rows
-from hybridp.blend.tables import blend_tables
-from hybridp.curator.marginals import Codes
+from hybridp.curator.marginals import LATTICE, Codes, gain
 from hybridp.errors import InvalidInput, must
-from hybridp.protocols.synth import fit_synth
-from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.queries import Piece, Schema, Workload, counts, pieces, table_counts
-from hybridp.public.shares import OnMarginals, ShareReports, marginal_invite
-from hybridp.public.synth import MeasuredTable, significance, table_rounds, table_sigma, total_rho
+from hybridp.public.rounds import Answer, Crowd, People, drive
+from hybridp.public.shares import MarginalReports, OnMarginals, ShareReports, marginal_invite
+from hybridp.public.synth import MeasuredTable, gumbel_scale, significance, table_rounds, table_sigma, total_rho
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.plan import Plan, planned, predicted
 from hybridp.release.synth import SyntheticModel
-from hybridp.tasks.table import TableTask, chosen_invite
+from hybridp.tasks.table import Measure, Reported, TableTask
 
 __all__ = ["Errors", "all_zero", "evaluate", "made_up_people", "plan_rows", "plan_synth", "planned_table"]
 __all__ += ["present_error"]
@@ -44,7 +41,6 @@ Shares = Iterable[tuple[Piece, NDArray[Any]]]
 _STAND_INS = 20_000
 _KINDS = 5
 _MOST_TIMES, _CELLS = 3, 6_000  # A small table is rehearsed three times.
-_TREE = 1 << 20  # Cells of a graphical model that is rehearsed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +216,8 @@ def plan_rows(
     runs = []
     for i in range(times):
         draw = synthetic_data_generator(seeded(seed + i + 1))
-        crowd = _Crowd.of(like or made_up_people(workload.schema, min(people, _STAND_INS), seed=seed + i), people, draw)
-        runs.append(_rehearsed(crowd, trusted, workload, asked, invite, guarantee))
+        codes = like or made_up_people(workload.schema, min(people, _STAND_INS), seed=seed + i)
+        runs.append(_rehearsed(codes, (trusted, people - trusted), workload, asked, invite, guarantee, draw))
     errors = {way: float(np.mean([run[way] for run in runs])) for way in runs[0]}
     must(bool(errors), "marginals", "must be whole and of at most 2^14 cells for local people", "others")
     both = [errors[way] for way in errors if way not in ("trusted", "local")]
@@ -244,30 +240,89 @@ def plan_rows(
     return planned({"table": {"rows": facts}}, people, opt_in, guarantee)
 
 
+class _Task(TableTask):
+    """A table of which as many records are made as a rehearsal has time for."""
+
+    def _many(self, people: int) -> int:
+        return min(super()._many(people), 1 << 17)
+
+
 def _rehearsed(
-    crowd: _Crowd,
-    trusted: int,
+    codes: Codes,
+    people: tuple[int, int],
     workload: Workload,
     asked: Sequence[tuple[int, ...]],
     invite: OnMarginals | None,
     guarantee: ApproxDP,
+    draw: np.random.Generator,
 ) -> dict[str, float]:
-    """The error of each way in one rehearsal."""
-    local, errors = crowd.people - trusted, {}
-    if trusted:
-        piloted, rows = crowd.adaptive(workload, guarantee, trusted)
-        errors["trusted"] = crowd.missed(asked, piloted, trusted, rows)
-    if invite is not None:
-        told = crowd.told(invite, local)
-        errors["local"] = crowd.missed(asked, crowd.blended({}, 0, told), local)
-        if trusted:
-            tables = {f: crowd.measured(f, trusted, _sigma(invite, guarantee)) for f in invite.mechanism.marginals}
-            errors["stated"] = crowd.missed(asked, crowd.blended(tables, trusted, told), crowd.people)
-    if trusted and local:
-        chosen = chosen_invite(TableTask(workload, guarantee, "adaptive"), piloted)
-        both = crowd.blended(pooled(piloted), trusted, crowd.told(chosen, local))
-        errors["chosen"] = crowd.missed(asked, both, crowd.people)
+    """The mean total variation distance over the marginals asked, of each way, in one rehearsal on these stand-ins."""
+    codes, (trusted, local) = _some(codes, _STAND_INS, draw), people
+    adaptive, mixed = _Task(workload, guarantee, "adaptive"), _Task(workload, guarantee, "mixed") if invite else None
+    ways: dict[str, Any] = {"trusted": (adaptive, trusted, 0)} if trusted else {}
+    ways |= {"local": (mixed, 0, local)} if mixed else {}
+    ways |= {"stated": (mixed, trusted, local)} if mixed and trusted else {}
+    ways |= {"chosen": (replace(adaptive, choose=True), trusted, local)} if trusted and local else {}
+    errors, some = {}, 1 / (1 / max(1, trusted) - 1 / sum(people) + 1 / codes.people)
+    crowd = _Crowd(codes, _some(codes, max(2, round(some)), draw), people, draw)
+    facts = Crowd(workload.schema.names, str, lambda: {"entries": (), "simulated_local": True, "rng": seeded(0)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for way, (task, *sizes) in ways.items():
+            model: SyntheticModel = drive(replace(task, people=tuple(sizes)).ask(facts), crowd)
+            shares = [table_counts(model.records.T, workload.schema.sizes, f) / model.rows for f in asked]
+            missed = [np.abs(s - codes.table(f) / codes.people).sum() / 2 for s, f in zip(shares, asked, strict=True)]
+            errors[way] = float(np.mean(missed))
     return errors
+
+
+def _some(codes: Codes, many: int, draw: np.random.Generator) -> Codes:
+    """So many of the stand-ins, or all."""
+    if many >= codes.people:
+        return codes
+    return Codes(codes.schema, codes.values[:, draw.choice(codes.people, many, replace=False)])
+
+
+@dataclass
+class _Crowd(People):
+    """Stand-ins who answer rounds for a larger crowd, with as many times less noise; what was chosen once stays.
+
+    Those for the trusted people scatter around all stand-ins like these people do around everybody.
+    """
+
+    codes: Codes
+    trusted: Codes
+    people: tuple[int, int]
+    draw: np.random.Generator
+    chosen: dict[int, list[MeasuredTable]] = field(default_factory=dict)
+
+    def measure(self, asked: Measure) -> list[MeasuredTable]:
+        tables, adaptive = asked.use.tables, asked.invite is None
+        times, sigma = self.people[0] / self.trusted.people, asked.use.sigma
+        if adaptive and asked.place in self.chosen:
+            return self.chosen[asked.place]
+        if not tables:
+            model, scale = asked.model(), gumbel_scale(asked.use.select_rho, 1) * LATTICE / times
+            scores = [gain(self.trusted, c, model.table(c), sigma / times) / scale for c in asked.among]
+            order = np.argsort(-(np.array(scores) + self.draw.gumbel(size=len(scores))))
+            tables = (asked.among[next(i for i in order.tolist() if asked.allowed(i))],)
+        result = []
+        for features in tables:
+            counts = self.trusted.table(features) * times
+            noisy = np.rint(counts + self.draw.normal(0.0, sigma, counts.shape)).astype(np.int64)
+            result.append(MeasuredTable(features, noisy, sigma))
+        return self.chosen.setdefault(asked.place, result) if adaptive else result
+
+    def reported(self, asked: Reported) -> Answer:
+        """The supports of so many people's reports, of each marginal as many as its weight says."""
+        drawn, told = asked.invite.mechanism, []
+        parts = np.diff(drawn.steps, prepend=0) / drawn.steps[-1]
+        for features, oracle, part in zip(drawn.marginals, drawn.oracles, parts, strict=True):
+            many = max(1, int(self.people[1] * part))
+            held = self.draw.multinomial(many, (self.codes.table(features) / self.codes.people).ravel())
+            seen = self.draw.binomial(held, oracle.truth) + self.draw.binomial(many - held, oracle.other)
+            told.append(ShareReports(many, seen, oracle))
+        return Answer(local=MarginalReports(tuple(told)))
 
 
 def _sigma(invite: OnMarginals, guarantee: ApproxDP) -> float:
@@ -290,98 +345,3 @@ def _outweigh_below(invite: OnMarginals, guarantee: ApproxDP, people: int) -> fl
     v = float(np.mean([oracle.variance(0.0) for oracle in invite.mechanism.oracles]))
     a = v * len(invite.mechanism.marginals) * people / _sigma(invite, guarantee) ** 2  # x^2 a = 1 - x
     return (math.sqrt(1 + 4 * a) - 1) / (2 * a)
-
-
-@dataclass(frozen=True, eq=False)
-class _Crowd:
-    """Stand-ins for a crowd of `people`, of whom any few are drawn without replacement."""
-
-    codes: Codes
-    people: int
-    draw: np.random.Generator
-    _kept: dict[int, Codes]
-
-    @staticmethod
-    def of(codes: Codes, people: int, draw: np.random.Generator) -> _Crowd:
-        many = min(codes.people, _STAND_INS)
-        if many < codes.people:
-            codes = Codes(codes.schema, codes.values[:, draw.choice(codes.people, many, replace=False)])
-        return _Crowd(codes, people, draw, {})
-
-    def share(self, features: Sequence[int]) -> NDArray[np.float64]:
-        return np.asarray(self.codes.table(features) / self.codes.people)
-
-    def some(self, many: int) -> Codes:
-        """So many people, by as many stand-ins as scatter around all stand-ins like they do around everybody."""
-        if many not in self._kept:
-            size = round(1 / (1 / many - 1 / self.people + 1 / self.codes.people))
-            who = self.draw.choice(self.codes.people, max(2, min(size, self.codes.people)), replace=False)
-            self._kept[many] = Codes(self.codes.schema, self.codes.values[:, who])
-        return self._kept[many]
-
-    def adaptive(
-        self, workload: Workload, guarantee: ApproxDP, many: int
-    ) -> tuple[list[MeasuredTable], NDArray[np.uint16] | None]:
-        """What the adaptive method measures of so many people: the same choices and noise, as shares of people.
-
-        And its rows, where they follow all that is asked (`TableTask.last`).
-        """
-        codes = self.some(many)
-        study, times = TableTask(workload, guarantee, "adaptive"), many / codes.people
-        rho = math.fsum(use.rho for use in study.plan) * times**2
-        delta = min(max(guarantee.delta, 1e-18) * times**2, 0.5)  # as many rounds, and the same end
-        promise = ApproxDP(as_approx(ZCDP(rho), delta).epsilon, delta)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            seed = int(self.draw.integers(1 << 30))
-            result = fit_synth(codes, TableTask(workload, promise, "adaptive", study.rounds), rng=seeded(seed))
-        tables = [
-            MeasuredTable(one.features, np.rint(one.counts * times).astype(np.int64), one.sigma * times)
-            for one in result.tables
-        ]
-        return tables, result.records if study.last else None
-
-    def measured(self, features: tuple[int, ...], many: int, sigma: float) -> MeasuredTable:
-        codes = self.some(many)
-        counts = codes.table(features) * (many / codes.people)
-        noisy = np.rint(counts + self.draw.normal(0.0, sigma, counts.shape))
-        return MeasuredTable(features, noisy.astype(np.int64), sigma)
-
-    def told(self, invite: OnMarginals, many: int) -> dict[tuple[int, ...], ShareReports]:
-        """The supports of so many people's reports, of each marginal as many as its weight says."""
-        result, parts = {}, np.diff(invite.mechanism.steps, prepend=0) / invite.mechanism.steps[-1]
-        for features, oracle, part in zip(invite.mechanism.marginals, invite.mechanism.oracles, parts, strict=True):
-            drawn = max(1, int(many * part))
-            held = self.draw.multinomial(drawn, self.share(features).ravel())
-            seen = self.draw.binomial(held, oracle.truth) + self.draw.binomial(drawn - held, oracle.other)
-            result[features] = ShareReports(drawn, seen, oracle)
-        return result
-
-    def blended(
-        self,
-        tables: Mapping[tuple[int, ...], MeasuredTable],
-        many: int,
-        told: Mapping[tuple[int, ...], ShareReports],
-    ) -> list[MeasuredTable]:
-        every = list(dict.fromkeys([*told, *tables]))
-        shapes = [(f, tuple(self.codes.schema.sizes[i] for i in f)) for f in every]
-        blended = blend_tables(shapes, [tables.get(f) for f in every], many, [told.get(f) for f in every])
-        return [one.fitted for one in blended]
-
-    def missed(
-        self,
-        asked: Sequence[tuple[int, ...]],
-        tables: list[MeasuredTable],
-        people: int,
-        records: NDArray[np.uint16] | None = None,
-    ) -> float:
-        """The mean total variation distance, over the marginals asked, of the model of these tables, or of rows."""
-        sizes = self.codes.schema.sizes
-        if records is None and tree_cells(sizes, [t.features for t in tables]) <= _TREE:
-            model = GraphModel.uniform(sizes).fit(tables, people, sweeps=60)
-            shares = (model.table(f) for f in asked)
-        else:
-            if records is None:
-                records = round_rows(fit_rows(tables, sizes, people, rows=1000, seed=0), sizes, 1 << 15, seed=0)
-            shares = (table_counts(records.T, sizes, f) / len(records) for f in asked)
-        return float(np.mean([np.abs(m - self.share(f)).sum() / 2 for m, f in zip(shares, asked, strict=True)]))
