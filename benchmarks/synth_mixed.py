@@ -57,13 +57,13 @@ def one(records: np.ndarray, schema: Schema, seed: int) -> dict[str, float]:
     for name, (own, people, sent) in sides.items():
         blended = blend_tables(shapes, own, people, sent)
         total = people + sum(part.people for part in sent)
-        model = GraphModel.uniform(schema.sizes).fit([table.fitted for table in blended], total, sweeps=60)
+        model = GraphModel.uniform(schema.sizes).fit([table for _, table in blended], total, sweeps=60)
         apart: dict[str, list[float]] = {"tables": [], "model": []}
-        for table in blended:
-            true = truth[table.table.features]
-            alone = to_simplex(table.table.counts.ravel() / total).reshape(true.shape)
+        for table, _ in blended:
+            true = truth[table.features]
+            alone = to_simplex(table.counts.ravel() / total).reshape(true.shape)
             apart["tables"].append(float(np.abs(alone - true).sum() / 2))
-            apart["model"].append(float(np.abs(model.table(table.table.features) - true).sum() / 2))
+            apart["model"].append(float(np.abs(model.table(table.features) - true).sum() / 2))
         found |= {f"{name}, {kind}": float(np.mean(all_)) for kind, all_ in apart.items()}
     start = time.process_time()
     rows = fit_synth(Raw(trusted.people, trusted, reports, simulated_reports=True), study, rng=seeded(seed + 1000))

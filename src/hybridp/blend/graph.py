@@ -241,16 +241,11 @@ class GraphModel:
             return result
         near = tree.between(wanted)
         factors = {i: (tree.cliques[i], self.cells[i]) for i in near}
-        # Leaves that say nothing of their own go first, then the smallest.
         while len(near) > 1:
-            leaves = [i for i, around in near.items() if len(around) == 1]
-            bare = [i for i in leaves if (wanted & {*factors[i][0]}) <= {*factors[next(iter(near[i]))][0]}]
-            j = bare[0] if bare else min(leaves, key=lambda i: factors[i][1].size)
+            j = min((i for i, around in near.items() if len(around) == 1), key=lambda i: factors[i][1].size)
             k = near.pop(j).pop()
             near[k].remove(j)
             (has, values), (other, into) = factors.pop(j), factors[k]
-            if bare:
-                continue
             both = {*tree.cliques[j]} & {*tree.cliques[k]}
             kept = tuple(f for f in has if f in both or f in wanted)
             between = self.cells[j].sum(axis=_others(tree.cliques[j], both))

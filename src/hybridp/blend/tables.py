@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,23 +39,7 @@ from hybridp.public.oracles import estimate
 from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable
 
-__all__ = ["BlendedTable", "blend_tables", "raked"]
-
-
-@dataclass(frozen=True, eq=False)
-class BlendedTable:
-    """A marginal in people of both groups.
-
-    `table.sigma` is the largest standard deviation of a cell; a fit to the whole weighs it by `usual`, their root mean
-    square.
-    """
-
-    table: MeasuredTable
-    usual: float
-
-    @property
-    def fitted(self) -> MeasuredTable:
-        return replace(self.table, sigma=self.usual)
+__all__ = ["blend_tables", "raked"]
 
 
 def blend_tables(
@@ -63,9 +47,13 @@ def blend_tables(
     trusted: Sequence[MeasuredTable | None],
     trusted_people: int,
     local: Sequence[ShareReports | None],
-) -> list[BlendedTable]:
-    """One table for each of `marginals` (its features and shape), from what each group told of it: None where it told
-    nothing, [] for a group of nobody."""
+) -> list[tuple[MeasuredTable, MeasuredTable]]:
+    """One table, in people of both groups, for each of `marginals` (its features and shape), from what each group told
+    of it: None where it told nothing, [] for a group of nobody.
+
+    Each comes twice: its sigma is the largest standard deviation of a cell, or their root mean square, by which a fit
+    to the whole weighs it.
+    """
     people = trusted_people + sum(told.people for told in local if told is not None)
     must(people >= 1, "people", "must be at least 1", people)
     result = []
@@ -73,8 +61,8 @@ def blend_tables(
         shares, variances = _blended(trusted[i] if trusted else None, trusted_people, local[i] if local else None)
         counts = np.rint(shares * people).astype(np.int64).reshape(shape)
         reach = np.sqrt(variances) * people
-        usual = float(np.sqrt(np.mean(reach**2)))
-        result.append(BlendedTable(MeasuredTable(features, counts, float(reach.max())), usual))
+        sizes = float(reach.max()), float(np.sqrt(np.mean(reach**2)))
+        result.append((MeasuredTable(features, counts, sizes[0]), MeasuredTable(features, counts, sizes[1])))
     return result
 
 

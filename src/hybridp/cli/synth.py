@@ -283,11 +283,6 @@ def _load(folder: Path) -> Any:
     return load_model(folder)
 
 
-def _simulated(found: Any) -> None:
-    if found.simulated:
-        note("SIMULATED: this is a trial, not a private release.")
-
-
 def _new_file(help: str) -> Any:
     return click.option("--out", type=FILE_PATH, required=True, help=help)
 
@@ -305,7 +300,8 @@ def invite(model: Path, out: Path) -> Any:
     about, (trusted, _) = sent.about, sent.task.people or (0, 0)
 
     def show() -> None:
-        _simulated(sent)
+        if sent.simulated:
+            note("SIMULATED: this is a trial, not a private release.")
         rows = [(", ".join(one["columns"]), f"{one['cells']:,}", f"{100 * one['drawn_by']:.3g} %")
                 for one in about["marginals"]]  # fmt: skip
         title = f"{len(rows)} marginals that {trusted:,} trusted people chose; the invitation is in {out}"

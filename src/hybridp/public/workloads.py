@@ -181,7 +181,7 @@ class Formula:
     def features(self) -> tuple[int, ...]:
         return tuple(sorted({atom.feature for atom in _atoms(self.node)}))
 
-    def holds(self, codes: NDArray[Any]) -> NDArray[np.bool_]:
+    def holds(self, codes: Sequence[NDArray[Any]] | NDArray[Any]) -> NDArray[np.bool_]:
         """For whom it holds; one row of codes for each feature of `features`, one column for each person."""
         rows = {feature: codes[i] for i, feature in enumerate(self.features)}
         result = _truth(self.node, lambda atom: np.isin(rows[atom.feature], sorted(atom.codes)))
@@ -189,11 +189,8 @@ class Formula:
 
     def mask(self, schema: Schema) -> NDArray[np.bool_]:
         """The cells of the table over `features` in which it holds: its answer is the sum of those cells."""
-        features = self.features
-        grids = np.ogrid[tuple(slice(0, schema.sizes[f]) for f in features)]
-        rows = {f: np.asarray(grid) for f, grid in zip(features, grids, strict=True)}
-        result = _truth(self.node, lambda atom: np.isin(rows[atom.feature], sorted(atom.codes)))
-        return np.broadcast_to(result, tuple(schema.sizes[f] for f in features)).astype(np.bool_)
+        shape = tuple(schema.sizes[f] for f in self.features)
+        return np.broadcast_to(self.holds(np.ogrid[tuple(map(slice, shape))]), shape).copy()
 
 
 def parse_formula(schema: Schema, text: str) -> Formula:

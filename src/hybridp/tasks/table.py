@@ -376,7 +376,7 @@ class TableTask(Task):
         shapes = [(features, tuple(sizes[f] for f in features)) for features in every]
         blended = blend_tables(shapes, [own.get(f) for f in every], trusted, [told.get(f) for f in every])
         people = trusted + reports.people
-        hidden = min(significance(one.table.counts.size) * one.usual for one in blended) / people
+        hidden = min(significance(one.counts.size) * one.sigma for _, one in blended) / people
         note = f"The budget leaves no signal: the noise of both groups' tables hides every share below {hidden:.2g}; "
         notes = (f"{note}ask fewer marginals, of more people, or with a larger epsilon.",) if hidden > 0.5 else ()
 
@@ -384,10 +384,10 @@ class TableTask(Task):
             for note in notes:
                 warnings.warn(note, NoSignalWarning, stacklevel=2)
             chosen = {tuple(sorted(t.features)) for t in tables[: len(tables) - len(self.last)]}
-            return self._blended_records([one.fitted for one in blended], chosen, people)
+            return self._blended_records([one for _, one in blended], chosen, people)
 
         records = yield from Made(make).kept_or_made()
-        stated, method = tuple(one.table for one in blended), "chosen" if self.choose else self.method
+        stated, method = tuple(one for one, _ in blended), "chosen" if self.choose else self.method
         receipt = self.receipt(crowd, invite, notes)
         return SyntheticModel(self.workload, people, method, records, stated, receipt, self, tuple(said))
 
