@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hybridp.blend.mean import Rule
 from hybridp.public.anchoring import (
     LOOSEST,
     MOST_COST,
@@ -63,14 +64,14 @@ def test_laplace_noise_costs_more_and_the_leash_says_so(v_l: float, part: float)
 
 def test_a_vector_is_anchored_for_a_twentieth_or_not_at_all_and_the_costliest_column_decides() -> None:
     def decided(d: int, trusted: int, sds: Any = None) -> Any:
-        study = VectorTask(VectorBounds.of([0] * d, [1] * d), PureDP(1.0))
-        return study.anchoring(trusted, [(study.invite.mechanism, 20_000 - trusted)], sds)
+        study = VectorTask(VectorBounds.of([0] * d, [1] * d), PureDP(1.0), Rule("alike", sd=sds))
+        return study.decided(trusted, 20_000 - trusted).default
 
     assert [decided(d, 1_000).reach is None for d in (2, 5, 50)] == [False, False, True]
     assert all(decided(d, 1_000).cost <= MOST_COST * (1 + 1e-9) for d in (2, 3, 5))
     assert decided(200, 1).reach is None  # the trusted know nothing: held to them, the reports would be lost
-    assert decided(2, 1_000, [0.4, 0.2]).cost == max(decided(2, 1_000, [sd]).cost for sd in (0.4, 0.2))
-    assert decided(2, 0).reach is None
+    assert decided(2, 1_000, (0.4, 0.2)).cost == max(decided(2, 1_000, (sd,)).cost for sd in (0.4, 0.2))
+    assert decided(2, 0) is None
 
 
 def test_the_leash_is_the_tightest_that_costs_at_most_three_percent() -> None:

@@ -41,8 +41,8 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, finite, must
 
-__all__ = ["HALF", "LEVELS", "MOST_LEVELS", "NOTHING", "Bounds", "Floats", "Groups", "Ints", "Lattice", "Sums"]
-__all__ += ["check_reach", "column_sums", "exact_sums", "grouped_sums", "joined", "missing_each", "numbers"]
+__all__ = ["HALF", "LEVELS", "MOST_LEVELS", "NOTHING", "SQUARE_STEPS", "Bounds", "Floats", "Groups", "Ints", "Lattice"]
+__all__ += ["Sums", "check_reach", "column_sums", "exact_sums", "grouped_sums", "joined", "missing_each", "numbers"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -50,6 +50,9 @@ Ints = NDArray[np.int64]
 
 LEVELS = 2**32
 """Steps over the bounds of one number: finer than any data that 32 bits can tell apart."""
+
+SQUARE_STEPS = 2**16
+"""Steps of the distance from the middle of the bounds, rounded down, whose squares are summed for the spread."""
 
 HALF = 2**24
 """Steps from the centre to a bound of one of several numbers: with at most 1,024 dimensions a squared norm stays below
@@ -135,6 +138,10 @@ class Bounds:
     """lower < upper, chosen without looking at the data. Values outside are clipped by the side that sees them."""
 
     way: ClassVar[str] = "number"
+    reach: ClassVar[float] = 1.0
+    reach_steps: ClassVar[int] = LEVELS // 2
+    squares_sensitivity: ClassVar[int] = SQUARE_STEPS**2
+    """How far one person moves the sum of squared steps from the middle."""
     lower: float
     upper: float
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from hybridp.errors import must
 from hybridp.public.heavy import Discovery, HeadList, OneSlot
-from hybridp.public.lattice import Bounds, Floats, Groups, Ints, Sums
+from hybridp.public.lattice import SQUARE_STEPS, Bounds, Floats, Groups, Ints, Sums
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, KRandomisedResponse, Randomiser
 
@@ -214,10 +214,6 @@ class LocalSummary(ReportSums):
         """The sample variance of the reports."""
         n = self.people
         return self.second_moment(self.mean) * n / (n - 1) if n > 1 else self.randomiser.worst_variance
-
-
-SQUARE_STEPS = 2**16
-"""Steps of the distance from the middle of the bounds, rounded down, whose squares are summed for the spread."""
 
 
 @dataclass(frozen=True, slots=True)

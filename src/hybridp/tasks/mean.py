@@ -25,8 +25,8 @@ from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import NormalLaplace, sum_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, discrete_laplace
-from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, TrustedSummary
-from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
+from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
+from hybridp.public.randomisers import LocalName, Randomiser, randomiser
 from hybridp.public.rounds import Answer, Conversation, Crowd, Numbers, Vectors
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Number, Vector
@@ -101,15 +101,6 @@ class _Means(Task):
     def added(self, part: Guarantee) -> AddedNoise:
         """The noise on each sum that keeps this part of the promise."""
 
-    @property
-    @abstractmethod
-    def reach_steps(self) -> int:
-        """From the middle of the bounds to their end, on the lattice of the sums."""
-
-    @property
-    @abstractmethod
-    def squares_sensitivity(self) -> int: ...
-
     @abstractmethod
     def asked(self, names: tuple[str, ...]) -> Numbers | Vectors:
         """What people are asked."""
@@ -139,32 +130,26 @@ class _Means(Task):
         """The same with another estimator."""
         return replace(self, rule=replace(self.rule, name=cast(Any, name)))
 
-    def anchoring(self, trusted: int, reports: Sequence[tuple[Any, float]], sds: Sequence[float] | None) -> Anchoring:
-        """What "alike" takes for so many trusted people, and so many others who report by a mechanism.
-
-        `sds`, in half-ranges, are stated ones: the costliest column decides.
-        """
-        reach = self.reach_steps * trusted
+    def decided(self, trusted: int, local: int, shuffled: int = 0) -> Any:
+        """The same for groups of so many people, before anything is charged or drawn: "alike" has become a rule. Where
+        standard deviations are stated the costliest column decides."""
+        if not self.undecided:
+            return self
 
         def drawn(part: Guarantee) -> tuple[float, bool]:
             noise = self.added(part)
-            return noise.variance / reach**2, isinstance(noise, DiscreteLaplace)
+            return noise.variance / (self.bounds.reach_steps * trusted) ** 2, isinstance(noise, DiscreteLaplace)
 
-        whole = self.trusted_whole
-        part = split_off(whole, self.clipped_share)[0] if self.clipped_share else whole
-        sent = [(getattr(one, "law", one), people * getattr(one, "share", 1.0)) for one, people in reports]
-        variances = None if sds is None else {(sd / getattr(self.bounds, "reach", 1.0)) ** 2 for sd in sds}
-        return mean_anchoring(drawn, sent, variances, part, self.spread_share, trusted=trusted)
-
-    def decided(self, trusted: int, local: int, shuffled: int = 0) -> Any:
-        """The same for groups of so many people, before anything is charged or drawn: "alike" has become a rule."""
-        if not self.undecided:
-            return self
-        result = None
+        result, sds, part = None, self.rule.sds, self.trusted_whole
         if self.rule.gap is None and trusted and local + shuffled:
-            invites = ((self.invite, local), (self.mixed_invite, shuffled))
-            reports = [(invite.mechanism, people) for invite, people in invites if invite is not None and people]
-            result = self.anchoring(trusted, reports, self.rule.sds)
+            if self.clipped_share:
+                part = split_off(part, self.clipped_share)[0]
+            sent = [(self.invite.mechanism, local)]
+            if self.mixed_invite is not None:
+                sent.append((self.mixed_invite.mechanism, shuffled))
+            laws = [(getattr(one, "law", one), many * getattr(one, "share", 1.0)) for one, many in sent if many]
+            variances = None if sds is None else {(sd / self.bounds.reach) ** 2 for sd in sds}
+            result = mean_anchoring(drawn, laws, variances, part, self.spread_share, trusted=trusted)
         name = "adaptive" if result is None or result.reach is None else "anchored"
         return replace(self.ruled(name), default=result)
 
@@ -202,7 +187,7 @@ class _Means(Task):
     def squares_noise(self) -> DiscreteLaplace | None:
         """The noise of each sum of squares; None where nobody pays for the spread."""
         part = self._parts[2]
-        return None if part is None else discrete_laplace(part, self.squares_sensitivity)
+        return None if part is None else discrete_laplace(part, self.bounds.squares_sensitivity)
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for. Full-LM treats the trusted like everybody else.
@@ -237,8 +222,6 @@ class MeanTask(_Means):
     excluding: bool = False
 
     spread_share = SPREAD_SHARE
-    reach_steps = LEVELS // 2
-    squares_sensitivity = SQUARE_STEPS**2
 
     def __post_init__(self) -> None:
         if self.clipped_share:
@@ -379,14 +362,6 @@ class VectorTask(_Means):
     def added(self, part: Guarantee) -> AddedNoise:
         return vector_noise(part, self.bounds, self.noise)
 
-    @property
-    def reach_steps(self) -> int:
-        return self.bounds.reach_steps
-
-    @property
-    def squares_sensitivity(self) -> int:
-        return self.bounds.squares_sensitivity
-
     def asked(self, names: tuple[str, ...]) -> Vectors:
         noise = None if self.estimator == "lm-only" else self.sum_noise
         return Vectors(self.named(names), noise, self.squares_noise, heard=self.estimator != "tcm-only")
@@ -427,7 +402,7 @@ def publish_mean(
         study = study.ruled("adaptive")
     several, rule, sides = isinstance(study, VectorTask), study.rule, study.bounds.sides
     groups = [group for group in (local, None if mixed is None else mixed.summary) if group is not None]
-    scale = getattr(study.bounds, "reach", 1.0)
+    scale = study.bounds.reach
     sums = (trusted,) if isinstance(trusted, TrustedSummary) else trusted
     blends = blend_columns(sums, groups, rule, scale, answering=study.answering)
     one_sum, amplified = None if sums is None else sums[0], None
