@@ -20,7 +20,7 @@ from hybridp.blend.mean import Blend, Rule, blend, blend_columns, column_parts
 from hybridp.blend.means import seal
 from hybridp.errors import InvalidInput, cannot_exclude, must
 from hybridp.public.anchoring import SPREAD_SHARE, VECTOR_SPREAD_SHARE, Anchoring, mean_anchoring
-from hybridp.public.budgets import SEALED, ApproxDP, Charge, PureDP, split_off
+from hybridp.public.budgets import SEALED, Charge, Guarantee, PureDP, split_off
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import NormalLaplace, sum_noise
@@ -53,7 +53,6 @@ from hybridp.tasks.task import (
 __all__ = ["MeanTask", "VectorTask", "mean_task", "publish_mean", "vector_task"]
 
 Publication = Literal["full", "estimate-only"]
-Guarantee = PureDP | ApproxDP
 AddedNoise = DiscreteLaplace | DiscreteGaussian
 Protections = tuple[Protection | None, Protection]
 

@@ -16,12 +16,11 @@ from itertools import islice
 from typing import Any, Literal, Unpack, cast, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.blend import means as blending
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import SHARES, Charge, PureDP
-from hybridp.public.lattice import Bounds
+from hybridp.public.lattice import Bounds, Floats, Ints
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.messages import OWN_EPSILON, Invite, OwnEpsilon, ReportsByEpsilon, WeightedSum
 from hybridp.public.personal import PersonalDP, adpm_weights
@@ -42,7 +41,6 @@ ACCOUNTS = {"trusted": f"trusted {SHARES}", "local": f"local {SHARES}"}
 MIXED_ACCOUNT = f"shuffled {SHARES}"
 """The same for people whose reports go through a mixer, where a study has one."""
 
-Floats = NDArray[np.float64]
 _SHOWN = 1000  # levels of epsilon listed in full
 
 
@@ -141,7 +139,7 @@ class PersonalTask(Task):
         self,
         trusted: WeightedSum | None,
         epsilons: Floats,
-        people: NDArray[np.int64],
+        people: Ints,
         reports: ReportsByEpsilon,
         spread: blending.Spread,
         mixed: LevelBatches,
@@ -223,7 +221,7 @@ _WARNING = (
 
 
 def _by_epsilon(
-    trusted: WeightedSum, epsilons: Floats, people: NDArray[np.int64], share: float
+    trusted: WeightedSum, epsilons: Floats, people: Ints, share: float
 ) -> dict[str, Any]:
     """What trusted people asked for and what they got. Who spends less than this release might have has more privacy,
     for free. Infinity is written "inf", and at most 1,000 levels are listed."""

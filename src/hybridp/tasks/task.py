@@ -13,7 +13,7 @@ from operator import add
 from typing import Any, Generic, NamedTuple, Self, TypeVar, Unpack
 
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, Charge, PureDP
+from hybridp.public.budgets import ApproxDP, Charge, Guarantee, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import LocalSummary, ReportsByEpsilon, SlotReports
@@ -32,7 +32,6 @@ __all__ = ["Batches", "Draw", "LevelBatches", "MixedReports", "Task", "charge_al
 __all__ += ["mixed_batches", "mixed_levels", "mixed_promises", "noise_level", "on_device", "protected", "task_receipt"]
 __all__ += ["told_shuffled", "undecided"]
 
-Guarantee = PureDP | ApproxDP
 AddedNoise = DiscreteLaplace | DiscreteGaussian
 S = TypeVar("S", LocalSummary, ShareReports, VectorReportSums, SlotReports)
 T = TypeVar("T", bound="Task")
