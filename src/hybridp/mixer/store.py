@@ -101,8 +101,6 @@ class Store:
         with self.engine.connect().execution_options(immediate=True) as db, db.begin():
             return run(db)
 
-    # --- studies ------------------------------------------------------------------------------------------------------
-
     def join(self, route: Route) -> None:
         """Mix for a study from now on; what it says must not change afterwards."""
 
@@ -127,8 +125,6 @@ class Store:
             raise InvalidInput(f"`study` must be one that this mixer mixes for. Got {study}.")
         here = (routes.c.study == study, routes.c.state == "open")
         self._change(lambda db: db.execute(routes.update().where(*here).values(state="closed")))
-
-    # --- reports ------------------------------------------------------------------------------------------------------
 
     def take(self, given: Sequence[Ticketed]) -> list[bool]:
         """Hold sealed reports; of several under one ticket the first counts, whenever the others come.
@@ -156,8 +152,6 @@ class Store:
     def waiting(self, study: str) -> int:
         with self.engine.connect() as db:
             return _waiting(db, study)
-
-    # --- batches ------------------------------------------------------------------------------------------------------
 
     def make_batch(self, study: str, signer: Signer) -> int:
         """Put a batch into the outbox if there are enough for it; how many people's reports are in it, or 0. While the

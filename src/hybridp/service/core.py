@@ -145,8 +145,6 @@ class Service:
             raise Refused("unavailable", "The store does not answer, or takes nothing.", retry_after=5) from None
         self._written = time.monotonic()
 
-    # --- studies ------------------------------------------------------------------------------------------------------
-
     def study(self, study_id: str) -> StudyRow:
         if (result := self._studies.get(study_id)) is not None:
             return result
@@ -212,8 +210,6 @@ class Service:
         """Read the study's phase, and its key, from the database at the next request."""
         self._views.pop(study.id, None)
 
-    # --- deleting -----------------------------------------------------------------------------------------------------
-
     def delete(self, number: int, study_id: str, *, whole: bool = True) -> None:
         """End a study and delete its trusted answers; the `whole` of it: local reports and invitations too."""
         self.write(partial(end, study=number, whole=whole))
@@ -235,8 +231,6 @@ class Service:
                 later.append(int(due))
         return min(later, default=None)
 
-
-# --- counters ---------------------------------------------------------------------------------------------------------
 
 _QUIET = 60.0  # seconds for which a kind of refusal is not logged again
 _log = logging.getLogger("hybridp.service")

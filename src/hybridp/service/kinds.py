@@ -59,31 +59,25 @@ def _check_bounds(asked: Question, lower: float, upper: float) -> None:
     asked.must(upper - lower >= least, "upper", f"must be at least {least:g} above lower ({lower:g})", upper)
 
 
-def _check_number(declared: Declaration, number: Any) -> None:
-    """What an analyst states of the values must fit the range and the page."""
-    number.left_out(_FOR_TABLES, "publish", "clipped_share")
-    rule = "must be deleted, and the bounds chosen: everyone reads them, and they cannot be changed"
-    number.must(not number.guessed, "guessed", rule, number.guessed)
-    _check_bounds(number, number.lower, number.upper)
-    half = (number.upper - number.lower) / 2
-    for name, least in (("sd", _NEAR * half), ("local_sd", _NEAR * half), ("step", 2 * _NEAR * half)):
-        value = getattr(number, name)
-        number.must(value is None or value >= least, name, f"must be at least {least:g} for these bounds", value)
-    rule = "must be left out: a trial on raw values knows it, people on a page do not"
-    number.must(number.estimator != "full-lm", "estimator", rule, number.estimator)
-    if number.form == "steered":
-        local = declared.people.local
-        rule = "must say how many are expected where a mean is steered: that decides where they are asked"
-        must(number.statistics != ("mean",) or bool(local), "people.local", rule, local or "nothing")
-
-
 def _about(asked: Question, **more: Any) -> dict[str, Any]:
     return {"name": asked.name, "kind": asked.kind, "text": asked.text, **more}
 
 
 def _number(declared: Declaration, place: int, asked: Any) -> Part:
     """A number; its mean may be by group, through a mixer, or at everybody's own epsilon."""
-    _check_number(declared, asked)
+    asked.left_out(_FOR_TABLES, "publish", "clipped_share")
+    rule = "must be deleted, and the bounds chosen: everyone reads them, and they cannot be changed"
+    asked.must(not asked.guessed, "guessed", rule, asked.guessed)
+    _check_bounds(asked, asked.lower, asked.upper)
+    half = (asked.upper - asked.lower) / 2
+    for name, least in (("sd", _NEAR * half), ("local_sd", _NEAR * half), ("step", 2 * _NEAR * half)):
+        value = getattr(asked, name)
+        asked.must(value is None or value >= least, name, f"must be at least {least:g} for these bounds", value)
+    rule = "must be left out: a trial on raw values knows it, people on a page do not"
+    asked.must(asked.estimator != "full-lm", "estimator", rule, asked.estimator)
+    if asked.form == "steered" and asked.statistics == ("mean",):
+        rule = "must say how many are expected where a mean is steered: that decides where they are asked"
+        must(bool(declared.people.local), "people.local", rule, "nothing")
     bounds = {"lower": asked.lower, "upper": asked.upper}
     shown = number_field(asked.name, _about(asked, unit=asked.unit, bounds=bounds, step=asked.step))
     about: dict[str, Any] = {"statistics": list(asked.statistics)}

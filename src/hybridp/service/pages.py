@@ -293,14 +293,6 @@ def _shuffled(task: Mapping[str, Any]) -> dict[str, Any]:
     return {"rows": [_row(batch)], "together": together, "sent": sent, "browser": randomiser["browser"]}
 
 
-def trusted_payload(task: Mapping[str, Any], form: Mapping[str, str]) -> tuple[dict[str, Any], float | None]:
-    """What a posted form says, as the payload of a report, and the epsilon asked for; the store checks the rest."""
-    asked = task.get("columns") or task["questions"]
-    told = {q["name"]: _given(q, f"answer.{i}", form) for i, q in enumerate(asked)}
-    told |= {by["name"]: _place(form.get(f"by.{i}", "")) for i, by in enumerate(task["by"])}
-    return {"answers": told}, _number(form.get("epsilon", "")) if "choices" in task else None
-
-
 def _given(question: Mapping[str, Any], field: str, form: Mapping[str, str]) -> Any:
     """The answer to a question: an option's place, those of the ticked ones, a number, several, or a record."""
     if "record" in question:
@@ -415,9 +407,12 @@ async def participate(request: Request, service: Here, study_id: str) -> Respons
             if token:
                 service.guesses.may_guess(html.address_of(request))
             task = await run_in_threadpool(studies.task_document, service, study_id)
-            payload, epsilon = trusted_payload(task, form)
+            asked = task.get("columns") or task["questions"]  # the store checks the rest
+            told = {q["name"]: _given(q, f"answer.{i}", form) for i, q in enumerate(asked)}
+            told |= {by["name"]: _place(form.get(f"by.{i}", "")) for i, by in enumerate(task["by"])}
+            epsilon = _number(form.get("epsilon", "")) if "choices" in task else None
             report = {"id": form.get("report_id", ""), "time": studies.rounded_now(task), "token": token}
-            report |= {"group": "trusted", "epsilon": epsilon, "payload": payload}
+            report |= {"group": "trusted", "epsilon": epsilon, "payload": {"answers": told}}
             failures = await studies.submit(service, study_id, [report])
             if not failures:
                 return html.see(f"/s/{study_id}/thanks")

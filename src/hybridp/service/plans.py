@@ -106,8 +106,6 @@ class Survey:
         heard |= {"shuffled"} if declared.mixer is not None and "local" in heard else set()
         self.uses = tuple(group for group in ("trusted", "local", "shuffled") if group in heard)
 
-    # --- the rules of a collection over the web -----------------------------------------------------------------------
-
     def check(self) -> None:
         """The rules of a collection over the web, beside those of the declaration."""
         stated, collection = self.declared, self.collection
@@ -188,8 +186,6 @@ class Survey:
         asked = (replace(one, said=said[one.name], invite=said[one.name].invite) if one.waits else one
                  for one in self.asked)  # fmt: skip
         return Survey(self.declared, tuple(asked))
-
-    # --- what it spends -----------------------------------------------------------------------------------------------
 
     @property
     def local_promise(self) -> PureDP | ApproxDP:

@@ -63,8 +63,6 @@ def log_internal(error: BaseException) -> None:
     _log.error("unexpected %s at %s", type(error).__name__, where)
 
 
-# --- how fast an address may come -------------------------------------------------------------------------------------
-
 _KEPT = 100_000  # addresses; beyond, the one heard of longest ago is forgotten, and starts with a full bucket
 
 

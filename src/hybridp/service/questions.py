@@ -151,8 +151,6 @@ class Part:
         line = {} if self.invite.way in ("cell", "slot") else {"mechanism": self.invite.text}
         return result | said | {"randomiser": dict(self.reports.mechanism)} | line
 
-    # --- a release ----------------------------------------------------------------------------------------------------
-
     def nothing(self) -> Heard:
         names = () if self.grouping is None else self.grouping.names
         counts = (np.zeros(self.reports.counted, dtype=np.int64) for _ in ("all", *names))
@@ -362,8 +360,6 @@ class StorePeople(SummedPeople):
         raw = self._kept = modelling.read_levels(self.answers, asked.bounds, sorted(self.levels))
         reports = ReportsByEpsilon.of(tuple(sorted(self.told.own.items())))
         return raw.epsilons * asked.share, raw.trusted_people, reports, LevelBatches()
-
-    # --- by a public group --------------------------------------------------------------------------------------------
 
     def read(self, asked: Any) -> None:
         """RAW: what the round needs of every group. Answers are unsealed once, whatever the number of groups."""

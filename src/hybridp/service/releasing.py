@@ -56,15 +56,15 @@ def close(service: Service, study: StudyRow) -> None:
     service.forget(study)
 
 
-def _check_key(key: str) -> None:
+def _asked(service: Service, study_id: str, key: str) -> StudyRow:
     ok = 1 <= len(key) <= 200 and key.isascii() and key.isprintable()
     must(ok, "Idempotency-Key", "must be 1 to 200 printable ASCII characters", f"{len(key)} characters")
+    return service.study(study_id)
 
 
 def release_study(service: Service, study_id: str, key: str = "release") -> dict[str, Any]:
     """The final release under this idempotency key: stored and charged once, whoever asks how often."""
-    study = service.study(study_id)
-    _check_key(key)
+    study = _asked(service, study_id, key)
     with service.releasing(study):
         plan = study.plan
         with reading(service.engine) as db:
@@ -90,9 +90,8 @@ def release_study(service: Service, study_id: str, key: str = "release") -> dict
 def open_phase_two(service: Service, study_id: str, key: str = "phase-two", *, sure: bool = False) -> dict[str, Any]:
     """Phase one to two: charge the trusted, publish what they say, invite local people to answer it. A list that will
     probably be empty is made for whoever is `sure`. The document of the first phase."""
-    study = service.study(study_id)
+    study = _asked(service, study_id, key)
     plan = study.plan
-    _check_key(key)
     if not plan.phased:
         raise Refused("wrong-phase", "This study has no second phase: local people are asked at once.")
     with service.releasing(study):

@@ -185,9 +185,6 @@ def save(path: Path, ring: KeyRing, *, new: bool = False) -> None:
         draft.write_text(json.dumps(document))
 
 
-# --- settings ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much one request, and one address, may ask for: `rate` reports a second, up to `burst` at once, and half as

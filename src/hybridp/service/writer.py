@@ -131,8 +131,6 @@ class Writer:
             self._queue.put(None)
             self._thread.join(timeout=30)
 
-    # --- the thread ---------------------------------------------------------------------------------------------------
-
     def _run(self) -> None:
         while (job := self._queue.get()) is not None:
             job()
@@ -197,9 +195,6 @@ def _answer(waiters: Sequence[Waiter], outcome: list[list[Failure]] | Refused) -
             result.set_exception(outcome)
         else:
             result.set_result(outcome[i])
-
-
-# --- one group of uploads ---------------------------------------------------------------------------------------------
 
 
 class Commits:
@@ -318,8 +313,6 @@ class Sweeper:
             self._closed = True
             self._change.notify_all()
         self._thread.join(timeout=30)
-
-    # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         pause = _SHORTEST
