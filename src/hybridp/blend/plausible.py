@@ -225,7 +225,9 @@ class Plausible:
         for i, told in enumerate(seen):
             for one in told:
                 root = np.linalg.cholesky(one.precision).T
-                parts.append((self._wide(root @ one.matrix, i), root @ one.values))
+                wide = np.zeros((len(root), int(self._starts[-1])))  # over the numbers of all groups
+                wide[:, self._starts[i] : self._starts[i + 1]] = root @ one.matrix
+                parts.append((wide, root @ one.values))
         turn, rows = np.linalg.qr(np.concatenate([rows for rows, _ in parts]))
         self._rows, self._values = self._by_steps(rows), turn.T @ np.concatenate([values for _, values in parts])
         self._padded = np.pad(self._rows, ((0, 0), (0, len(ladders) + 1)))  # for what rules leave over
@@ -242,12 +244,6 @@ class Plausible:
         each = [np.append(part, 1.0) for part in self.parts(self.best)]
         both = np.sum([weight * part for weight, part in zip(self.weights, each, strict=True)], axis=0)
         return [Shape.known(f, self.ends, jumps=True) for f in (both, *each)]
-
-    def _wide(self, rows: Floats, group: int) -> Floats:
-        """Rows over the numbers of one group as rows over those of all."""
-        result = np.zeros((len(rows), int(self._starts[-1])))
-        result[:, self._starts[group] : self._starts[group + 1]] = rows
-        return result
 
     def _by_steps(self, rows: Floats) -> Floats:
         """Weights of the numbers as weights of their steps."""

@@ -240,10 +240,10 @@ def unreadable(column: str, text: str) -> UnusablePublicRows:
 def read_reports(oracle: Oracle, texts: Sequence[str | None], refused: UnusablePublicRows) -> ShareReports:
     """The supports of reports, which name options by their numbers; a text that no device writes is `refused`."""
     if isinstance(oracle, KRandomisedResponse):
-        known = {str(code): code for code in range(oracle.categories)}
-        if any(text not in known for text in texts):
+        known: dict[str | None, int] = {str(code): code for code in range(oracle.categories)}
+        if not known.keys() >= set(texts):
             raise refused
-        named = np.array([known[str(text)] for text in texts], dtype=np.int64)
+        named = np.array([known[text] for text in texts], dtype=np.int64)
         return ShareReports(len(texts), support_counts(oracle, named), oracle)
     width = -(-oracle.categories // 8)
     if any(text is None or len(text) != 2 * width for text in texts):
@@ -360,9 +360,7 @@ class MarginalReports:
 
     @staticmethod
     def nobody(invite: OnMarginals) -> MarginalReports:
-        return MarginalReports(
-            tuple(ShareReports(0, np.zeros(o.categories, dtype=np.int64), o) for o in invite.mechanism.oracles)
-        )
+        return read_marginal_reports(invite, [], "")
 
     @property
     def people(self) -> int:

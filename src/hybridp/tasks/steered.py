@@ -77,8 +77,7 @@ class SteeredTask(Task):
 
     @property
     def _whole(self) -> PureDP:
-        """All noise is Laplace's: no delta is spent."""
-        return PureDP(self.mean.trusted_whole.epsilon)
+        return PureDP(self.mean.trusted_whole.epsilon)  # all noise is Laplace's
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """All that trusted people are promised, whichever form it takes; and reports."""
@@ -167,7 +166,7 @@ class SteeredTask(Task):
         **made: Unpack[Made],
     ) -> Release:
         """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise."""
-        study, bounds, whole = self.mean, self.bounds, self._whole
+        study, bounds = self.mean, self.bounds
         local = local if local is not None and local.people else None
         result = blend_window(sums, local)
         (low, high), beyond = invite.windows[0], sums.outside_mean if sums.within else 0.0
@@ -197,7 +196,7 @@ class SteeredTask(Task):
             mechanisms=("laplace", invite.mechanism.name),
             **within,
             receipt=task_receipt(
-                Protection(whole, text),
+                Protection(self._whole, text),
                 None if local is None else Protection(invite.promise, device, "one report a person"),
                 "steered",
                 "" if sums.within else _WHOLE,
