@@ -290,7 +290,7 @@ def synth() -> None:
         people, workload = read_codes(path, schema), listed_workload(schema, ["age,degree,sex"])
         for i, e in enumerate((0.2, 1.0)):
             study = TableTask(workload, ApproxDP(e, 1e-8), rows=200)
-            model = fit_synth(people, study, folder=Path(folder) / f"model-{i}", rng=seeded(1))
+            model = fit_synth(people, study, rng=seeded(1))
             found = [model.answer(formula) for formula, _ in asked]
             x = 100 * np.array([true for _, true in asked])
             middle, low, high = (100 * np.array([getattr(a, f) for a in found]) for f in ("estimate", "low", "high"))
