@@ -151,6 +151,8 @@ def fit_rows(tables: Sequence[MeasuredTable], sizes: Sequence[int], people: int,
 
     They are moved to the one-way tables first, then to all.
     """
+    from threadpoolctl import threadpool_limits
+
     must(bool(tables), "tables", "must be at least one", 0)
     lines = np.random.default_rng(seed).random((sum(sizes), rows), dtype=np.float32)
     for block in np.split(lines, np.cumsum(sizes)[:-1]):
@@ -165,9 +167,10 @@ def fit_rows(tables: Sequence[MeasuredTable], sizes: Sequence[int], people: int,
         every = seldom if table.counts.size > _LARGE else _SELDOM if i >= len(tables) else 1
         goals.append(Goal.of(table, people, least, every))
     ones = [goal for goal in goals if len(goal.sides[0] + goal.sides[1]) == 1]
-    if 0 < len(ones) < len(goals):
-        _descend(lines, sizes, ones, 60, 0.05)
-    _descend(lines, sizes, goals, 100, 0.02)
+    with threadpool_limits(1, "blas"):  # Threads that wait for small products spin: many times the work itself.
+        if 0 < len(ones) < len(goals):
+            _descend(lines, sizes, ones, 60, 0.05)
+        _descend(lines, sizes, goals, 100, 0.02)
     return lines
 
 
