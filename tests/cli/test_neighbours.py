@@ -65,7 +65,7 @@ def _table(column: str | None = None, field: str = "") -> str:
 def _form(document: Any) -> Any:
     """What kind of answer it is: keys, types and lengths, and texts that are not numbers."""
     if isinstance(document, dict):
-        return {key: _form(value) for key, value in document.items() if key != "at"}
+        return {key: _form(value) for key, value in document.items() if key not in ("at", "digest")}
     if isinstance(document, list):
         return [_form(value) for value in document]
     return document if isinstance(document, str | bool) or document is None else "number"

@@ -80,7 +80,7 @@ def test_what_a_fit_had_measured_goes_with_a_voided_charge(
     people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A release that is interrupted while its model is saved, and not charged, must leave nothing of it."""
-    from hybridp.protocols import study as protocol
+    from hybridp.protocols import driver
 
     seen: list[Path] = []
 
@@ -90,7 +90,7 @@ def test_what_a_fit_had_measured_goes_with_a_voided_charge(
         seen.append(folder)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(protocol, "save_model", interrupted)
+    monkeypatch.setattr(driver, "save_model", interrupted)
     study = declare(TABLE, trust={"everyone": "trusted"}, people={})
     ledger = Ledger.create(tmp_path / "l", {"trusted": ApproxDP(4.0, 1e-6), "local": PureDP(1.0)})
     with pytest.raises(KeyboardInterrupt):

@@ -36,11 +36,16 @@ def save_model(model: SyntheticModel, folder: Place) -> SyntheticModel:
     must(not path.exists(), "model", "must be a new folder", folder)
     more: dict[str, Any] = {"entries": model.receipt.ledger_entries, "simulated": model.simulated}
     said = Transcript(model.study, model.schema.names, answers=model.answered, **more)
-    path.mkdir(parents=True)
     out = io.BytesIO()
     np.savez_compressed(out, allow_pickle=False, values=model.records, answers=np.array(model.digest))
-    envelope.write(path / _RECORDS, out.getvalue())
-    envelope.save(path / _TRANSCRIPT, said.document(receipt=model.receipt.to_dict()))
+    try:
+        path.mkdir(parents=True)
+        envelope.write(path / _RECORDS, out.getvalue())
+        envelope.save(path / _TRANSCRIPT, said.document(receipt=model.receipt.to_dict()))
+    except OSError as error:
+        problem = InvalidInput(f"`model` must be in a folder that can be written. Got {path} ({error.strerror}).")
+        problem.of_rows = False  # no row decides it, and nothing was shown: the charge is void
+        raise problem from None
     return model
 
 
