@@ -109,12 +109,12 @@ class Releasing(Running):
         return tuple(map(Path, self.mixed))
 
     @contextmanager
-    def working(self, task: str = "reading and adding up", steps: int | None = None) -> Iterator[Callable[..., None]]:
-        """A bar while it works, which can be moved, and a word on the ledger that was made, if one was."""
+    def working(self, task: str = "reading and adding up") -> Iterator[None]:
+        """A bar while it works, and a word on the ledger that was made, if one was."""
         new = self.ledger is not None and not self.ledger.exists()
         with progress() as bar:
-            shown = bar.add_task(task, total=steps)
-            yield lambda done: bar.update(shown, completed=done)
+            bar.add_task(task, total=None)
+            yield
         if new and self.ledger is not None and self.ledger.exists():
             kind = "It is for trials only: a release refuses it. " if Ledger.open(self.ledger).trial else ""
             note(f"Created {self.ledger}: each group may spend what this release promises, once. {kind}".rstrip())

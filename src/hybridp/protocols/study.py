@@ -21,9 +21,8 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols.driver import columns_of, must_declare, release, reports_in, trust_rule
 from hybridp.protocols.invited import release_invited
-from hybridp.protocols.paying import answered_after, charged, must_have_paid, on_reports, record_release
+from hybridp.protocols.paying import answered_after, charged, drafts, must_have_paid, on_reports, record_release
 from hybridp.protocols.reports import tally_for
-from hybridp.protocols.synth import drafts
 from hybridp.public import envelope
 from hybridp.public.study import (
     ANSWERED,

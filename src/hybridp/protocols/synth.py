@@ -7,20 +7,16 @@ whole epsilon; `hybridp.protocols.invited.release_invited` blends both, and spen
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hybridp.curator.marginals import Codes
 from hybridp.curator.sources import Columns, Raw, TableLike
-from hybridp.errors import NotShown, must
+from hybridp.errors import must
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release
 from hybridp.protocols.models import CodePeople
-from hybridp.protocols.paying import charged, paying
+from hybridp.protocols.paying import charged, drafts, paying
 from hybridp.public.budgets import PureDP
 from hybridp.public.rounds import Crowd, drive
 from hybridp.public.trust import TrustRule, Trusts, drawn_trust
@@ -29,32 +25,7 @@ from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.fits import Place
 from hybridp.tasks.table import NoSignalWarning, TableTask
 
-__all__ = ["NoSignalWarning", "TableTask", "drafts", "fit_file", "fit_synth"]
-
-
-@contextmanager
-def drafts(folders: Mapping[str, Path], option: str = "model") -> Iterator[dict[str, Path]]:
-    """A draft in place of every model's new folder, which appears when the release has been kept.
-
-    A release that is refused, and voids its charge, must leave nothing of what was measured.
-    """
-    made: dict[str, Path] = {}
-    for name, target in folders.items():
-        new = not target.exists() and target.parent.is_dir()
-        must(new, option, f"must be a new folder in an existing one, for {name}", target)
-        made[name] = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
-    try:
-        yield made
-    except BaseException:
-        for draft in made.values():
-            shutil.rmtree(draft, ignore_errors=True)
-        raise
-    for name, draft in made.items():
-        try:
-            os.rename(draft, folders[name])
-        except OSError as error:
-            said = f"`{option}` {folders[name]} could not be made ({error.strerror})"
-            raise NotShown(f"The release was made, but {said}; it is in {draft}.") from None
+__all__ = ["NoSignalWarning", "TableTask", "fit_file", "fit_synth"]
 
 
 def fit_file(
