@@ -76,31 +76,29 @@ def test_a_copy_with_reports_holds_the_points_of_trusted_people_alone(people: Pa
     assert set(found.to_dict()["questions"]) == {"pay", "place"}
 
 
-def test_what_a_fit_had_measured_goes_with_a_voided_charge(
+def test_a_model_is_written_when_its_charge_stands(
     people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A release that is interrupted while its model is saved, and not charged, must leave nothing of it."""
-    from hybridp.protocols import driver
+    """Whoever sees a folder that is being written has the model: nothing that happens then is free."""
+    from hybridp.public import envelope
 
-    seen: list[Path] = []
-
-    def interrupted(model: Any, folder: Path) -> Any:
-        folder.mkdir()
-        (folder / "transcript.json").write_bytes(b"noisy counts")
-        seen.append(folder)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(driver, "save_model", interrupted)
     study = declare(TABLE, trust={"everyone": "trusted"}, people={})
     ledger = Ledger.create(tmp_path / "l", {"trusted": ApproxDP(4.0, 1e-6), "local": PureDP(1.0)})
+    (tmp_path / "old").mkdir()
+    with pytest.raises(InvalidInput, match="`model` must be a new folder in an existing one"):
+        study.release(people, ledger=ledger, model=tmp_path / "old")
+    assert ledger.history() == []
+    states = []
+
+    def interrupted(*_: object, **__: object) -> None:
+        states.extend(entry.state for entry in ledger.history())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(envelope, "save", interrupted)
     with pytest.raises(KeyboardInterrupt):
         study.release(people, ledger=ledger, model=tmp_path / "model")
-    assert len(seen) == 1
-    assert [entry.state for entry in ledger.history()] == ["void"]
-    assert [path.name for path in tmp_path.iterdir()] == ["l"]
-    (tmp_path / "model").mkdir()
-    with pytest.raises(InvalidInput, match="`model` must be a new folder in an existing one, for home"):
-        study.release(people, ledger=ledger, model=tmp_path / "model")
+    assert states == [entry.state for entry in ledger.history()] == ["spent"]
+    assert len(ledger.releases()) == 1
 
 
 def test_what_a_question_needs_first_is_said_in_one_sentence(people: Path, tmp_path: Path) -> None:

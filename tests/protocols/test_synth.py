@@ -172,6 +172,10 @@ def test_the_ledger_that_paid_for_a_choice_knows_its_invitation(tmp_path: Path) 
     fit_file(tmp_path / "rows.csv", study("adaptive"), folder=tmp_path / "n", ledger=other, rng=seeded(2))
     with pytest.raises(InvalidInput, match="must be the one that paid"):
         must_have_paid(other, tmp_path / "i.json")
+    measured = load_model(tmp_path / "m").digest
+    fit_file(tmp_path / "rows.csv", study("adaptive"), ledger=other, purpose=f"a note on {measured}", rng=seeded(3))
+    with pytest.raises(InvalidInput, match="must be the one that paid"):
+        must_have_paid(other, tmp_path / "i.json")
 
 
 def test_damaged_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -246,10 +246,14 @@ class Ledger:
         warning = overstated(result)
         return {"warning": warning, **result} if warning else result
 
-    def keeps(self, digest: str) -> bool:
-        """Whether a document that states this digest, such as an invitation, was paid for and is kept here."""
+    def keeps(self, digest: str, measured: str) -> bool:
+        """Whether the document of this digest, such as an invitation, was paid for and is kept here, or a model of what
+        was measured under that one. Only where documents state them: a purpose may say anything."""
         with self._db() as db:
-            return any(digest in row[0] for row in db.execute("SELECT document FROM releases"))
+            every = [json.loads(row[0]) for row in db.execute("SELECT document FROM releases").fetchall()]
+        facts = (one for kept in every for some in kept.get("questions", {}).values() for one in some.values())
+        fitted = any((one.get("measured") or {}).get("digest") == measured for one in facts)
+        return fitted or any(kept.get("digest") == digest for kept in every)
 
     # --- spending -----------------------------------------------------------------------------------------------------
 

@@ -49,7 +49,6 @@ from hybridp.public.trust import TrustRule, drawn_trust, label_column, rule_of
 from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import assuming, noted, plain, values_rule
 from hybridp.release.release import Release
-from hybridp.tasks.fits import save_model
 from hybridp.tasks.groups import ask_groups
 from hybridp.tasks.task import Batches, LevelBatches
 from hybridp.tasks.transcript import Transcript, invitation_to, kept_missing
@@ -77,7 +76,6 @@ def release(
     invite: Path | None = None,
     reports: Path | None = None,
     assume_mechanism: bool = False,
-    model: Path | None = None,
     rng: Randomness | None = None,
 ) -> Release:
     """Release the answer to a question from a table of trusted values and local reports.
@@ -96,8 +94,7 @@ def release(
     handed on, each a table of reports, of a study with `mixing`. `phases` are the shares of local people whom a trial
     asks one after another, each within the windows that are known by then; with `invite_out` an invitation for local
     people who are asked later is written to that file: `local_people` of them, or as many as the table has. `reports`,
-    or a tally of them, answer the map of an invitation (`invite`) that was planned from public numbers. A synthetic
-    table is saved in the new folder `model`.
+    or a tally of them, answer the map of an invitation (`invite`) that was planned from public numbers.
     """
     rng = secure() if rng is None else rng
     raw = simulate_local or drawn_trust(columns.trust)
@@ -190,8 +187,6 @@ def release(
             more |= {"notes": rows.notes, "first_reports": (digest or people.digest) if told else None}
             draft.hold(Transcript.of(task, columns.names, heard, entries=tuple(entries), **more), ledger)
         result = record_release(result, ledger, entries, purpose=purpose, study=task.stated(by), columns=stated)
-        if model is not None:
-            save_model(result, model)  # type: ignore[arg-type]
     if draft is not None:
         draft.write()
     return result

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hybridp.curator.sources import TableLike, asks, must_not_ask
-from hybridp.errors import HybridpError, LedgerProblem, NotShown, must
+from hybridp.errors import HybridpError, LedgerProblem, must
 from hybridp.ledger import Charge, Ledger, Shared, Spending
 from hybridp.ledger.rule import tells_nothing
 from hybridp.public.budgets import ApproxDP, PureDP, warned
@@ -23,7 +21,7 @@ from hybridp.release.receipt import ASKED_BEFORE, Asked, plain
 from hybridp.release.release import Release
 from hybridp.release.synth import SyntheticModel, digest_of
 
-__all__ = ["ASKED_BEFORE", "FLOOR", "answered_after", "charged", "drafts", "must_have_paid", "on_reports"]
+__all__ = ["ASKED_BEFORE", "FLOOR", "answered_after", "charged", "must_have_paid", "on_reports"]
 __all__ += ["paying", "record_release"]
 
 Guarantee = PureDP | ApproxDP
@@ -134,7 +132,7 @@ def must_have_paid(ledger: Ledger | None, invite: Path) -> None:
         return
     document = json.loads(invite.read_text())
     named = document["digest"], digest_of(document["answers"])
-    same = not document.get("ledger_entries") or any(map(ledger.keeps, named))
+    same = not document.get("ledger_entries") or ledger.keeps(*named)
     must(same, "ledger", "must be the one that paid for the invitation when it was made", ledger.path)
 
 
@@ -173,28 +171,3 @@ def on_reports(charges: list[Charge], *, trial: bool, digest: str | None = None)
     sent = [c for c in charges if c.people.startswith(("local", "shuffled"))]
     first = [c for c in charges if c not in sent]
     return (first, sent) if digest is None else (first + [replace(c, digest=digest) for c in sent], [])
-
-
-@contextmanager
-def drafts(folders: Mapping[str, Path], option: str = "model") -> Iterator[dict[str, Path]]:
-    """A draft in place of every model's new folder, which appears when the release has been kept.
-
-    A release that is refused, and voids its charge, must leave nothing of what was measured.
-    """
-    made: dict[str, Path] = {}
-    for name, target in folders.items():
-        new = not target.exists() and target.parent.is_dir()
-        must(new, option, f"must be a new folder in an existing one, for {name}", target)
-        made[name] = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
-    try:
-        yield made
-    except BaseException:
-        for draft in made.values():
-            shutil.rmtree(draft, ignore_errors=True)
-        raise
-    for name, draft in made.items():
-        try:
-            os.rename(draft, folders[name])
-        except OSError as error:
-            said = f"`{option}` {folders[name]} could not be made ({error.strerror})"
-            raise NotShown(f"The release was made, but {said}; it is in {draft}.") from None

@@ -21,7 +21,7 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols.driver import columns_of, must_declare, release, reports_in, trust_rule
 from hybridp.protocols.invited import release_invited
-from hybridp.protocols.paying import answered_after, charged, drafts, must_have_paid, on_reports, record_release
+from hybridp.protocols.paying import answered_after, charged, must_have_paid, on_reports, record_release
 from hybridp.protocols.reports import tally_for
 from hybridp.public import envelope
 from hybridp.public.study import (
@@ -34,6 +34,7 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.release import Release
 from hybridp.tasks.declared import answered_once, people_in, published, task_of
 from hybridp.tasks.distribution import DistributionTask
+from hybridp.tasks.fits import must_be_new, save_model
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.mean import mean_task
 from hybridp.tasks.number import number_task
@@ -111,9 +112,12 @@ def release_study(
         must(alone, "phases", "must go with quantiles of a study's only question", f"{len(study.questions)} questions")
         run["phases"] = tuple(phases)
     labels: Any = keyed(rule, rng.words(2).tolist()) if drawn_trust(rule) else rule  # one draw for all questions
-    with drafts(files.models) as made:
-        files = replace(files, models=made)
-        return _release(study, data, rule, labels, files, run, ledger, collection)
+    for folder in files.models.values():
+        must_be_new(folder)
+    result = _release(study, data, rule, labels, files, run, ledger, collection)
+    for name, folder in files.models.items():
+        save_model(result.models[name], folder)
+    return result
 
 
 def _release(
@@ -204,8 +208,7 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
             charges = [charge for charge in charges if charge.people == "trusted"]
 
     def answer(shared: Shared) -> Any:
-        folder = files.models.get(question.name)
-        return release(data, task, columns, by, ledger=shared, model=folder, **told, **run)
+        return release(data, task, columns, by, ledger=shared, **told, **run)
 
     # Nobody shuffled is asked for anything where no batch is given: a table holds none.
     due = [charge for charge in charges if mixed or not charge.people.startswith("shuffled")]

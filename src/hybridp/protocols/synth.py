@@ -16,13 +16,13 @@ from hybridp.errors import must
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release
 from hybridp.protocols.models import CodePeople
-from hybridp.protocols.paying import charged, drafts, paying
+from hybridp.protocols.paying import charged, paying
 from hybridp.public.budgets import PureDP
 from hybridp.public.rounds import Crowd, drive
 from hybridp.public.trust import TrustRule, Trusts, drawn_trust
 from hybridp.randomness import Randomness, secure
 from hybridp.release.synth import SyntheticModel
-from hybridp.tasks.fits import Place
+from hybridp.tasks.fits import Place, must_be_new, save_model
 from hybridp.tasks.table import NoSignalWarning, TableTask
 
 __all__ = ["NoSignalWarning", "TableTask", "fit_file", "fit_synth"]
@@ -54,11 +54,11 @@ def fit_file(
     if trust is not None or study.method == "adaptive":  # which may invite local people, charged in the same ledger
         totals["local"] = PureDP(study.guarantee.epsilon)
     trial = rng.simulated or simulate_local or drawn_trust(trust)
-    folders = {} if folder is None else {"the table": Path(folder)}
-    with drafts(folders, "out") as made, paying(ledger, totals, trial=trial) as books:
-        how |= {"model": made.get("the table"), "simulate_local": simulate_local, "ledger": books, "rng": rng}
+    must_be_new(None if folder is None else Path(folder), "out")
+    with paying(ledger, totals, trial=trial) as books:
+        how |= {"simulate_local": simulate_local, "ledger": books, "rng": rng}
         result: Any = release(path, study, columns, purpose=purpose, **how)
-    return result  # type: ignore[no-any-return]
+    return result if folder is None else save_model(result, folder)
 
 
 def fit_synth(
@@ -69,7 +69,7 @@ def fit_synth(
     groups = people if isinstance(people, Raw) else Raw(people.people, people)
     must(groups.trusted.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
     rng, task = secure() if rng is None else rng, study.decided(groups.trusted_people, groups.local_people)
-    with charged(ledger, task.charges(purpose, None), trial=rng.simulated) as entries:
+    with charged(ledger, task.charges(purpose, None), trial=rng.simulated or groups.simulated_reports) as entries:
         made: dict[str, Any] = {"entries": tuple(entries), "simulated_local": groups.simulated_reports, "rng": rng}
         crowd = Crowd(study.workload.schema.names, lambda middle: "", lambda: made)
         result: SyntheticModel = drive(task.ask(crowd), CodePeople(groups, rng))

@@ -143,6 +143,8 @@ def local_copy(rows: Rows, columns: Iterable[str | None]) -> Rows:
             known = kind if _KNOWN.fullmatch(kind) else "DOUBLE" if kind.startswith("DECIMAL") else "VARCHAR"
             typed[name] = f"TRY_CAST(c{place} AS {known})"
         duck.execute(f"CREATE TEMP TABLE {table} AS {select(typed, arriving)}")
+        for file in Path(duck.spill.name).glob("sent.*"):
+            file.unlink()
     return engine.copies[sql]
 
 

@@ -48,7 +48,8 @@ class Postgres:
         columns = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(wide))
         return (
             f"read_csv({literal(file)}, auto_detect = false, header = false, delim = ',', quote = '\"', escape = '\"', "
-            f"nullstr = '-', allow_quoted_nulls = false, parallel = false, columns = {{{columns}}})"
+            f"nullstr = '-', allow_quoted_nulls = false, parallel = false, new_line = '\\n', "
+            f"max_line_size = 2000000000, columns = {{{columns}}})"
         )
 
     def sentence(self, error: Exception) -> HybridpError | None:

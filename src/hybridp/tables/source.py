@@ -194,7 +194,8 @@ class Rows:
         if column in self.columns and not (column.lower() in self.computed and parameter in _COUNTED_BY):
             return
         # Names are not listed: in a file without a header they would be somebody's values. A header has no numbers.
-        header = not any(re.fullmatch(r"[-+]?[\d.,_]*\d[\d.,_]*(e[-+]?\d+)?", name) for name in self.columns)
+        names = (name.strip().lower() for name in self.columns)
+        header = not any(re.fullmatch(r"[-+]?[\d.,_]*\d[\d.,_]*(e[-+]?\d+)?", name) for name in names)
         hint = did_you_mean(column, self.columns) if header else ""
         refused = InvalidInput(f"`{parameter}` must be a column of {self.name}. Got `{column}`.{hint}")
         if column in self.columns:

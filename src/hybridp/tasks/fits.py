@@ -4,6 +4,7 @@ records that follow. All of it was released: nobody's rows are here, and nothing
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.public import envelope
 from hybridp.public.rounds import Answer, Crowd, People, drive
 from hybridp.public.synth import MeasuredTable
@@ -24,28 +25,37 @@ from hybridp.release.synth import SyntheticModel, digest_of
 from hybridp.tasks.table import Measure, Reported, TableTask
 from hybridp.tasks.transcript import FIT, Tape, Transcript, made_of, read_invitation
 
-__all__ = ["Place", "load_model", "save_model", "write_invitation", "write_model"]
+__all__ = ["Place", "load_model", "must_be_new", "save_model", "write_invitation", "write_model"]
 
 Place = str | PathLike[str]
 _TRANSCRIPT, _RECORDS = "transcript.json", "synthetic.npz"
 
 
+def must_be_new(folder: Path | None, option: str = "model") -> None:
+    """Refuse a folder that cannot be made, before anything is read or charged."""
+    new = folder is None or (not folder.exists() and folder.parent.is_dir() and os.access(folder.parent, os.W_OK))
+    must(new, option, "must be a new folder in an existing one that can be written to", folder)
+
+
 def save_model(model: SyntheticModel, folder: Place) -> SyntheticModel:
-    """Save a model that was released in a new folder."""
+    """Save a model that was released, and paid for, in a new folder, which appears as a whole.
+
+    Never before the charge stands: whoever can see the folder could take the model, and let its charge be voided.
+    """
     path = Path(folder)
-    must(not path.exists(), "model", "must be a new folder", folder)
+    must_be_new(path)
     more: dict[str, Any] = {"entries": model.receipt.ledger_entries, "simulated": model.simulated}
     said = Transcript(model.study, model.schema.names, answers=model.answered, **more)
-    out = io.BytesIO()
+    out, draft = io.BytesIO(), path.with_name(f".{path.name}.{os.urandom(6).hex()}")
     np.savez_compressed(out, allow_pickle=False, values=model.records, answers=np.array(model.digest))
     try:
-        path.mkdir(parents=True)
-        envelope.write(path / _RECORDS, out.getvalue())
-        envelope.save(path / _TRANSCRIPT, said.document(receipt=model.receipt.to_dict()))
+        draft.mkdir()
+        envelope.save(draft / _TRANSCRIPT, said.document(receipt=model.receipt.to_dict()))
+        envelope.write(draft / _RECORDS, out.getvalue())
+        os.rename(draft, path)
     except OSError as error:
-        problem = InvalidInput(f"`model` must be in a folder that can be written. Got {path} ({error.strerror}).")
-        problem.of_rows = False  # no row decides it, and nothing was shown: the charge is void
-        raise problem from None
+        problem = f"`model` {path} could not be made ({error.strerror}); what could be written is in {draft}"
+        raise NotShown(f"The release was made, but {problem}.") from None
     return model
 
 
