@@ -11,6 +11,7 @@ from tests.queries import number_query
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows
 from hybridp.tables import Source, add_up, open_rows
+from hybridp.tables.engine import answers, local_copy
 
 SECRET = "4711.25"
 PEOPLE: Columns = {"value": ("DOUBLE", [1.0, 2.0]), "trust": ("VARCHAR", ["trusted", "trusted"])}
@@ -58,6 +59,20 @@ def test_types_that_only_postgresql_has(server: str) -> None:
                                                    ("value", "wide", 10.0, 4, 4)):  # fmt: skip
             query = number_query(value, trust, lower=0.0, upper=upper, levels=levels, missing="middle")
             assert add_up(rows, query).sums[0] == total
+
+
+@pytest.mark.parametrize("text", ["a\rb", "a\r\nb", "\n", '"', "x" * 3_000_000, "-", ""], ids=range(7))
+def test_any_text_is_sent_and_leaves_no_file(server: str, text: str) -> None:
+    import psycopg
+
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS sent")
+        connection.execute("CREATE TABLE sent (v text, n int)")
+        connection.execute("INSERT INTO sent VALUES (%s, 1), ('y', 2), (NULL, 3)", (text,))
+    with open_rows(server, table="sent") as rows:
+        copy = local_copy(rows, ["v", "n"])
+        assert answers(copy, "SELECT v FROM rows ORDER BY n") == [{"v": text}, {"v": "y"}, {"v": None}]
+        assert not list(Path(copy.engine.spill.name).glob("sent*"))  # type: ignore[attr-defined]
 
 
 def test_a_release_sees_one_snapshot(server: str) -> None:

@@ -32,7 +32,6 @@ from hybridp.tables import (
     records_at,
     sample_records,
 )
-from hybridp.tables.engine import answers, local_copy
 from hybridp.tables.source import shown
 from hybridp.tables.totals import codes
 from hybridp.tasks.mean import MeanTask
@@ -194,17 +193,6 @@ def test_a_server_says_no(server: str, connection: Any) -> None:
         refused(lambda: add_up(rows, QUERY), "must be allowed to finish: the server cancelled it")
     with open_rows(f"{server}&options=-c%20default_transaction_read_only%3Don", table="kept log") as rows:
         assert sample_records(rows, HEAVY, 1, discovery_share=1.0).trusted_people == 3
-
-
-@pytest.mark.parametrize("text", ["a\rb", "a\r\nb", "\n", '"', "x" * 3_000_000, "-", ""])
-def test_any_text_is_sent_and_leaves_no_file(server: str, connection: Any, text: str) -> None:
-    connection.execute("DROP TABLE IF EXISTS sent")
-    connection.execute("CREATE TABLE sent (v text, n int)")
-    connection.execute("INSERT INTO sent VALUES (%s, 1), ('y', 2), (NULL, 3)", (text,))
-    with open_rows(server, table="sent") as rows:
-        copy = local_copy(rows, ["v", "n"])
-        assert answers(copy, "SELECT v FROM rows ORDER BY n") == [{"v": text}, {"v": "y"}, {"v": None}]
-        assert not list(Path(copy.engine.spill.name).glob("sent*"))  # type: ignore[attr-defined]
 
 
 def test_bytes_that_are_no_text(server: str, connection: Any) -> None:
