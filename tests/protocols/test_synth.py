@@ -13,13 +13,14 @@ import pytest
 from hybridp.bench.synth import evaluate
 from hybridp.curator import marginals as curating
 from hybridp.curator.marginals import Codes, codes_of
+from hybridp.curator.sources import Raw
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger, tight_epsilon
 from hybridp.protocols.models import CodePeople
 from hybridp.protocols.paying import must_have_paid
 from hybridp.protocols.synth import NoSignalWarning, TableTask, fit_file, fit_synth
 from hybridp.public import envelope
-from hybridp.public.budgets import ApproxDP
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.tasks import table
@@ -176,6 +177,14 @@ def test_the_ledger_that_paid_for_a_choice_knows_its_invitation(tmp_path: Path) 
     fit_file(tmp_path / "rows.csv", study("adaptive"), ledger=other, purpose=f"a note on {measured}", rng=seeded(3))
     with pytest.raises(InvalidInput, match="must be the one that paid"):
         must_have_paid(other, tmp_path / "i.json")
+
+
+def test_simulated_reports_are_never_charged_to_a_real_ledger(tmp_path: Path) -> None:
+    book = Ledger.create(tmp_path / "l", {"trusted": ApproxDP(3.0, 1e-5), "local": PureDP(3.0)})
+    crowd = Raw(200, rows(200), held=rows(300, 2), simulated_reports=True)
+    with pytest.raises(InvalidInput, match="made for trials"):
+        fit_synth(crowd, TableTask(Workload(SCHEMA, WORK.thresholds[:2]), PROMISE, method="mixed"), ledger=book)
+    assert book.history() == []
 
 
 def test_damaged_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -77,6 +77,14 @@ def test_a_type_never_tells_of_the_rows() -> None:
         assert dict(rows.columns) == {"pay": "VARCHAR", "trust": "VARCHAR"}
 
 
+@pytest.mark.parametrize(("second", "named"), [("pay", True), ("34", False), (" 34", False), ("1E5", False)])
+def test_a_near_name_is_told_of_a_header_alone(tmp_path: Path, second: str, named: bool) -> None:
+    (tmp_path / "p.csv").write_text(f"Alice,{second},trusted\nBob,35,local\n")
+    with open_rows(tmp_path / "p.csv") as rows, pytest.raises(InvalidInput) as said:
+        rows.need("column", "Alicee")
+    assert ("Alice`?" in str(said.value)) == named
+
+
 def test_a_column_without_a_type_is_a_column_of_missing_text() -> None:
     frame = pl.DataFrame({"pay": [1.0, 2.0], "trust": ["trusted", "trusted"], "report": [None, None]})
     with open_rows(frame) as rows:
