@@ -14,7 +14,7 @@ from hybridp.bench.synth import evaluate
 from hybridp.curator import marginals as curating
 from hybridp.curator.marginals import Codes, codes_of
 from hybridp.curator.sources import Raw
-from hybridp.errors import BudgetExceeded, InvalidInput
+from hybridp.errors import BudgetExceeded, InvalidInput, NotShown
 from hybridp.ledger import Ledger, tight_epsilon
 from hybridp.protocols.models import CodePeople
 from hybridp.protocols.paying import must_have_paid
@@ -177,6 +177,16 @@ def test_the_ledger_that_paid_for_a_choice_knows_its_invitation(tmp_path: Path) 
     fit_file(tmp_path / "rows.csv", study("adaptive"), ledger=other, purpose=f"a note on {measured}", rng=seeded(3))
     with pytest.raises(InvalidInput, match="must be the one that paid"):
         must_have_paid(other, tmp_path / "i.json")
+
+
+def test_a_folder_that_is_taken_by_then_loses_no_model(tmp_path: Path) -> None:
+    model = fit_synth(rows(300), study(), rng=seeded(1))
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "notes").write_text("somebody's")
+    with pytest.raises(NotShown, match="The release was made"):
+        save_model(model, tmp_path / "m")
+    (draft,) = tmp_path.glob(".m.*")
+    assert (load_model(draft).digest, [one.name for one in (tmp_path / "m").iterdir()]) == (model.digest, ["notes"])
 
 
 def test_simulated_reports_are_never_charged_to_a_real_ledger(tmp_path: Path) -> None:

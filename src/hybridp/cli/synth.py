@@ -250,13 +250,13 @@ def _second_phase(
 ) -> Any:
     """The reports that answer an invitation (every row's without `trust`); no trusted row is read again."""
     from hybridp.protocols.invited import release_invited
-    from hybridp.tasks.fits import save_model
+    from hybridp.tasks.fits import must_be_new, save_model
     from hybridp.tasks.transcript import read_invitation
 
     purpose = f"synthetic data of {', '.join(read_invitation(invite, 'synthetic data').names)}"
     must_not_join("invite", *FIXED_BY_INVITATION, "epsilon", "delta", "domain-from-file", "method", "rows",
                   "trial-opt-in", "simulate-local", "seed")  # fmt: skip
-    must(not out.exists(), "out", "must be a new folder for both groups' model", out)
+    must_be_new(out, "out")
     with asked.working():
         result: Any = release_invited(file, invite, trust=trust, purpose=purpose, **how)
         return save_model(result, out)

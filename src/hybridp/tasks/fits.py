@@ -43,7 +43,6 @@ def save_model(model: SyntheticModel, folder: Place) -> SyntheticModel:
     Never before the charge stands: whoever can see the folder could take the model, and let its charge be voided.
     """
     path = Path(folder)
-    must_be_new(path)
     more: dict[str, Any] = {"entries": model.receipt.ledger_entries, "simulated": model.simulated}
     said = Transcript(model.study, model.schema.names, answers=model.answered, **more)
     out, draft = io.BytesIO(), path.with_name(f".{path.name}.{os.urandom(6).hex()}")
