@@ -28,7 +28,7 @@ import numpy as np
 
 from hybridp.blend.kmeans import packed, radius_for
 from hybridp.curator.models import held_rows, release_moves
-from hybridp.protocols.models import LatticePeople
+from hybridp.protocols.rows import LatticePeople
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, packing, round_noise
 from hybridp.public.rounds import drive

@@ -66,10 +66,11 @@ def one(method: str, name: str, epsilon: float, seed: int, *setting: str) -> dic
     """One fit in this process: its errors, CPU seconds (the fit alone) and largest memory."""
     from hybridp.bench.synth import evaluate, present_error
     from hybridp.curator.marginals import codes_of
-    from hybridp.protocols.synth import TableTask, fit_synth
+    from hybridp.protocols.driver import fit_synth
     from hybridp.public.budgets import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
     from hybridp.randomness import seeded
+    from hybridp.tasks.table import TableTask
 
     records, real = rows()
     schema = Schema.from_domain(DOMAIN)

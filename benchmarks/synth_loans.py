@@ -49,7 +49,8 @@ def rows(schema: Schema) -> Codes:
 
 def fit(codes: Codes, workload: Workload, device: str, method: str) -> None:
     from hybridp.bench.synth import present_error
-    from hybridp.protocols.synth import TableTask, fit_synth
+    from hybridp.protocols.driver import fit_synth
+    from hybridp.tasks.table import TableTask
     from hybridp_lab.papers.rap2023.experiments import by_pieces
     from hybridp_lab.papers.rap2023.mechanism import fit_rap
 

@@ -27,12 +27,13 @@ from hybridp.blend.tables import blend_tables
 from hybridp.curator.marginals import codes_of, measure_table
 from hybridp.curator.sources import Raw
 from hybridp.device.reports import simulated_marginals
-from hybridp.protocols.synth import TableTask, fit_synth
+from hybridp.protocols.driver import fit_synth
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.rounds import Answer
 from hybridp.randomness import seeded
 from hybridp.tasks.fits import save_model, write_invitation
+from hybridp.tasks.table import TableTask
 
 TIMES, MOST, MARGINALS, EPSILON, TRUSTED = 10, 50, 28, 1.0, 0.01
 

@@ -124,10 +124,11 @@ def _rows(people: int) -> int:
 def _ours(folder: str, how: str, epsilon: float, seed: int) -> dict[str, float]:
     from hybridp.blend.relaxed import round_rows
     from hybridp.curator.marginals import codes_of
-    from hybridp.protocols.synth import TableTask, fit_synth
+    from hybridp.protocols.driver import fit_synth
     from hybridp.public.budgets import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
     from hybridp.randomness import seeded
+    from hybridp.tasks.table import TableTask
 
     kept = np.load(f"{folder}/in.npz")
     schema = Schema.from_domain({f"c{i}": size for i, size in enumerate(kept["sizes"].tolist())})

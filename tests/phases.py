@@ -12,7 +12,7 @@ from hybridp.curator.sources import Columns
 from hybridp.protocols.devices import answer_invitation
 from hybridp.protocols.driver import release
 from hybridp.protocols.invited import release_invited
-from hybridp.protocols.models import LatticePeople
+from hybridp.protocols.rows import LatticePeople
 from hybridp.public import envelope
 from hybridp.public.heavy import HeadList
 from hybridp.public.rounds import Many, drive

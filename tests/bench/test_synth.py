@@ -14,10 +14,11 @@ from hybridp.bench.synth import (
     present_error,
 )
 from hybridp.curator.marginals import Codes, codes_of, measure_table
-from hybridp.protocols.synth import TableTask, fit_synth
+from hybridp.protocols.driver import fit_synth
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload, pieces
 from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.tasks.table import TableTask
 
 SCHEMA = Schema.from_domain({"a": 3, "b": 4, "c": 2})
 WORK = Workload(SCHEMA, (Threshold((0, 1), 2), Threshold((0, 1, 2), 2)))

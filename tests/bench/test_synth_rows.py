@@ -13,7 +13,7 @@ from hybridp.bench.synth import evaluate, plan_rows
 from hybridp.curator.marginals import Codes
 from hybridp.curator.sources import Raw
 from hybridp.device.reports import simulated_marginals
-from hybridp.protocols.synth import TableTask, fit_synth
+from hybridp.protocols.driver import fit_synth
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Schema, Threshold, Workload
@@ -21,6 +21,7 @@ from hybridp.public.rounds import Answer
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.plan import Plan
 from hybridp.tasks.fits import save_model, write_invitation
+from hybridp.tasks.table import TableTask
 
 SCHEMA = Schema.from_domain({"a": 6, "b": 5, "c": 4, "d": 8})
 WORK = Workload(SCHEMA, tuple(Threshold(pair, 2) for pair in ((0, 1), (1, 2), (2, 3), (0, 3))))

@@ -21,7 +21,7 @@ from scipy import stats
 from hybridp import PureDP, Study, seeded
 from hybridp.curator.models import held_rows
 from hybridp.ledger import Ledger
-from hybridp.protocols.models import LatticePeople
+from hybridp.protocols.rows import LatticePeople
 from hybridp.public.rounds import Crowd, drive
 from hybridp.public.vector import VectorBounds
 from hybridp.release.release import sole

@@ -25,12 +25,13 @@ from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 
 from hybridp.curator.marginals import LATTICE, Codes, codes_of, gain, measure_table, pick_table
 from hybridp.ledger import Ledger
-from hybridp.protocols.synth import NoSignalWarning, TableTask, fit_synth
+from hybridp.protocols.driver import fit_synth
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import Randomness
 from hybridp.release.receipt import CURATOR, VIEWER
 from hybridp.release.synth import SyntheticModel
+from hybridp.tasks.table import NoSignalWarning, TableTask
 
 SIZES = (3, 4, 6, 2)
 SCHEMA = Schema.from_domain(dict(zip("abcd", SIZES, strict=True))).counting("last")

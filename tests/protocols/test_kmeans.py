@@ -10,7 +10,7 @@ from tests.phases import release_points
 
 from hybridp.curator.models import held_rows
 from hybridp.errors import InvalidInput
-from hybridp.protocols.models import LatticePeople
+from hybridp.protocols.rows import LatticePeople
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box
 from hybridp.public.rounds import Cells, drive

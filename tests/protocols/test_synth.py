@@ -16,15 +16,16 @@ from hybridp.curator.marginals import Codes, codes_of
 from hybridp.curator.sources import Raw
 from hybridp.errors import BudgetExceeded, InvalidInput, NotShown
 from hybridp.ledger import Ledger, tight_epsilon
-from hybridp.protocols.models import CodePeople
+from hybridp.protocols.driver import fit_file, fit_synth
 from hybridp.protocols.paying import must_have_paid
-from hybridp.protocols.synth import NoSignalWarning, TableTask, fit_file, fit_synth
+from hybridp.protocols.rows import CodePeople
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.tasks import table
 from hybridp.tasks.fits import load_model, save_model, write_invitation
+from hybridp.tasks.table import NoSignalWarning, TableTask
 
 SCHEMA = Schema.from_domain({"a": 3, "b": 4, "c": 6, "d": 2}).counting("last")
 WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((1, 2, 3), 3), Threshold((0, 3), 1)))

@@ -131,11 +131,12 @@ def test_a_plan_without_predictions_is_refused() -> None:
 def test_a_synthetic_table_keeps_to_it_too(tmp_path: Path) -> None:
     """Its fits are frozen by their form alone, as their last digits belong to the processor."""
     from hybridp.curator.marginals import codes_of
-    from hybridp.protocols.synth import TableTask, fit_synth
+    from hybridp.protocols.driver import fit_synth
     from hybridp.public.budgets import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
     from hybridp.randomness import seeded
     from hybridp.release.release import Release
+    from hybridp.tasks.table import TableTask
 
     schema = Schema.from_domain({"age": 3, "sex": 2})
     rows = [[i % 3, i % 2] for i in range(60)]

@@ -14,7 +14,7 @@ from scipy import stats
 
 from hybridp.curator.marginals import Codes, codes_of, measure_table
 from hybridp.errors import InvalidInput
-from hybridp.protocols.synth import TableTask, fit_synth
+from hybridp.protocols.driver import fit_synth
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
 from hybridp.public.synth import MeasuredTable
@@ -22,6 +22,7 @@ from hybridp.public.workloads import parse_formula
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.fits import load_model, save_model
+from hybridp.tasks.table import TableTask
 
 SCHEMA = Schema(
     (

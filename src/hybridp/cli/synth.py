@@ -194,7 +194,7 @@ def fit(
 
     It is whole or nothing: an interrupted fit costs nothing, and leaves nothing.
     """
-    from hybridp.protocols.synth import fit_file
+    from hybridp.protocols.driver import fit_file
 
     if out is None:  # the rows' file's own name, in the folder where the command runs
         must(file.engine == "duckdb", "--out", "must be given for rows that are in no file", "none")

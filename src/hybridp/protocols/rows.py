@@ -1,4 +1,5 @@
-"""RAW: the people of a table, who answer the rounds of a conversation by the curator's code and their own reports."""
+"""RAW: people who answer the rounds of a conversation by the curator's code and their own reports: those of a table,
+and people of whom a model is asked, wherever their columns live."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import functools
 import operator
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -15,48 +16,131 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.curator import marginals as tabulating
 from hybridp.curator import models as modelling
 from hybridp.curator import sums as summing
-from hybridp.curator.sources import Rows, Sent, local_rows, open_rows, rows_of, sizes_of
+from hybridp.curator.sources import Raw, Rows, Sent, local_rows, open_rows, rows_of, sizes_of
 from hybridp.device.files import Asked, write_reports
-from hybridp.device.reports import reach_reports, simulated_reports
+from hybridp.device.reports import answer_map, answer_question, reach_reports, simulated_marginals, simulated_reports
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
-from hybridp.protocols.models import (
-    CodePeople,
-    LatticePeople,
-    SummedPeople,
-    report_slots,
-    sum_reports,
-)
+from hybridp.noise.reports import simulate_counts
+from hybridp.public import rounds
 from hybridp.public.groups import Grouping
-from hybridp.public.messages import Invite, OwnEpsilon
-from hybridp.public.rounds import (
-    Answer,
-    Between,
-    Discover,
-    Epsilons,
-    Later,
-    Many,
-    Numbers,
-    Options,
-    Products,
-    Slots,
-    Vectors,
-    Within,
-)
+from hybridp.public.heavy import OneSlot
+from hybridp.public.kmeans import TrustedRound
+from hybridp.public.lattice import NOTHING, Floats, Ints, column_sums
+from hybridp.public.messages import Invite, OnList, OwnEpsilon, SlotReports
+from hybridp.public.rounds import Answer, Later, Many, Numbers, People, Products
+from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable
 from hybridp.public.trust import LABEL, Trusts, drawn_trust, label_column
-from hybridp.public.vector import VectorBounds
+from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.tasks.table import Measure, Reported
 from hybridp.tasks.task import Batches, LevelBatches
 
-__all__ = ["TablePeople", "not_invited"]
+__all__ = ["CodePeople", "LatticePeople", "SummedPeople", "TablePeople", "not_invited", "report_slots"]
 
-Ints = NDArray[np.int64]
+
+class SummedPeople(People):
+    """RAW: people whose sums leave the curator with noise."""
+
+    rng: Randomness
+
+    def weighted(self, asked: rounds.Weighted) -> Any:
+        """Of people with their own epsilons, as they were read for the round before."""
+        people, sums = self._kept.trusted_people, self._kept.trusted
+        return modelling.release_weighted_sum(asked.epsilons, people, sums, asked.weights, rng=self.rng)
+
+
+def sum_reports(steps: Iterable[Ints], draw: Callable[[Ints], Floats], invite: Any) -> VectorReportSums:
+    """Reports on several columns that are drawn here, added up exactly as they come."""
+    people, sums = 0, (NOTHING,) * invite.encoding.dimensions
+    for part in steps:
+        people, sums = people + len(part), tuple(map(operator.add, sums, column_sums(draw(part))))
+    return VectorReportSums.of(people, sums, invite.mechanism)
+
+
+@dataclass
+class LatticePeople(People):
+    """RAW: people whose columns are on a lattice, wherever they live; local ones have `told` their cells of a map, or
+    answer here, which is a trial."""
+
+    trusted: modelling.LatticeRows
+    local: modelling.LatticeRows
+    rng: Randomness
+    told: Ints | None = None
+
+    def products(self, asked: Products) -> tuple[int, ...]:
+        return modelling.release_products(self.trusted, asked.model, asked.noise, asked.centre, rng=self.rng)
+
+    def scale(self, asked: rounds.Scale) -> int:
+        return modelling.release_scale(self.trusted, asked.line, asked.first, asked.noise, rng=self.rng)
+
+    def later(self, asked: Later) -> Answer:
+        draw = partial(answer_question, invite=asked.invite, rng=self.rng)
+        return Answer(local=sum_reports(self.local.parts(), draw, asked.invite))
+
+    def many(self, asked: Many) -> tuple[int, int]:
+        return self.trusted.people, self.local.people if self.told is None else int(self.told.sum())
+
+    def cells(self, asked: rounds.Cells) -> Answer:
+        grid, told, counted = asked.invite.encoding, self.told, None
+        if asked.noise is not None:
+            counted = modelling.release_cells(self.trusted, grid, asked.noise, rng=self.rng)
+        if told is None:
+            told = np.zeros(grid.cells, dtype=np.int64)
+            for part in self.local.parts() if self.local.people else ():
+                own = answer_map(np.ascontiguousarray(part.T, dtype=np.float64), asked.invite, rng=self.rng)
+                told += np.bincount(own, minlength=grid.cells)
+        return Answer(trusted=counted, local=ShareReports(int(told.sum()), told, asked.invite.mechanism))
+
+    def moves(self, asked: rounds.Moves) -> TrustedRound:
+        return modelling.release_moves(self.trusted, asked.centres, asked.noise, rng=self.rng)
+
+
+@dataclass
+class CodePeople(People):
+    """RAW: people whose rows are codes by a schema; local ones have sent reports, or answer here, which is a trial."""
+
+    groups: Raw
+    rng: Randomness
+    _sources: list[Randomness] | None = None
+
+    def _own(self, asked: Measure | Reported, place: int) -> Randomness:
+        """Every round has randomness of its own."""
+        if self._sources is None:
+            self._sources = self.rng.spawn(asked.sources)
+        return self._sources[place]
+
+    def measure(self, asked: Measure) -> list[MeasuredTable]:
+        """The only step that looks at trusted rows: the marginals of a round, each cell with its noise.
+
+        Where none is named, the one that would bring the model nearest, by the exponential mechanism.
+        """
+        codes, use, tables, rng = self.groups.trusted, asked.use, asked.use.tables, self._own(asked, asked.place)
+        if not tables:
+            model = asked.model()
+            scores = [tabulating.gain(codes, c, model.table(c), use.sigma) for c in asked.among]
+            picked = tabulating.pick_table(scores, use.select_rho, asked.allowed, rng=rng)
+            assert picked is not None  # one-way marginals always fit
+            tables = (asked.among[picked],)
+        return [tabulating.measure_table(codes, features, use.sigma, rng=rng) for features in tables]
+
+    def reported(self, asked: Reported) -> Answer:
+        reports, raw = self.groups.local, self.groups.held
+        if raw is not None:
+            reports = simulated_marginals(raw.values, asked.invite, rng=self._own(asked, -1))
+        return Answer(local=reports)
+
+
+def report_slots(slots: Ints, invite: OnList, *, rng: Randomness) -> SlotReports:
+    """Many devices' reports, added up as they come."""
+    mechanism = invite.mechanism
+    if isinstance(mechanism, OneSlot):
+        return SlotReports(len(slots), np.array([len(slots)]))
+    return SlotReports(len(slots), simulate_counts(mechanism, slots, rng=rng))
 
 
 def not_invited(trust: Trusts, command: str) -> UnusablePublicRows:
@@ -166,7 +250,7 @@ class TablePeople(SummedPeople):
         mixed = None if not asked.heard or isinstance(self.batches, LevelBatches) else self.batches.reports
         return Answer(totals.trusted_people, trusted, local if asked.heard else None, mixed, **more)
 
-    def between(self, asked: Between) -> Any:
+    def between(self, asked: rounds.Between) -> Any:
         if self._kept is None:  # the rules on people and their labels: who counts takes them as kept
             self._kept = self.read(Numbers(asked.invite)), asked.invite
         totals, invite = self._kept
@@ -175,7 +259,7 @@ class TablePeople(SummedPeople):
             local_raw=self._no_reports, rng=self.rng,
         )  # fmt: skip
 
-    def within(self, asked: Within) -> tuple[int, int, int]:
+    def within(self, asked: rounds.Within) -> tuple[int, int, int]:
         levels = summing.levels(self.rows, self.columns, asked.invite, local_raw=self._no_reports)
         return summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
 
@@ -231,7 +315,7 @@ class TablePeople(SummedPeople):
     def products(self, asked: Products) -> tuple[int, ...]:
         return self._lattice(asked.bounds).products(asked)
 
-    def discover(self, asked: Discover) -> Any:
+    def discover(self, asked: rounds.Discover) -> Any:
         people = self._kept = modelling.sample(self.rows, self.columns, asked.share, rng=self.rng)
         if people.trusted_people == 0:
             raise InvalidInput("`trust` must leave somebody trusted: only they can discover records. Got nobody.")
@@ -241,7 +325,7 @@ class TablePeople(SummedPeople):
         records, noisy = modelling.found_records(people, asked.mechanism, rng=self.rng)
         return records, noisy.tolist(), people.discovery_people, people.estimation_people
 
-    def slots(self, asked: Slots) -> Any:
+    def slots(self, asked: rounds.Slots) -> Any:
         return list(modelling.slots_among(self._kept, asked.head, asked.noise, rng=self.rng))
 
     def many(self, asked: Many) -> tuple[int, int]:
@@ -275,7 +359,7 @@ class TablePeople(SummedPeople):
     def reported(self, asked: Reported) -> Answer | None:
         return None if self.unasked else self._coded(asked).reported(asked)
 
-    def options(self, asked: Options) -> Answer:
+    def options(self, asked: rounds.Options) -> Answer:
         totals, invite = self.pay(self.read(asked)), asked.invite
         local = totals.local
         if self.raw and asked.heard:
@@ -287,7 +371,7 @@ class TablePeople(SummedPeople):
             local = simulated_reports(held, invite, values, rng=self.rng)
         return self._said(asked, totals, summing.release_totals(totals, asked, rng=self.rng), local)
 
-    def vectors(self, asked: Vectors) -> Answer:
+    def vectors(self, asked: rounds.Vectors) -> Answer:
         totals, invite = self.pay(self.read(asked)), asked.invite
         local = totals.local if self.tally is None else self.tally.summary()
         if self.raw and asked.heard:
@@ -297,7 +381,7 @@ class TablePeople(SummedPeople):
 
     # --- everybody's own epsilon --------------------------------------------------------------------------------------
 
-    def epsilons(self, asked: Epsilons) -> Any:
+    def epsilons(self, asked: rounds.Epsilons) -> Any:
         """How many trusted people have each epsilon, these times the share, and the reports by epsilon."""
         rows, columns, bounds, epsilon = self.rows, self.columns, asked.bounds, str(self.epsilon)
         if self.raw:  # a copy of the table holds the reports that devices would send, marked SIMULATED

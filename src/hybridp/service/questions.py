@@ -21,7 +21,7 @@ from hybridp.curator import sums as summing
 from hybridp.curator.sources import TrustedAnswers, noisy_sums
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Charge
-from hybridp.protocols.models import LatticePeople, SummedPeople
+from hybridp.protocols.rows import LatticePeople, SummedPeople
 from hybridp.public import rounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.distribution import BinnedReports, by_window

@@ -13,7 +13,7 @@ from hybridp.blend import heavy as blending
 from hybridp.blend.heavy import Estimate, local_estimate
 from hybridp.curator.models import threshold_counts
 from hybridp.curator.sources import noisy_sums
-from hybridp.protocols.models import report_slots as report_all
+from hybridp.protocols.rows import report_slots as report_all
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery
 from hybridp.public.messages import SlotReports

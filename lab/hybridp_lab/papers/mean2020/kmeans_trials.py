@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hybridp.curator.models import held_rows
 from hybridp.errors import must
-from hybridp.protocols.models import LatticePeople
+from hybridp.protocols.rows import LatticePeople
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, nearest, packing
 from hybridp.public.rounds import Many, drive
