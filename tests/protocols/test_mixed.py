@@ -26,7 +26,7 @@ from hybridp.ledger import Ledger
 from hybridp.noise import reports
 from hybridp.noise.reports import oracle_reports
 from hybridp.protocols.driver import release as release_mean
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.lattice import Bounds, column_sums
 from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.oracles import Oracle, subset_selection, support_counts
@@ -58,11 +58,11 @@ def sent(people: int, oracle: Oracle, rng: Randomness) -> ShareReports:
 def test_a_batch_keeps_what_its_size_does_and_a_small_one_nothing_more_than_a_report() -> None:
     mixing = Mixing(2.0, 100, 1e-6)
     found = mixed_batches(mixing, (150, 99, 100, 150, 3))
-    assert [(b.people, b.many) for b in found] == [(3, 1), (99, 1), (100, 1), (150, 2)]
-    assert [b.budget.epsilon for b in found] == [2.0, 2.0, *(central_epsilon(n, 2.0, 1e-6) for n in (100, 150))]
+    assert [(b["people"], b["batches"]) for b in found] == [(3, 1), (99, 1), (100, 1), (150, 2)]
+    assert [b["epsilon"] for b in found] == [2.0, 2.0, *(central_epsilon(n, 2.0, 1e-6) for n in (100, 150))]
     many = mixed_batches(mixing, (7, *range(200, 230)))
-    assert [(b.people, b.many) for b in many] == [(7, 1), (200, 30)]  # the weakest stands for all
-    assert many[1].budget == mixing.promise(200)
+    assert [(b["people"], b["batches"]) for b in many] == [(7, 1), (200, 30)]  # the weakest stands for all
+    assert promised(many[1]["epsilon"], many[1]["delta"]) == mixing.promise(200)
     for epsilon, delta, size in ((0.1, 1e-9, 5000), (1.0, 1e-6, 1000), (3.0, 1e-3, 40)):
         planned = Mixing.planned(ApproxDP(epsilon, delta), size)
         assert epsilon <= planned.epsilon <= 8.0

@@ -104,10 +104,10 @@ def test_people_hide_among_their_own_level_alone(crowd: int, e0: float, others: 
 def test_a_level_keeps_what_its_crowd_does_and_a_small_one_its_own_epsilon() -> None:
     assert [MIXING.level(e) for e in (0.0, 0.0005, 16.5, math.inf)] == [None] * 4
     found = mixed_levels(MIXING, {1.0: (150, 99, 3, 120), 2.0: (5,), math.inf: (400,), 0.5: tuple(range(200, 230))})
-    told = [(v.epsilon, v.people, v.unhidden, [(b.people, b.many) for b in v.batches]) for v in found]
-    assert told[:3] == [(1.0, 372, 102, [(120, 1), (150, 1)]), (2.0, 5, 5, []), (math.inf, 400, 400, [])]
+    told = [(*[*v.values()][:3], [(b["people"], b["batches"]) for b in v["batches"]]) for v in found]
+    assert told[:3] == [(1.0, 372, 102, [(120, 1), (150, 1)]), (2.0, 5, 5, []), ("inf", 400, 400, [])]
     assert told[3][2:] == (0, [(200, 30)])  # the smallest crowd stands for many
-    assert [b.budget.epsilon for b in found[0].batches] == [central_epsilon(n, 1.0, DELTA) for n in (120, 150)]
+    assert [b["epsilon"] for b in found[0]["batches"]] == [central_epsilon(n, 1.0, DELTA) for n in (120, 150)]
     for batch, delta in ((1, 1e-6), (100, 0.0), (100, 1.0)):
         with pytest.raises(InvalidInput):
             LevelMixing(batch, delta)

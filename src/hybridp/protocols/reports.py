@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
@@ -241,11 +240,8 @@ def written_levels(mixing: LevelMixing, batch: TableLike, epsilon: str) -> dict[
         told = zip(*(numbers.tolist() for numbers in epsilon_counts(rows, epsilon)), strict=True)
     levels = []
     for level in mixed_levels(mixing, {own: (people,) for own, people in told}):
-        own = level.epsilon if math.isfinite(level.epsilon) else "inf"
-        kept: dict[str, Any] = {"epsilon": own, "delta": 0.0}
-        if level.batches:
-            kept = {"epsilon": level.batches[0].budget.epsilon, "delta": mixing.delta}
-        levels.append({"local_epsilon": own, "people": level.people, "unhidden": level.unhidden, **kept})
+        kept = next(iter(level.pop("batches")), {"epsilon": level["local_epsilon"], "delta": 0.0})
+        levels.append({**level, "epsilon": kept["epsilon"], "delta": kept["delta"]})
     return {"least": mixing.batch, "levels": levels}
 
 

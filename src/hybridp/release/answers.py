@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,85 +18,15 @@ import numpy as np
 from hybridp.blend.groups import Gap, published_gap
 from hybridp.blend.mean import Blend, each_level
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import NormalLaplace, holm
 from hybridp.public.vector import VectorBounds
 from hybridp.release.facts import Facts, cells, times
 from hybridp.release.receipt import Receipt
-from hybridp.release.release import GroupEstimate, Release, answer, gap_facts, statistic
+from hybridp.release.release import GroupEstimate, Release, Shuffled, answer, gap_facts, statistic
 
-__all__ = ["MixedBatch", "MixedLevel", "Shuffled", "about", "as_count", "compare_waves", "first", "group_mean"]
-__all__ += ["groups_release", "mean_release"]
-
-
-
-@dataclass(frozen=True, slots=True)
-class MixedBatch:
-    """So many batches of a mixer, each of this many people at least, and what each keeps.
-
-    `fakes`, told of the smallest batch, is the epsilon that is left if so many of its people are fakes.
-    """
-
-    people: int
-    many: int
-    budget: PureDP | ApproxDP
-    fakes: tuple[tuple[int, float], ...] = ()
-
-    @property
-    def text(self) -> str:
-        batches = "a batch" if self.many == 1 else f"{self.many:,} batches"
-        return f"in {batches} of {self.people:,}"
-
-    def to_dict(self) -> dict[str, Any]:
-        kept = {"people": self.people, "batches": self.many, "epsilon": self.budget.epsilon, "delta": self.budget.delta}
-        fakes = [{"fakes": fakes, "epsilon": left} for fakes, left in self.fakes]
-        return kept | ({"with_fakes": fakes} if fakes else {})
-
-
-@dataclass(frozen=True, slots=True)
-class MixedLevel:
-    """People of one epsilon whose reports were mixed: how many, and what they keep by the size of their crowd.
-
-    `batches` counts people of this epsilon alone, where that many of them keep more than their report does by itself;
-    `unhidden` are the others.
-    """
-
-    epsilon: float
-    people: int
-    batches: tuple[MixedBatch, ...]
-    unhidden: int
-
-    def to_dict(self) -> dict[str, Any]:
-        own = self.epsilon if math.isfinite(self.epsilon) else "inf"
-        batches = [batch.to_dict() for batch in self.batches]
-        return {"local_epsilon": own, "people": self.people, "unhidden": self.unhidden, "batches": batches}
-
-
-@dataclass(frozen=True, slots=True)
-class Shuffled:
-    """People who trust that mixer and curator do not collude: their own estimate, its weight, and their batches.
-
-    `epsilon` is what a report keeps by itself, `least` the public minimum of a batch. Where everyone has their own
-    epsilon (None), `levels` tells of each of them, and `least` counts people of one epsilon in a batch.
-    """
-
-    group: GroupEstimate
-    weight: float | tuple[float, ...] | None
-    randomiser: str
-    epsilon: float | None
-    least: int
-    batches: tuple[MixedBatch, ...] = ()
-    levels: tuple[MixedLevel, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        weight = list(self.weight) if isinstance(self.weight, tuple) else self.weight
-        stated = {"randomiser": self.randomiser, **({} if weight is None else {"weight": weight})}
-        if self.epsilon is None:
-            return {**stated, "least": self.least, "levels": [level.to_dict() for level in self.levels]}
-        batches = [batch.to_dict() for batch in self.batches]
-        return {**stated, "local_epsilon": self.epsilon, "least": self.least, "batches": batches}
+__all__ = ["about", "as_count", "compare_waves", "first", "group_mean", "groups_release", "mean_release"]
 
 
 def as_count(shares: Release) -> Release:
@@ -202,9 +132,7 @@ def mean_release(
         facts |= {"columns": list(names), "joint": joint}
         facts["bounds"] = {side: [float(getattr(b, side)) for b in bounds.bounds] for side in ("lower", "upper")}
     kind, question = ("mean", names[0]) if isinstance(bounds, Bounds) else ("vector-mean", "vector")
-    told = answer(
-        kind, groups=groups, mechanisms=mechanisms, shuffled=shuffled, estimator=estimator, **(facts | own)
-    )
+    told = answer(kind, groups=groups, mechanisms=mechanisms, shuffled=shuffled, estimator=estimator, **(facts | own))
     return Release({question: {"mean": told}}, level, receipt)
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridp.errors import InvalidInput, must
 from hybridp.release.facts import (
@@ -37,11 +37,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-    from hybridp.release.answers import Shuffled
     from hybridp.release.synth import SyntheticModel
 
-__all__ = ["GroupEstimate", "Numbers", "Release", "Result", "Words", "answer", "gap_facts", "people_of", "read"]
-__all__ += ["result_schema", "sole", "statistic"]
+__all__ = ["GroupEstimate", "Numbers", "Release", "Result", "Shuffled", "Words", "answer", "gap_facts", "people_of"]
+__all__ += ["read", "result_schema", "sole", "statistic"]
 
 _DRAWN = ("distribution", "synthetic")
 _AT = {"quantiles": "{} quantile", "shares-below": "share at or below {}", "shares-above": "share above {}"}
@@ -386,6 +385,14 @@ class GroupEstimate:
     counts: Sequence[int] | None = None
 
 
+class Shuffled(NamedTuple):
+    """People who trust that mixer and curator do not collude: their own estimate, and what is published of how they
+    were mixed: the least size of a batch, and what batches of each size keep."""
+
+    group: GroupEstimate
+    mixing: Facts
+
+
 def _listed(values: Any) -> Any:
     return list(values) if isinstance(values, Sequence) else values
 
@@ -408,7 +415,7 @@ def answer(
     """
     if shuffled is not None:
         groups = {**groups, "shuffled": shuffled.group}
-        own |= {"shuffled": _listed(shuffled.group.estimate), "mixing": shuffled.to_dict()}
+        own |= {"shuffled": _listed(shuffled.group.estimate), "mixing": shuffled.mixing}
     said = {}
     for name, group in groups.items():
         counts = {} if group.counts is None else {"counts": list(group.counts)}

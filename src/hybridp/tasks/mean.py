@@ -437,7 +437,7 @@ def publish_mean(
     if mixed is not None and mixed.summary.people:
         parts = [(1 - one.weight) * column_parts(groups, j, rule)[-1] for j, one in enumerate(blends)]
         group = alone(mixed.summary.columns, mixed.summary.people, own_errors(mixed.summary))
-        shuffled = told_shuffled(study, mixed, group, tuple(parts) if several else parts[0])
+        shuffled = told_shuffled(study, mixed, group, parts if several else parts[0])
     own: dict[str, Any] = {}
     if isinstance(study, MeanTask):
         own = _beside(study, one_sum, trusted_people, clipped)

@@ -27,9 +27,9 @@ from hybridp.public.personal import PersonalDP, adpm_weights
 from hybridp.public.rounds import Conversation, Crowd, Epsilons, Weighted
 from hybridp.public.shuffling import LevelMixing
 from hybridp.public.study import Declaration, Number
-from hybridp.release.answers import Shuffled, group_mean, mean_release
+from hybridp.release.answers import group_mean, mean_release
 from hybridp.release.receipt import Made, Protection, public_choice
-from hybridp.release.release import GroupEstimate, Release
+from hybridp.release.release import GroupEstimate, Release, Shuffled
 from hybridp.tasks.task import LevelBatches, Task, declared, mixed_levels, task_receipt
 
 __all__ = ["ACCOUNTS", "MIXED_ACCOUNT", "PERSONAL_ESTIMATORS", "PersonalTask", "personal_task"]
@@ -174,8 +174,8 @@ class PersonalTask(Task):
         if others.count and self.mixing is not None:
             heard = blending.anybody_heard(others) and result.weight < 1
             weight = (1 - result.weight) * blending.share_of(others, used, spread) if heard else 0.0
-            levels = mixed_levels(self.mixing, mixed.sizes)
-            shuffled = Shuffled(alone(others), weight, OWN_EPSILON, None, self.mixing.batch, levels=levels)
+            told = {"randomiser": OWN_EPSILON, "weight": weight, "least": self.mixing.batch}
+            shuffled = Shuffled(alone(others), {**told, "levels": mixed_levels(self.mixing, mixed.sizes)})
         trusted_promise = local_promise = None
         if own.count:
             device = "the best report for their own epsilon, on their own device"

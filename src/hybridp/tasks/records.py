@@ -27,10 +27,9 @@ from hybridp.public.messages import Invite, OnList, OptInCounts
 from hybridp.public.rounds import Answer, Conversation, Crowd, Discover, Later, Slots
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Records
-from hybridp.release.answers import Shuffled
 from hybridp.release.receipt import Made, Protection, build_receipt, choice_unprotected, plain, public_choice
-from hybridp.release.release import GroupEstimate, Release, statistic
-from hybridp.tasks.task import Task, declared, mixed_assumptions, mixed_batches, mixed_promises
+from hybridp.release.release import GroupEstimate, Release, Shuffled, statistic
+from hybridp.tasks.task import Task, declared, mixed_assumptions, mixed_facts, mixed_promises
 
 __all__ = ["RecordsTask", "list_mixing", "opt_in_counts", "records_task"]
 
@@ -145,9 +144,8 @@ def _publish(
     device = own if heard else None
     if mixed is not None and mixed.summary.people and second is not None and study.mixing is not None:
         heard.append((second.mechanism, mixed.summary))
-        batches = mixed_batches(list_mixing(second, study.mixing), mixed.batches)
-        shuffled = Shuffled(GroupEstimate(mixed.summary.people), None, second.mechanism.name,
-                            study.mixing.epsilon, study.mixing.batch, batches)  # fmt: skip
+        kept = mixed_facts(list_mixing(second, study.mixing), mixed.batches, second.mechanism.name)
+        shuffled = Shuffled(GroupEstimate(mixed.summary.people), kept)
     everything, anchor, default = blending.held(invite.encoding, estimates, heard, study.estimator)
     counted = blending.blend_heavy(invite.encoding, everything, anchor)
     blended = blending.restrict(counted, blending.keep_best(counted, study.head))
@@ -171,7 +169,7 @@ def _publish(
     }
     mixing: dict[str, Any] = {}
     if shuffled is not None:
-        groups["shuffled"], mixing = {"people": shuffled.group.people}, {"mixing": shuffled.to_dict()}
+        groups["shuffled"], mixing = {"people": shuffled.group.people}, {"mixing": shuffled.mixing}
     if held is not None:
         leash = {"plain": held.plain[first].tolist(), "most": plain(held.most[first].tolist()), "reach": held.reach}
     facts = statistic(

@@ -198,7 +198,7 @@ def publish_shares(
     low, high = result.intervals(study.level, joint=study.joint)
     shuffled = None
     if mixed is not None and mixed.summary.people:
-        weights = tuple(((1 - result.weights) * result.parts[-1]).tolist())
+        weights = ((1 - result.weights) * result.parts[-1]).tolist()
         shuffled = told_shuffled(study, mixed, _alone(mixed.summary, result), weights)
     held, default = result.anchor, result.default
     own, told = result.trusted, result.local

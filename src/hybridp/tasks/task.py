@@ -3,6 +3,7 @@ what is charged for it, and how its receipt says that trusted, local and shuffle
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from operator import add
 from typing import Any, Generic, NamedTuple, Self, TypeVar, Unpack
 
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, Charge, Guarantee, PureDP
+from hybridp.public.budgets import ApproxDP, Charge, Guarantee, PureDP, promised
 from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import LocalSummary, ReportsByEpsilon, SlotReports
@@ -24,13 +25,13 @@ from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.study import Declaration
 from hybridp.public.vector import VectorReportSums
 from hybridp.release import receipt as receipts
-from hybridp.release.answers import MixedBatch, MixedLevel, Shuffled
+from hybridp.release.facts import Facts
 from hybridp.release.receipt import COLLUDING, MIXED, Made, Promise, Protection, Receipt
-from hybridp.release.release import GroupEstimate
+from hybridp.release.release import GroupEstimate, Shuffled
 
 __all__ = ["Batches", "Draw", "LevelBatches", "MixedReports", "Task", "charge_all", "declared", "mixed_assumptions"]
-__all__ += ["mixed_batches", "mixed_levels", "mixed_promises", "noise_level", "on_device", "protected", "task_receipt"]
-__all__ += ["told_shuffled", "undecided"]
+__all__ += ["mixed_batches", "mixed_facts", "mixed_levels", "mixed_promises", "noise_level", "on_device"]
+__all__ += ["protected", "task_receipt", "told_shuffled", "undecided"]
 
 AddedNoise = DiscreteLaplace | DiscreteGaussian
 S = TypeVar("S", LocalSummary, ShareReports, VectorReportSums, SlotReports)
@@ -320,32 +321,39 @@ class LevelBatches(Batches[Any]):
         return dict(sorted(result.items()))
 
 
-def mixed_batches(mixing: Mixing, batches: tuple[int, ...]) -> tuple[MixedBatch, ...]:
+def mixed_batches(mixing: Mixing, batches: tuple[int, ...]) -> list[dict[str, Any]]:
     """The batches by their size, the smallest first, each with what it keeps; of many sizes the smallest stand for all.
 
-    A larger batch keeps at least what a smaller one does, unless that is too small to count as mixed.
+    A larger batch keeps at least what a smaller one does, unless that is too small to count as mixed. With the smallest
+    that hides its people stands the epsilon that is left if so many of them are fakes.
     """
     sizes = sorted(Counter(batches).items())
     few = [one for one in sizes if one[0] < mixing.batch]
     whole = [one for one in sizes if one[0] >= mixing.batch]
     if len(whole) > _SIZES:
         whole = [(whole[0][0], sum(many for _, many in whole))]
-    result = [MixedBatch(size, many, mixing.promise(size)) for size, many in few + whole]
-    if whole and isinstance(result[len(few)].budget, ApproxDP):
-        left = tuple(mixing.with_fakes(whole[0][0]).items())
-        result[len(few)] = replace(result[len(few)], fakes=left)
-    return tuple(result)
+    result: list[dict[str, Any]] = []
+    for size, many in few + whole:
+        kept = mixing.promise(size)
+        result.append({"people": size, "batches": many, "epsilon": kept.epsilon, "delta": kept.delta})
+    if whole and result[len(few)]["delta"]:
+        left = mixing.with_fakes(whole[0][0]).items()
+        result[len(few)]["with_fakes"] = [{"fakes": fakes, "epsilon": epsilon} for fakes, epsilon in left]
+    return result
 
 
 _SIZES = 8
 
 
-def told_shuffled(
-    study: Any, mixed: MixedReports[S], group: GroupEstimate, weight: float | tuple[float, ...]
-) -> Shuffled:
+def mixed_facts(mixing: Mixing, batches: tuple[int, ...], randomiser: str, **weight: Any) -> dict[str, Any]:
+    """What is published of people who all have one epsilon and whose reports came through a mixer."""
+    kept = {"local_epsilon": mixing.epsilon, "least": mixing.batch, "batches": mixed_batches(mixing, batches)}
+    return {"randomiser": randomiser, **weight, **kept}
+
+
+def told_shuffled(study: Any, mixed: MixedReports[S], group: GroupEstimate, weight: float | list[float]) -> Shuffled:
     """What is told of people whose reports came through a mixer."""
-    batches = mixed_batches(study.mixing, mixed.batches)
-    return Shuffled(group, weight, study.mixed_invite.name, study.mixing.epsilon, study.mixing.batch, batches)
+    return Shuffled(group, mixed_facts(study.mixing, mixed.batches, study.mixed_invite.name, weight=weight))
 
 
 _ALONE = "as long as nothing else about these reports is published"
@@ -358,51 +366,56 @@ def mixed_promises(shuffled: Shuffled | None) -> list[Promise]:
     """
     if shuffled is None:
         return []
-    result = []
-    if shuffled.epsilon is not None:
-        device = f"{shuffled.randomiser} report on their own device"
-        for batch in shuffled.batches:
-            few = f"fewer than the {shuffled.least:,} that were promised: only the report's own epsilon holds"
-            note = few if batch.people < shuffled.least else _ALONE
-            result.append(Promise("shuffled", MIXED, batch.budget, f"{device}, {batch.text}", note))
-        return [*result, Promise("shuffled", COLLUDING, PureDP(shuffled.epsilon), device)]
+    result, told, least = [], shuffled.mixing, shuffled.mixing["least"]
+    if "levels" not in told:
+        device = f"{told['randomiser']} report on their own device"
+        for batch in told["batches"]:
+            few = f"fewer than the {least:,} that were promised: only the report's own epsilon holds"
+            note = few if batch["people"] < least else _ALONE
+            crowd = "a batch" if batch["batches"] == 1 else f"{batch['batches']:,} batches"
+            text = f"{device}, in {crowd} of {batch['people']:,}"
+            result.append(Promise("shuffled", MIXED, promised(batch["epsilon"], batch["delta"]), text, note))
+        return [*result, Promise("shuffled", COLLUDING, PureDP(told["local_epsilon"]), device)]
     device = "the best report for their own epsilon, on their own device"
-    for level in shuffled.levels:
-        for batch in level.batches:
-            crowd = "in a batch" if batch.many == 1 else f"in each of {batch.many:,} batches"
-            text = f"{device} (epsilon {level.epsilon:g}), among {batch.people:,} of the same epsilon {crowd}"
-            result.append(Promise("shuffled", MIXED, batch.budget, text, _ALONE))
-    alone = {level.epsilon: level.unhidden for level in shuffled.levels if level.unhidden}
+    people, alone = {}, {}
+    for level in told["levels"]:
+        epsilon = float(level["local_epsilon"])
+        people[epsilon] = level["people"]
+        alone |= {epsilon: level["unhidden"]} if level["unhidden"] else {}
+        for batch in level["batches"]:
+            crowd = "in a batch" if batch["batches"] == 1 else f"in each of {batch['batches']:,} batches"
+            text = f"{device} (epsilon {epsilon:g}), among {batch['people']:,} of the same epsilon {crowd}"
+            result.append(Promise("shuffled", MIXED, promised(batch["epsilon"], batch["delta"]), text, _ALONE))
     if alone:
-        few = f"fewer of the same epsilon in their batch than the {shuffled.least:,} that were promised"
+        few = f"fewer of the same epsilon in their batch than the {least:,} that were promised"
         note = f"{few}, or too few to hide among: only a report's own epsilon holds"
         result.append(Promise("shuffled", MIXED, PersonalDP.of([*alone], [*alone.values()]), device, note))
-    everybody = PersonalDP.of([v.epsilon for v in shuffled.levels], [v.people for v in shuffled.levels])
-    return [*result, Promise("shuffled", COLLUDING, everybody, device)]
+    return [*result, Promise("shuffled", COLLUDING, PersonalDP.of([*people], [*people.values()]), device)]
 
 
-def mixed_levels(mixing: LevelMixing, sizes: Mapping[float, tuple[int, ...]]) -> tuple[MixedLevel, ...]:
+def mixed_levels(mixing: LevelMixing, sizes: Mapping[float, tuple[int, ...]]) -> list[dict[str, Any]]:
     """What people of each epsilon keep, where every batch holds so many of them (`sizes`): they alone hide one another.
 
-    A larger crowd keeps at least what a smaller one does.
+    A larger crowd keeps at least what a smaller one does. Those are `unhidden` of whom there are too few in a batch to
+    keep more than their report does by itself.
     """
     result = []
     for epsilon, many in sizes.items():
         level = mixing.level(epsilon)
-        batches = () if level is None else mixed_batches(level, many)
-        hidden = tuple(batch for batch in batches if isinstance(batch.budget, ApproxDP))
-        least = min((batch.people for batch in hidden), default=None)
+        hidden = [] if level is None else [batch for batch in mixed_batches(level, many) if batch["delta"]]
+        least = min((batch["people"] for batch in hidden), default=None)
         unhidden = sum(n for n in many if least is None or n < least)
-        result.append(MixedLevel(epsilon, sum(many), hidden, unhidden))
-    return tuple(result)
+        own = epsilon if math.isfinite(epsilon) else "inf"
+        result.append({"local_epsilon": own, "people": sum(many), "unhidden": unhidden, "batches": hidden})
+    return result
 
 
 def mixed_assumptions(shuffled: Shuffled | None) -> tuple[str, ...]:
     if shuffled is None:
         return ()
-    left, given = "a report's own epsilon", ""
-    if shuffled.epsilon is not None:
-        left += f" {shuffled.epsilon:.6g}"
+    told, left, given = shuffled.mixing, "a report's own epsilon", ""
+    if "levels" not in told:
+        left += f" {told['local_epsilon']:.6g}"
     else:
         given = (
             "everybody's choice of an epsilon stands beside their report and tells nothing of their data: given the "
@@ -414,15 +427,15 @@ def mixed_assumptions(shuffled: Shuffled | None) -> tuple[str, ...]:
         given,
         "everybody shuffled sent one report, in one batch: who sent several keeps less, and was charged for one",
         "a batch hides a person among honest others: those in it who lie, or tell what they sent, do not count",
-        _fakes([*shuffled.batches, *(batch for one in shuffled.levels for batch in one.batches)]),
+        _fakes(chain.from_iterable(one["batches"] for one in told.get("levels", [told]))),
     )
 
 
-def _fakes(batches: list[MixedBatch]) -> str:
+def _fakes(batches: Iterable[Facts]) -> str:
     """What a batch keeps that is partly made up, and who could make it up."""
     who = "whoever signs the tickets, or hands reports to the mixer, can fill a batch with fakes alone"
-    batch = next((batch for batch in batches if batch.fakes), None)
+    batch = next((batch for batch in batches if "with_fakes" in batch), None)
     if batch is None:
         return who
-    costs = ", ".join(f"{fakes:,} fakes leave epsilon {left:.3g}" for fakes, left in batch.fakes)
-    return f"{who}: in a batch of {batch.people:,} {costs}, at the same delta"
+    costs = ", ".join(f"{one['fakes']:,} fakes leave epsilon {one['epsilon']:.3g}" for one in batch["with_fakes"])
+    return f"{who}: in a batch of {batch['people']:,} {costs}, at the same delta"
