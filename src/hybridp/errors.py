@@ -25,20 +25,8 @@ import difflib
 import math
 from collections.abc import Iterable
 
-__all__ = [
-    "BudgetExceeded",
-    "HybridpError",
-    "InvalidInput",
-    "LedgerProblem",
-    "NotShown",
-    "OtherMechanism",
-    "PromiseWarning",
-    "UnusablePublicRows",
-    "UnusableRows",
-    "did_you_mean",
-    "finite",
-    "must",
-]
+__all__ = ["BudgetExceeded", "HybridpError", "InvalidInput", "LedgerProblem", "NotShown", "OtherMechanism"]
+__all__ += ["PromiseWarning", "UnusablePublicRows", "UnusableRows", "did_you_mean", "finite", "must"]
 
 
 class HybridpError(Exception):

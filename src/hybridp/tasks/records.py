@@ -144,8 +144,8 @@ def _publish(
     device = own if heard else None
     if mixed is not None and mixed.summary.people and second is not None and study.mixing is not None:
         heard.append((second.mechanism, mixed.summary))
-        kept = mixed_facts(list_mixing(second, study.mixing), mixed.batches, second.mechanism.name)
-        shuffled = Shuffled(GroupEstimate(mixed.summary.people), kept)
+        batches = mixed_facts(list_mixing(second, study.mixing), mixed.batches, second.mechanism.name)
+        shuffled = Shuffled(GroupEstimate(mixed.summary.people), batches)
     everything, anchor, default = blending.held(invite.encoding, estimates, heard, study.estimator)
     counted = blending.blend_heavy(invite.encoding, everything, anchor)
     blended = blending.restrict(counted, blending.keep_best(counted, study.head))

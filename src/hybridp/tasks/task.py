@@ -377,7 +377,8 @@ def mixed_promises(shuffled: Shuffled | None) -> list[Promise]:
             result.append(Promise("shuffled", MIXED, promised(batch["epsilon"], batch["delta"]), text, note))
         return [*result, Promise("shuffled", COLLUDING, PureDP(told["local_epsilon"]), device)]
     device = "the best report for their own epsilon, on their own device"
-    people, alone = {}, {}
+    people: dict[float, int] = {}
+    alone: dict[float, int] = {}
     for level in told["levels"]:
         epsilon = float(level["local_epsilon"])
         people[epsilon] = level["people"]
