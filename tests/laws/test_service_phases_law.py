@@ -136,7 +136,7 @@ class Phases:
             out.writerow([*invite.encoding.names, MECHANISM] if line else ["trust", self.name, "report", MECHANISM])
             for report in self.reports:
                 one = msgspec.convert(report["payload"]["reports"][self.name], reports.type)
-                row = reports.units(reports.pack(self.name, one))[0].tolist()
+                row = reports.units(reports.pack(one))[0].tolist()
                 own = ["" if math.isnan(x) else repr(x) for x in row]
                 own = own if line else ["local", "", repr(invite.encoding.centre + invite.encoding.half * row[0])]
                 out.writerow([*own, invite.text])

@@ -16,6 +16,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -39,9 +40,9 @@ from hybridp.public.randomisers import (
 )
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 
-__all__ = ["BIT", "DIGITS", "FORM_NUMBER", "NUMBER", "Bit", "Coordinates", "Field", "Heard"]
-__all__ += ["OutOfReach", "Reports", "described", "number_field", "numbers_field", "option_field", "place_reports"]
-__all__ += ["record_field", "reports_on", "unpacked_record"]
+__all__ = ["BIT", "BROKEN", "DIGITS", "FORM_NUMBER", "NUMBER", "Bit", "Coordinates", "Field", "Heard"]
+__all__ += ["OutOfReach", "Reports", "broken", "described", "number_field", "numbers_field", "option_field"]
+__all__ += ["place_reports", "record_field", "reports_on", "unpacked_record"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -55,80 +56,94 @@ FORM_NUMBER, FORM_CHARACTER = 40, 9
 """Characters of a number in a page's form, and of one letter (%XX for each of 3 bytes, or of 4 in two halves)."""
 
 
-def double(given: Any) -> float:
-    try:
-        return float(given)
-    except OverflowError:  # JSON has whole numbers that are larger than any
-        return math.inf
-
-
-def rising(places: Sequence[Any], size: int) -> bool:
-    return all(0 <= a < size for a in places) and all(a < b for a, b in pairwise(places))
-
-
-def refused(name: str, rule: str) -> InvalidInput:
-    return InvalidInput(f"`{name}` must be {rule}. Got something else.")
-
-
+BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 Choose = Callable[[int], int]
 """Picks one of so many, by chance, but the same one if an answer is sent again."""
 
 
-@dataclass(frozen=True)
-class Field:
-    """One field of a form, or of a program's answer: its name, what people and devices are told of it, the type of an
-    answer on its way, the longest (and its `characters` in a form), and how it is packed for the store, into `size`
-    bytes before it is sealed."""
+class OutOfReach(InvalidInput):
+    """A number that no device which follows the plan can send."""
+
+
+def broken(error: Exception) -> str:
+    """What is wrong with a body, without what was sent."""
+    said = isinstance(error, msgspec.ValidationError | OutOfReach) or type(error) is ValueError
+    return str(error) if said else "It is not JSON"
+
+
+def _place(size: int) -> Any:
+    return Annotated[int, msgspec.Meta(ge=0, lt=size)]
+
+
+def _many(kind: Any, most: int, least: int) -> Any:
+    return Annotated[list[kind], msgspec.Meta(min_length=least, max_length=most)]
+
+
+def _check_rising(places: Sequence[int]) -> None:
+    if any(a >= b for a, b in pairwise(places)):
+        raise ValueError("Expected different places, rising")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """What is sent under a question's name: its type, which states most of its rules, the longest, and how it is
+    packed for the store, into `size` bytes; `ValueError` where no device that follows the plan sends it."""
+
+    type: Any
+    longest: Any
+    size: int
+    pack: Callable[..., bytes] = field(compare=False)
+
+    @cached_property
+    def _decoder(self) -> Any:
+        return msgspec.json.Decoder(self.type)
+
+    def packed(self, name: str, raw: msgspec.Raw, *chosen: Choose) -> bytes:
+        try:
+            return self.pack(self._decoder.decode(raw), *chosen)
+        except (ValueError, *BROKEN) as error:
+            kind = OutOfReach if isinstance(error, OutOfReach) else InvalidInput
+            raise kind(f"`{name}` must be what its question asks for. {broken(error)}.") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field(Sent):
+    """One field of a form, or of a program's answer: what people and devices are told of it, and its most `characters`
+    in a form. Of several values one is kept where it `chooses`."""
 
     name: str
     about: Mapping[str, Any]
-    type: Any
-    longest: Any
     characters: int
-    pack: Callable[[Any, Choose], bytes] = field(compare=False)
     size: int = CODE.size
+    chooses: bool = False
 
 
 def number_field(name: str, about: Mapping[str, Any]) -> Field:
-
-    def pack(given: Any, choose: Choose) -> bytes:
-        if not math.isfinite(number := double(given)):
-            raise refused(name, "a finite number")
-        return NUMBER.pack(number)
-
-    return Field(name, about, float, DIGITS, FORM_NUMBER, pack)
+    return Field(name=name, about=about, type=float, longest=DIGITS, characters=FORM_NUMBER, pack=NUMBER.pack)
 
 
 def option_field(name: str, about: Mapping[str, Any]) -> Field:
     """One of several options, by its place; where `several` may be ticked, the places of those that are."""
     size, most = len(about["options"]), about.get("several") or 0
+    last, place = size - 1, _place(size)
 
-    def option(given: Any, choose: Choose) -> bytes:
-        if not 0 <= given < size:
-            raise refused(name, f"the place of an option, from 0 to {size - 1}")
-        return CODE.pack(given)
-
-    def ticks(given: Any, choose: Choose) -> bytes:
-        if not (len(given) <= most and rising(given, size)):
-            raise refused(name, f"at most {most} different places of its {size} options, rising")
-        return CODE.pack(sum(1 << place for place in given))
+    def ticks(given: Sequence[int]) -> bytes:
+        _check_rising(given)
+        return CODE.pack(sum(1 << one for one in given))
 
     if not most:
-        return Field(name, about, int, size - 1, len(str(size - 1)), option)
-    return Field(name, about, list[int], [size - 1] * most, len(f"&answer.00.{size - 1}=on") * most, ticks)
+        return Field(name=name, about=about, type=place, longest=last, characters=len(str(last)), pack=CODE.pack)
+    characters = len(f"&answer.00.{last}=on") * most
+    kind, longest = _many(place, most, 0), [last] * most
+    return Field(name=name, about=about, type=kind, longest=longest, characters=characters, pack=ticks)
 
 
 def numbers_field(name: str, about: Mapping[str, Any]) -> Field:
     many = len(about["coordinates"])
-
-    def pack(given: Any, choose: Choose) -> bytes:
-        numbers = [double(number) for number in given]
-        if len(numbers) != many or not all(map(math.isfinite, numbers)):
-            raise refused(name, f"{many} finite numbers")
-        return struct.pack(f"<{many}d", *numbers)
-
+    row, kind, longest = struct.Struct(f"<{many}d"), _many(float, many, many), [DIGITS] * many
     characters = many * (FORM_NUMBER + len(f"&answer.00.{many}="))
-    return Field(name, about, list[float], [DIGITS] * many, characters, pack, NUMBER.size * many)
+    return Field(name=name, about=about, type=kind, longest=longest, characters=characters,
+                 pack=lambda given: row.pack(*given), size=row.size)  # fmt: skip
 
 
 _PART = struct.Struct("<H")
@@ -143,25 +158,21 @@ def record_field(name: str, about: Mapping[str, Any]) -> Field:
     >>> {len(one) for one in both} == {asked.size}, unpacked_record(both[0])
     (True, ('flu', 'ж'))
     """
-    most, longest, parts = about["max_records"], about["max_length"], len(about["record"])
+    longest, parts = about["max_length"], len(about["record"])
     room = 4 * longest * parts  # UTF-8 takes four bytes a character at most
 
-    def pack(given: Any, choose: Choose) -> bytes:
-        if not 1 <= len(given) <= most:
-            raise refused(name, f"at least 1 and at most {most} records")
+    def pack(given: Sequence[Sequence[str]], choose: Choose) -> bytes:
         records = [tuple(normalised(part) for part in record) for record in given]
-        for record in records:
-            if len(record) != parts:
-                raise refused(name, f"records of {parts} parts each")
-            if any(not 1 <= len(part) <= longest for part in record):
-                raise refused(name, f"records with parts of 1 to {longest} characters")
+        if any(not 1 <= len(part) <= longest for record in records for part in record):
+            raise ValueError(f"Expected parts of 1 to {longest} characters")
         texts = [part.encode() for part in sorted(records)[choose(len(records))]]
         body = b"".join([_PART.pack(len(text)) + text for text in texts])
         return bytes([parts]) + body + bytes(room - sum(map(len, texts)))
 
     characters = parts * (FORM_CHARACTER * longest + len("&answer.00.0="))
-    answer = [["x" * (4 * longest)] * parts]
-    return Field(name, about, list[list[str]], answer, characters, pack, 1 + _PART.size * parts + room)
+    kind, most = _many(_many(str, parts, parts), about["max_records"], 1), [["x" * (4 * longest)] * parts]
+    return Field(name=name, about=about, type=kind, longest=most, characters=characters, pack=pack,
+                 size=1 + _PART.size * parts + room, chooses=True)  # fmt: skip
 
 
 def unpacked_record(packed: bytes) -> tuple[str, ...]:
@@ -174,10 +185,6 @@ def unpacked_record(packed: bytes) -> tuple[str, ...]:
 
 
 # --- local people's reports -------------------------------------------------------------------------------------------
-
-
-class OutOfReach(InvalidInput):
-    """A number that no device which follows the plan can send."""
 
 
 class Bit(msgspec.Struct, forbid_unknown_fields=True):
@@ -241,21 +248,15 @@ class Heard:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reports:
-    """The reports that one mechanism makes: of which type they are on their way, the longest, how the task document
-    states the `mechanism`, and how they are kept in the store, in `size` bytes each.
+class Reports(Sent):
+    """The reports that one mechanism makes, and how the task document states the `mechanism`.
 
-    `pack` checks a report on the question of a name (`InvalidInput` where no device that follows the plan sends it),
     `written` is a stored one as a device would write it into a table, and `add` adds stored ones, behind each other, of
     people with an epsilon, to what was heard, `counted` by so many places. `units` are numbers in reaches from the
     centre, one row each; NaN where none was told.
     """
 
-    type: Any
-    size: int
-    longest: Any
     mechanism: Mapping[str, Any]
-    pack: Callable[[str, Any], bytes]
     written: Callable[[bytes], Any]
     add: Callable[[Heard, bytes, float | None], None]
     counted: int = 0
@@ -264,11 +265,6 @@ class Reports:
 
 def place_reports(places: int, mechanism: Mapping[str, Any], names: Sequence[str] = ()) -> Reports:
     """One of so many places of a list, whose entries may have names."""
-
-    def pack(name: str, told: Any) -> bytes:
-        if not 0 <= told < places:
-            raise refused(name, f"a whole number from 0 to {places - 1}")
-        return SLOT.pack(told)
 
     def written(body: bytes) -> Any:
         (place,) = SLOT.unpack(body)
@@ -281,28 +277,25 @@ def place_reports(places: int, mechanism: Mapping[str, Any], names: Sequence[str
         heard.people += len(body) // SLOT.size
         heard.counts += named
 
-    own: dict[str, Any] = {"type": int, "size": SLOT.size, "longest": max(places - 1, 0), "counted": places}
-    return Reports(mechanism=mechanism, pack=pack, written=written, add=add, **own)
+    return Reports(type=_place(places), size=SLOT.size, longest=max(places - 1, 0), mechanism=mechanism,
+                   pack=SLOT.pack, written=written, add=add, counted=places)  # fmt: skip
 
 
 def _set_reports(made: SubsetSelection) -> Reports:
     """So many of a list's places, a bit for each place in the store."""
     k, size = made.categories, -(-made.categories // 8)
 
-    def pack(name: str, told: Any) -> bytes:
-        if not (len(told) == made.size and rising(told, k)):
-            raise refused(name, f"{made.size} different places of its options, rising")
-        bits = np.zeros(k, dtype=np.bool_)
-        bits[np.array(told, dtype=np.int64)] = True
-        return np.packbits(bits).tobytes()
+    def pack(told: Sequence[int]) -> bytes:
+        _check_rising(told)
+        return np.packbits(np.isin(np.arange(k), told)).tobytes()
 
     def add(heard: Heard, body: bytes, epsilon: float | None) -> None:
         bits = np.unpackbits(np.frombuffer(body, dtype=np.uint8).reshape(-1, size), axis=1)
         heard.people += len(bits)
         heard.counts += bits[:, :k].sum(axis=0, dtype=np.int64)
 
-    own: dict[str, Any] = {"type": list[int], "size": size, "longest": [k - 1] * made.size, "counted": k}
-    return Reports(mechanism=described(made), pack=pack, written=bytes.hex, add=add, **own)
+    return Reports(type=_many(_place(k), made.size, made.size), size=size, longest=[k - 1] * made.size,
+                   mechanism=described(made), pack=pack, written=bytes.hex, add=add, counted=k)  # fmt: skip
 
 
 def _number_reports(invite: Invite[Any, Any], binned: bool) -> Reports:
@@ -312,33 +305,31 @@ def _number_reports(invite: Invite[Any, Any], binned: bool) -> Reports:
     made, bounds = invite.mechanism, invite.encoding
     law, many, (centres, reaches) = getattr(made, "law", made), getattr(made, "reported", 1), np.array(bounds.sides).T
     bit, some, d = isinstance(law, DitheredBit), isinstance(made, ScalarReports), len(centres)
+    direction = isinstance(made, UnitVector)
     kept = [("threshold", "<u4"), ("above", "u1")] if bit else [("value", "<f8")]
     stored = np.dtype([*([("at", "<u2")] if some else []), *kept])
     row = struct.Struct(f"<{'H' * some}{'IB' if bit else 'd'}")  # the same, one by one
     kind: Any = Bit if bit else float
     longest: Any = {"threshold": LEVELS - 1, "above": False} if bit else DIGITS
     mechanism, bins = described(made), invite_bins(invite) if binned else None
-    if isinstance(made, UnitVector):
-        kind, longest = list[float], [DIGITS] * d
+    if direction:
+        kind, longest = _many(float, d, d), [DIGITS] * d
     elif some:
         kind, longest = Coordinates, {"coordinates": [d - 1] * many, "each": [longest] * many}
         page = mechanism["browser"] and bounds.radius_steps is None
         mechanism |= {"reach": bounds.reach_steps, "browser": page}
 
-    def pack(name: str, told: Any) -> bytes:
-        rows, places, each = [], range(many), told if kind == list[float] else [told]
+    def pack(told: Any) -> bytes:
+        rows, places, each = [], range(many), told if direction else [told]
         if some:
             places, each = told.coordinates, told.each
-        if not (len(places) == len(each) == many and rising(places, d)):
-            raise refused(name, f"{many} numbers, of different coordinates, ascending")
+            _check_rising([-1, *places, d])
+        if not (len(places) == len(each) == many and all(isinstance(one, Bit) == bit for one in each)):
+            raise ValueError(f"Expected {many} numbers, or bits, as the task states its randomiser")
         for j, one in zip(places, each, strict=True):
-            if isinstance(one, Bit) != bit:
-                raise refused(name, "a report of the plan's randomiser")
-            kept = (one.threshold, one.above) if isinstance(one, Bit) else (double(one),)
-            reach = reaches[j] * law.bound * (1 + 1e-9)
-            if not isinstance(one, Bit) and not abs(kept[0] - centres[j]) <= reach:
-                rule = "must be a report that a device which follows the plan can send"
-                raise OutOfReach(f"`{name}` {rule}. Got a number beyond its reach.")
+            kept = (one.threshold, one.above) if isinstance(one, Bit) else (one,)
+            if not isinstance(one, Bit) and not abs(one - centres[j]) <= reaches[j] * law.bound * (1 + 1e-9):
+                raise OutOfReach("Got a number beyond the reach of a device that follows the plan")
             rows.append(row.pack(*((j, *kept) if some else kept)))
         return b"".join(rows)
 
@@ -358,7 +349,7 @@ def _number_reports(invite: Invite[Any, Any], binned: bool) -> Reports:
         """In the columns' own units; None where one was not told."""
         own = (centres + reaches * units(body)[0]).tolist()
         result = [None if math.isnan(x) else x for x in own]
-        return result if kind in (Coordinates, list[float]) else result[0]
+        return result if some or direction else result[0]
 
     def add(heard: Heard, body: bytes, epsilon: float | None) -> None:
         values = units(body)

@@ -3,9 +3,9 @@
 >>> smokes = {"name": "smokes", "kind": "choice", "options": ["yes", "no", "at times"]}
 >>> way = {"name": "way", "kind": "number", "lower": 0, "upper": 120}
 >>> asked = parts_of(Declaration(promise=1.0, trust="trust", questions=[smokes, way]))
->>> pack_reports(asked, True, {"smokes": 2}).hex()
+>>> (packed := pack_reports(asked, True, {"smokes": b"2"})).hex()
 '00000200000000'
->>> [part.hex() for part in unpacked_reports(asked, True, [pack_reports(asked, True, {"smokes": 2})])]
+>>> [part.hex() for part in unpacked_reports(asked, True, [packed])]
 ['02000000', '']
 """
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Any, ClassVar, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -223,19 +224,19 @@ def categories_of(parts: Sequence[Part]) -> tuple[Part, ...]:
     return tuple(result.values())
 
 
-def pack_answers(asked: Sequence[Field], given: Mapping[str, Any], choose: Callable[[int], int]) -> bytes:
+def pack_answers(asked: Sequence[Field], given: Mapping[str, msgspec.Raw], choose: Callable[[int], int]) -> bytes:
     if set(given) != {one.name for one in asked}:
         raise InvalidInput("`answers` must hold one for every question, and no others. Got others.")
-    return b"".join(one.pack(given[one.name], choose) for one in asked)
+    return b"".join([one.packed(one.name, given[one.name], *[choose] * one.chooses) for one in asked])
 
 
-def pack_reports(asked: Sequence[Part], drawn: bool, given: Mapping[str, Any]) -> bytes:
+def pack_reports(asked: Sequence[Part], drawn: bool, given: Mapping[str, msgspec.Raw]) -> bytes:
     """A local person's report: on all questions or, where they are drawn, on one, in as many bytes whichever it is."""
     places = [place for place, one in enumerate(asked) if one.name in given]
     if len(given) != len(places) or len(places) != (1 if drawn else len(asked)):
         wanted = "on one question" if drawn else "on every question"
         raise InvalidInput(f"`reports` must be {wanted}, and no more. Got others.")
-    body = b"".join(asked[place].reports.pack(asked[place].name, given[asked[place].name]) for place in places)
+    body = b"".join([asked[i].reports.packed(asked[i].name, given[asked[i].name]) for i in places])
     if not drawn:
         return body
     return _PLACE.pack(places[0]) + body.ljust(max(one.reports.size for one in asked), b"\0")

@@ -6,7 +6,7 @@ packed as the whole numbers that the device drew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
@@ -15,7 +15,7 @@ import msgspec
 
 from hybridp.errors import InvalidInput
 from hybridp.public.mixing import from_text, unseal
-from hybridp.service.formats import Bit, Coordinates, Field, OutOfReach
+from hybridp.service.formats import BROKEN, Bit, Coordinates, OutOfReach, broken
 from hybridp.service.plans import Survey
 from hybridp.service.problems import STATUS, Refused
 from hybridp.service.questions import Part, pack_answers, pack_reports
@@ -76,14 +76,13 @@ PAYLOADS: dict[type[msgspec.Struct], tuple[Any, ...]] = {
 _upload = msgspec.json.Decoder(Upload)
 _mixed = msgspec.json.Decoder(Mixed)
 _answers, _reports = msgspec.json.Decoder(Answers), msgspec.json.Decoder(Reports)
-_BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def parse_upload(body: bytes, most: int) -> list[Report]:
     """The reports of a request; a body that is no such thing, or too long a list, is refused as a whole."""
     try:
         result = _upload.decode(body).reports
-    except _BROKEN as error:
+    except BROKEN as error:
         detail = str(error) if isinstance(error, msgspec.DecodeError) else "it is not UTF-8 text of moderate depth"
         raise Refused("malformed", f"The body must be a JSON object with a list of reports: {detail}.") from None
     if len(result) > most:
@@ -125,8 +124,6 @@ def report_id(text: str) -> bytes:
 
 # --- checking ---------------------------------------------------------------------------------------------------------
 
-Pack = Callable[[bytes, msgspec.Raw], bytes]
-
 
 class Checker:
     """The rules of one study in one phase, made once and used for every report."""
@@ -137,14 +134,14 @@ class Checker:
         # Devices take the time from the date of an answer, which has whole seconds and may be a little old.
         earliest = (plan.opens if plan.opens is not None else since) - clock_skew
         self._earliest = earliest // self._precision * self._precision
-        self._packers: dict[tuple[int, float | None], Pack] = {}
+        self._asked: dict[tuple[int, float | None], Sequence[Part]] = {}
         for epsilon in plan.choices or (None,):
             if cipher is not None and (not plan.phased or phase == 1):
-                self._packers[TRUSTED, epsilon] = _packed_answers(plan.entrusted, cipher)
+                self._asked[TRUSTED, epsilon] = ()  # the plan's fields
             if not plan.phased or phase == 2:
-                self._packers[LOCAL, epsilon] = _packed_reports([one.at(epsilon) for one in plan.packed], plan.drawn)
+                self._asked[LOCAL, epsilon] = [one.at(epsilon) for one in plan.packed]
         if plan.mixed:
-            self._packers[SHUFFLED, None] = _packed_reports(plan.mixed, False)
+            self._asked[SHUFFLED, None] = plan.mixed
 
     def check(self, report: Report, now: int) -> Packed | Failure:
         try:
@@ -162,24 +159,24 @@ class Checker:
             if not allowed and epsilon is not None:
                 raise Refused("bad-epsilon", "The epsilon must be null: the study has one for everybody.")
             group = TRUSTED if report.group == "trusted" else LOCAL
-            packer = self._packers.get((group, epsilon))
-            if packer is None:
+            if (group, epsilon) not in self._asked:
                 raise Refused("wrong-phase", f"The study does not take {report.group} reports in this phase.")
             row, token = self._cipher.row(raw), self.token(report.token)
-            return Packed(row, time, group, epsilon, packer(row, report.payload), token, report.id)
+            body = self._packed(self._cipher, row, group, epsilon, report.payload)
+            return Packed(row, time, group, epsilon, body, token, report.id)
         except Refused as refused:
             return Failure(report.id, refused.code, str(refused))
 
     def mixed(self, sealed: bytes, study: str, at: int) -> Packed | None:
         """A report that came through a mixer; None for one that this study's devices do not send."""
-        packer = self._packers.get((SHUFFLED, None))
-        if self._cipher is None or packer is None:
+        if self._cipher is None or not self.plan.mixed:
             return None
         try:
             result = _mixed.decode(unseal(sealed, self._cipher.mixed, study))
             row = self._cipher.row(report_id(result.id))
-            return Packed(row, at, SHUFFLED, None, packer(row, result.payload), None, "")
-        except (Refused, InvalidInput, *_BROKEN):
+            body = self._packed(self._cipher, row, SHUFFLED, None, result.payload)
+            return Packed(row, at, SHUFFLED, None, body, None, "")
+        except (Refused, InvalidInput, *BROKEN):
             return None
 
     def token(self, token: str | None) -> bytes | None:
@@ -189,35 +186,16 @@ class Checker:
             raise Refused("token-needed", "The study takes reports by invitation only: a token is needed.")
         return hashed(token)
 
-
-def _packer(
-    whole: Callable[[msgspec.Raw], dict[str, msgspec.Raw]], types: dict[str, Any], pack: Callable[[bytes, Any], bytes]
-) -> Pack:
-    read = {name: msgspec.json.Decoder(kind).decode for name, kind in types.items()}
-
-    def packed(row: bytes, payload: msgspec.Raw) -> bytes:
+    def _packed(self, cipher: RowCipher, row: bytes, group: int, epsilon: float | None, payload: msgspec.Raw) -> bytes:
+        """As it lies in the store: a trusted answer sealed, a report as it is."""
         try:
-            return pack(row, {name: read[name](raw) if name in read else None for name, raw in whole(payload).items()})
-        except OutOfReach as error:
-            raise Refused("out-of-range", str(error)) from None
+            if group == TRUSTED:
+                given, choose = _answers.decode(payload).answers, partial(cipher.choice, row)
+                return cipher.seal(pack_answers(self.plan.entrusted, given, choose), row)
+            drawn = self.plan.drawn and group == LOCAL
+            return pack_reports(self._asked[group, epsilon], drawn, _reports.decode(payload).reports)
         except InvalidInput as error:
-            raise Refused("bad-payload", str(error)) from None
-        except _BROKEN as error:
-            shown = str(error) if isinstance(error, msgspec.ValidationError) else "it is not JSON"
+            raise Refused("out-of-range" if isinstance(error, OutOfReach) else "bad-payload", str(error)) from None
+        except BROKEN as error:
             rule = "The payload must be what the study's questions ask for"
-            raise Refused("bad-payload", f"{rule}: {shown}.") from None
-
-    return packed
-
-
-def _packed_answers(asked: Sequence[Field], cipher: RowCipher) -> Pack:
-    def sealed(row: bytes, given: Any) -> bytes:
-        return cipher.seal(pack_answers(asked, given, partial(cipher.choice, row)), row)
-
-    return _packer(lambda payload: _answers.decode(payload).answers, {one.name: one.type for one in asked}, sealed)
-
-
-def _packed_reports(asked: Sequence[Part], drawn: bool) -> Pack:
-    types = {one.name: one.reports.type for one in asked}
-    pack = partial(pack_reports, asked, drawn)
-    return _packer(lambda payload: _reports.decode(payload).reports, types, lambda row, given: pack(given))
+            raise Refused("bad-payload", f"{rule}. {broken(error)}.") from None
