@@ -31,6 +31,7 @@ from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
 from hybridp.tasks.declared import ledger_totals
+from hybridp.tasks.table import unpacked
 from hybridp.tasks.transcript import read_invitation
 
 from .recording import Recording, gaussians, laplaces, rho_of
@@ -168,18 +169,19 @@ def test_all_marginals_of_a_table_are_one_vector_of_the_trusted_promise(service:
     study, start = service.asked([home], {"epsilon": 1.0, "delta": 1e-6}, people, local=40), len(service.tape.words)
     model = studies.release_study(service, study)["questions"]["home"]["synthetic"]["model"]
     sigma = (2 / rho_of(1.0, 1e-6)) ** 0.5
-    for table, features in zip(model["trusted_tables"], (["way", "town"], ["town", "ill"]), strict=True):
+    tables, reports = model["answers"]
+    for table, features in zip(tables, (["way", "town"], ["town", "ill"]), strict=True):
         values = [next(one["values"] for one in home["features"] if one["name"] == name) for name in features]
         exact = [int((people[features] == [*cell]).all(axis=1).sum()) for cell in product(*values)]
         read = service.tape.read_from(start, gaussians(sigma), len(exact))
         assert read is not None
         drawn, start = read
         assert np.any(drawn != 0)
-        assert table["counts"] == (exact + drawn).tolist()
+        assert unpacked(table["counts"], "<i8").tolist() == (exact + drawn).tolist()
         assert table["sigma"] == pytest.approx(sigma, rel=1e-6)
     assert start == len(service.tape.words)
     assert service.spent(study) == {"trusted": (pytest.approx(1.0, abs=1e-9), 1e-6), "local": (1.0, 0.0)}
-    assert sum(one["people"] for one in model["local_reports"]) == 40
+    assert sum(one["people"] for one in reports) == 40
 
 
 def test_centres_are_those_of_files_with_the_same_words(service: Taped, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_saved_models_come_back(model: SyntheticModel, tmp_path: Path) -> None:
     assert np.array_equal(load_model(tmp_path / "tables").records, model.records)
     with pytest.raises(InvalidInput, match="`model`"):
         load_model(tmp_path / "nothing")
-    (tmp_path / "tables" / "synthetic.npz").write_bytes(b"no archive")
+    (tmp_path / "tables" / "transcript.json").write_bytes(b"no document")
     with pytest.raises(InvalidInput, match="`model` must be the folder"):
         load_model(tmp_path / "tables")
 

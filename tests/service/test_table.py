@@ -90,4 +90,4 @@ def test_the_command_fits_the_model_or_refuses_what_it_cannot_write(
     assert command(study, "again", "--json") == 0  # the same release, fitted again
     assert json.loads(capsys.readouterr().out)["questions"]["home"]["synthetic"]["people"] == 60
     names = sorted(path.name for path in (tmp_path / "m").iterdir() if path.name != ".lock")
-    assert names == ["synthetic.npz", "transcript.json"]
+    assert names == ["transcript.json"]

@@ -14,19 +14,13 @@ Canonne, Kamath and Steinke 2020, Thm 4). The exponential mechanism with epsilon
 
 from __future__ import annotations
 
-import io
 import math
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from statistics import NormalDist
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal
 
 from hybridp.errors import must
 from hybridp.public.budgets import ZCDP, ApproxDP, as_approx, zcdp_for
@@ -44,13 +38,11 @@ __all__ = [
     "gaussian_level",
     "gumbel_scale",
     "measured_last",
-    "packed",
     "significance",
     "table_plan",
     "table_rounds",
     "table_sigma",
     "total_rho",
-    "unpacked",
     "usual_method",
 ]
 
@@ -333,25 +325,3 @@ class MeasuredTable:
     features: tuple[int, ...]
     counts: Ints
     sigma: float
-
-
-def packed(tables: Sequence[MeasuredTable]) -> bytes:
-    """What was measured in one use of the rows, as bytes (.npz, no pickle)."""
-    arrays: dict[str, NDArray[Any]] = {}
-    for j, one in enumerate(tables):
-        arrays |= {f"features{j}": np.array(one.features), f"counts{j}": one.counts, f"sigma{j}": np.array(one.sigma)}
-    out = io.BytesIO()
-    np.savez_compressed(out, allow_pickle=False, **arrays)
-    return out.getvalue()
-
-
-def unpacked(content: bytes) -> list[MeasuredTable]:
-    """The same back again; `ValueError` where it cannot be read."""
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as kept:
-            return [
-                MeasuredTable(tuple(int(f) for f in kept[f"features{j}"]), kept[f"counts{j}"], float(kept[f"sigma{j}"]))
-                for j in range(sum(key.startswith("sigma") for key in kept.files))
-            ]
-    except (OSError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(type(error).__name__) from None

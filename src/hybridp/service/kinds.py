@@ -12,10 +12,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hybridp.bench.models import shown_probability, zipf
 from hybridp.curator import marginals as table_curator
@@ -26,9 +29,10 @@ from hybridp.public.heavy import TEXT_RULE, discovery
 from hybridp.public.lattice import Bounds
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.queries import Feature
-from hybridp.public.rounds import Crowd
+from hybridp.public.rounds import Answer, Crowd, People, drive
 from hybridp.public.shares import MarginalReports, ShareReports
 from hybridp.public.study import Choice, Declaration, Question
+from hybridp.public.synth import MeasuredTable
 from hybridp.public.vector_randomisers import UnitVector
 from hybridp.randomness import Randomness
 from hybridp.release.release import Release, statistic
@@ -41,7 +45,7 @@ from hybridp.tasks.kmeans import kmeans_task
 from hybridp.tasks.personal import personal_task
 from hybridp.tasks.regression import regression_task
 from hybridp.tasks.shares import SharesTask, shares_task
-from hybridp.tasks.table import table_task
+from hybridp.tasks.table import Made, Measure, Reported, table_task
 from hybridp.tasks.transcript import plain_of
 
 __all__ = ["drawable", "pack_reports", "parts_of", "unpacked_reports"]
@@ -223,22 +227,37 @@ class _Synthetic(Part):
     def answer(
         self, local: Sequence[Heard], answers: TrustedAnswers | None, people: int, *, rng: Randomness
     ) -> Release:
-        (use,), task, own = self.task.plan, self.task, []
         empty = [one.name for one, told in zip(self.reported, local, strict=True) if not told.people]
         if answers is None and empty:
             raise Refused("batch-too-small", f"Nobody drew the marginal {empty[0]}, and nobody trusted.")
-        if answers is not None:
-            own = table_curator.measure_answers(answers, task.workload.schema, use.tables, use.sigma, rng=rng)
         sent = zip(local, self.invite.mechanism.oracles, strict=True)
         reports = MarginalReports(tuple(ShareReports(told.people, told.counts, oracle) for told, oracle in sent))
-        task, names = replace(task, people=(people, reports.people)), task.workload.schema.names
-        tables = [{"features": t.features, "sigma": t.sigma, "counts": t.counts.reshape(-1).tolist()} for t in own]
-        told = [{"people": one.people, "supports": one.counts.tolist()} for one in reports.told]
-        model = {"study": plain_of(task), "trusted_tables": tables, "local_reports": told}  # of which a fit is made
-        facts = {"method": task.method, "people": people + reports.people, "features": list(names), "model": model}
-        made = {"entries": (), "simulated_local": False, "rng": rng}
-        receipt = task.receipt(Crowd(names, lambda middle: "", lambda: made), self.invite)
-        return Release({self.name: {"synthetic": statistic("synthetic-data", None, None, **facts)}}, None, receipt)
+        task = replace(self.task, people=(0 if answers is None else people, reports.people))
+        names, made = task.workload.schema.names, {"entries": (), "simulated_local": False, "rng": rng}
+        result = drive(task.ask(Crowd(names, lambda middle: "", lambda: made)), _Unfitted(answers, reports, rng))
+        model = {"task": plain_of(task), "answers": list(result.answered)}  # of which a fit is made
+        facts = {"method": task.method, "people": result.people, "features": list(names), "model": model}
+        told = statistic("synthetic-data", None, None, **facts)
+        return Release({self.name: {"synthetic": told}}, None, result.receipt)
+
+
+@dataclass
+class _Unfitted(People):
+    """People who answer the rounds of a table whose records nobody makes here."""
+
+    answers: Any
+    reports: MarginalReports
+    rng: Randomness
+
+    def measure(self, asked: Measure) -> list[MeasuredTable]:
+        use = asked.use
+        return table_curator.measure_answers(self.answers, asked.schema, use.tables, use.sigma, rng=self.rng)
+
+    def reported(self, asked: Reported) -> Answer:
+        return Answer(local=self.reports)
+
+    def made(self, asked: Made) -> NDArray[np.uint16]:
+        return np.zeros((0, 0), np.uint16)
 
 
 _KINDS: dict[str, Callable[[Declaration, int, Any], Part]] = {

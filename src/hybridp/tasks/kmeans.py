@@ -250,9 +250,7 @@ _ASSUMES = (
 )
 
 
-def _publish(
-    study: KMeansTask, found: blending.Clusters, plan: Plan, crowd: Crowd, people: tuple[int, int]
-) -> Release:
+def _publish(study: KMeansTask, found: blending.Clusters, plan: Plan, crowd: Crowd, people: tuple[int, int]) -> Release:
     """State what was found and what was promised. Post-processing: no rows, no noise."""
     total, spent = sum(people), plan.spent
     order = np.argsort(-found.shares, kind="stable")

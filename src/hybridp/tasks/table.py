@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import math
 import warnings
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -38,11 +39,9 @@ from hybridp.public.synth import (
     candidates,
     cumulative_epsilons,
     measured_last,
-    packed,
     significance,
     table_rounds,
     total_rho,
-    unpacked,
     usual_method,
 )
 from hybridp.public.trust import rule_of
@@ -60,7 +59,7 @@ from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.task import Task
 
 __all__ = ["Made", "Measure", "Method", "NoSignalWarning", "Reported", "TableTask", "chosen_invite"]
-__all__ += ["table_task"]
+__all__ += ["packed", "table_task", "unpacked"]
 
 Method = Literal["tables", "adaptive", "mixed"]
 Codes = NDArray[np.uint16]
@@ -71,6 +70,19 @@ _MOST = 2**53  # people: more are no whole numbers to a double
 
 class NoSignalWarning(PromiseWarning):
     """The budget is so small that the noise hides every answer."""
+
+
+def packed(numbers: NDArray[Any], kind: str) -> str:
+    """Many whole numbers as a short text."""
+    return base64.b64encode(zlib.compress(numbers.astype(kind).tobytes())).decode()
+
+
+def unpacked(text: str, kind: str) -> NDArray[Any]:
+    """The same back again, in one row; `ValueError` or `TypeError` where it cannot be read."""
+    try:
+        return np.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), kind)
+    except zlib.error:
+        raise ValueError from None
 
 
 # --- rounds -----------------------------------------------------------------------------------------------------------
@@ -97,17 +109,17 @@ class Measure(Round):
     def allowed(self, i: int) -> bool:
         return tree_cells(self.schema.sizes, {*self.before, self.among[i]}) <= MODEL_CELLS
 
-    def plain(self, answer: Sequence[MeasuredTable]) -> str:
-        return base64.b64encode(packed(answer)).decode()
+    def plain(self, answer: Sequence[MeasuredTable]) -> list[dict[str, Any]]:
+        return [{"features": list(t.features), "sigma": t.sigma, "counts": packed(t.counts, "<i8")} for t in answer]
 
     def restored(self, said: Any) -> list[MeasuredTable]:
         """What was measured: only what this round measures, with the noise of its promise, can be gone on with."""
-        result = unpacked(base64.b64decode(said, validate=True))
-        ok = self.use.planned(result)
-        for one in result:
-            ok = ok and one.counts.shape == tuple(self.schema.sizes[f] for f in one.features)
-            ok = ok and one.counts.dtype == np.int64 and int(np.abs(one.counts).max()) < _MOST
-        if not ok:
+        result = []
+        for one in said:
+            shape = [self.schema.sizes[f] for f in one["features"]]
+            counts = unpacked(one["counts"], "<i8").reshape(shape).astype(np.int64)
+            result.append(MeasuredTable(tuple(one["features"]), counts, float(one["sigma"])))
+        if not self.use.planned(result) or any(int(np.abs(one.counts).max()) >= _MOST for one in result):
             raise ValueError
         return result
 
