@@ -309,7 +309,7 @@ class People:
         """What leaves the curator, and what devices sent."""
         return getattr(self if hasattr(self, asked.kind) else self._kept, asked.kind)(asked)
 
-    def made(self, asked: Any) -> None:
+    def made(self, asked: Any) -> Any:
         """Nobody kept the rows of a synthetic table."""
 
 

@@ -60,7 +60,7 @@ def _opened(folder: Place) -> tuple[Transcript, SyntheticModel]:
         said, receipt = Transcript.stated(stated, asks=False), Receipt.of(stated["receipt"])
         assert isinstance(said.task, TableTask)
         sizes = said.task.workload.schema.sizes
-        records = unpacked(stated["records"], "<u2").astype(np.uint16).reshape(-1, len(sizes))
+        records: Any = unpacked(stated["records"], "<u2").astype(np.uint16).reshape(-1, len(sizes))
         if not (records < sizes).all():
             raise ValueError
         model: SyntheticModel = drive(said.task.ask(_crowd(said.task)), Tape(said, records))
