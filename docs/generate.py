@@ -48,7 +48,7 @@ def _study_page() -> str:
         "## The study itself",
         _fields_table(study.Declaration),
     ]
-    for name, of in (("promise", study.Promise), ("trust", study.Trust), ("people", study.People),
+    for name, of in (("promise", study.Promise), ("trust", study.TrustRule), ("people", study.People),
                      ("collection", study.Collection)):  # fmt: skip
         parts += [f"## `[{name}]`", *_paragraphs(of.__doc__ or ""), _fields_table(of)]
     for kind, asked in study.KINDS.items():

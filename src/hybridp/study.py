@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.study import Collection, Declaration, Mixer, People, Promise, Question, Trust
+from hybridp.public.study import Collection, Declaration, Mixer, People, Promise, Question
 from hybridp.public.trust import TrustRule
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Study(Declaration):
             *,
             questions: Sequence[Question | Mapping[str, object]],
             promise: Promise | float | Mapping[str, object],
-            trust: Trust | str | Mapping[str, object],
+            trust: TrustRule | str | Mapping[str, object],
             people: People | Mapping[str, object] = ...,
             collection: Collection | Mapping[str, object] | None = ...,
             mixer: Mixer | Mapping[str, object] | None = ...,
@@ -404,12 +404,9 @@ def _release(
     return Study(**stated, questions=[{"name": name, "kind": kind, **question, **rest}]).release(data, **run)
 
 
-def _trust(trust: str | TrustRule, run: dict[str, Any]) -> str | dict[str, object]:
+def _trust(trust: str | TrustRule, run: dict[str, Any]) -> str | TrustRule:
     """The rule as a study states it; the share of a trial is said of the release."""
-    if isinstance(trust, str):
+    if isinstance(trust, str) or trust.trial_opt_in is None:
         return trust
-    if trust.trial_opt_in is not None:
-        run["trial_opt_in"] = trust.trial_opt_in
-        return {"everyone": "local"}
-    stated = {"column": trust.column, "trusted": trust.trusted, "local": trust.local, "everyone": trust.everyone}
-    return {key: value for key, value in stated.items() if value}
+    run["trial_opt_in"] = trust.trial_opt_in
+    return TrustRule(everyone="local")

@@ -12,8 +12,8 @@ import pytest
 import hybridp.cli
 from hybridp.cli.app import cli
 from hybridp.cli.options import Verb
+from hybridp.public.fields import Fields, declared
 from hybridp.public.study import Number, People, Points, Promise, Records, Table, Vector
-from hybridp.public.study.fields import Fields, declared
 
 from .conftest import Runner
 

@@ -22,7 +22,7 @@ from hybridp.public.study import (
     People,
     Promise,
     Question,
-    Trust,
+    TrustRule,
     declared,
     to_toml,
 )
@@ -96,7 +96,7 @@ def test_every_line_of_a_written_file_is_explained_by_the_fields_help() -> None:
 
 
 def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_check() -> None:
-    for of in (Declaration, Promise, Trust, People, Collection, *KINDS.values()):
+    for of in (Declaration, Promise, TrustRule, People, Collection, *KINDS.values()):
         for one in declared(of):
             assert one.help.endswith("."), one.name
             values = one.default if isinstance(one.default, tuple) else (one.default,)
@@ -216,8 +216,8 @@ def test_files_that_are_no_study_are_refused_in_a_sentence(tmp_path: object) -> 
 
 
 def test_words_of_a_column_of_numbers_or_booleans_are_words() -> None:
-    assert Trust(column="c", trusted=[1], local=[0]).trusted == ("1",)  # type: ignore[arg-type]
-    assert Trust(column="c", trusted=[True], local=False).local == ("false",)  # type: ignore[arg-type]
+    assert TrustRule(column="c", trusted=[1], local=[0]).trusted == ("1",)  # type: ignore[arg-type]
+    assert TrustRule(column="c", trusted=[True], local=False).local == ("false",)  # type: ignore[arg-type]
 
 
 def test_columns_of_reports_have_the_questions_names_where_there_are_several() -> None:

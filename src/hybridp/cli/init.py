@@ -19,8 +19,9 @@ from hybridp.cli.common import FILE_PATH, note, rows_argument, table_option, tel
 from hybridp.cli.options import Later, Spread, joined, number_or_word, options_of, some
 from hybridp.curator.sources import must_not_ask, open_rows
 from hybridp.errors import InvalidInput, must
-from hybridp.public.study import People, Promise, Trust, to_toml
-from hybridp.public.study.fields import write_new
+from hybridp.public.fields import write_new
+from hybridp.public.study import People, Promise, to_toml
+from hybridp.public.trust import TrustRule
 from hybridp.study import Study
 
 __all__ = ["init"]
@@ -85,7 +86,7 @@ def _look(file: Any, table: str | None) -> tuple[str, dict[str, bool | None]]:
 @click.option("--yes", "defaults", is_flag=True, help="Do not ask: guess from names what is not given, marked so.")
 @options_of(
     question=some("vector", "columns", "lower", "upper", "missing", later=True),
-    trust=some(Trust, "column", "trusted", "local", "everyone", later=True),
+    trust=some(TrustRule, "column", "trusted", "local", "everyone", later=True),
     people=some(People, "column", later=True),
     promise=some(Promise, "epsilon", later=True),
 )

@@ -23,10 +23,10 @@ import click
 from hybridp.cli.app import first_clause
 from hybridp.cli.common import FILE_PATH, check_delta, count, needed, share_type, stack
 from hybridp.errors import InvalidInput, did_you_mean
+from hybridp.public.fields import Declared, Fields, declared
 from hybridp.public.lattice import Bounds
-from hybridp.public.study import KINDS, Mixer, People, Promise, Question, Trust
-from hybridp.public.study.fields import Declared, Fields, declared
-from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust, rule_of
+from hybridp.public.study import KINDS, Mixer, People, Promise, Question
+from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust
 from hybridp.study import Study
 
 __all__ = ["FILE", "Later", "Spread", "Verb", "all_given", "binned", "command", "count", "edges_options", "given"]
@@ -360,7 +360,7 @@ def must_not_join(phase: str, *options: str) -> None:
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
-_LABELS: dict[str, type[Fields]] = {"promise": Promise, "trust": Trust, "people": People, "mixer": Mixer}
+_LABELS: dict[str, type[Fields]] = {"promise": Promise, "trust": TrustRule, "people": People, "mixer": Mixer}
 
 
 @contextmanager
@@ -412,7 +412,7 @@ def trust_options(*, devices: bool = False, draws: bool = True) -> Callable[[Cal
             return function(trust=rule, **given)
 
         wrapped: Callable[..., Any] = _drawn(run) if draws else run
-        return options_of(trust=some(Trust, "column", "trusted", "local", "everyone", later=True))(wrapped)
+        return options_of(trust=some(TrustRule, "column", "trusted", "local", "everyone", later=True))(wrapped)
 
     return decorate
 
@@ -435,16 +435,12 @@ def one_question(
 ) -> Study:
     """The study of one question that a command on one task declares."""
     check_delta(promise.delta)
-    rule = TrustRule(everyone="local") if trust is None else rule_of(trust)
-    assert rule is not None
+    rule = TrustRule(everyone="local") if trust is None else trust
     with said_as_options(type(question)):
-        who = Trust(column=LABEL)  # drawn for a trial: the release is told so by itself
-        if not drawn_trust(rule):
-            who = Trust(column=rule.column, trusted=rule.trusted, local=rule.local, everyone=rule.everyone)
         return Study(
             questions=(question,),
             promise=promise,
-            trust=who,
+            trust=LABEL if drawn_trust(rule) else rule,  # drawn for a trial: the release is told so by itself
             people=People() if people is None else people,
             level=level,
             mixer=None if mixer is None or mixer.values["batch"] is None else mixer(),

@@ -47,10 +47,10 @@ from hybridp.cli.releasing import check_out, read_study, study_argument
 from hybridp.cli.synth import StatedSchema, workload_of
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP
+from hybridp.public.fields import Fields, at_least, field
 from hybridp.public.lattice import Bounds
 from hybridp.public.regression import MOST_PREDICTORS
 from hybridp.public.study import Mixer, People, Promise, Question
-from hybridp.public.study.fields import Fields, at_least, field
 from hybridp.release.plan import Plan
 
 __all__ = ["Crowd", "plan"]

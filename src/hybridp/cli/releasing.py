@@ -34,7 +34,7 @@ from hybridp.ledger import Ledger
 from hybridp.public.budgets import ApproxDP, PureDP, hides_little, warned
 from hybridp.public.distribution import PHASES
 from hybridp.public.envelope import write
-from hybridp.public.study.fields import Fields, field
+from hybridp.public.fields import Fields, field
 from hybridp.public.study.questions import NUMBER_FORMS
 from hybridp.public.trust import LABEL
 from hybridp.randomness import Randomness, secure, seeded

@@ -32,7 +32,7 @@ __all__ += ["release", "rotate_key"]
 
 def declared_study(file: str) -> dict[str, Any]:
     """What a study file says, TOML or JSON; the service checks it."""
-    from hybridp.public.study.fields import read_toml
+    from hybridp.public.fields import read_toml
 
     if file.endswith(".toml"):
         return read_toml(file)

@@ -34,9 +34,9 @@ from hybridp.cli.options import Later, Spread, command, given, must_not_join, op
 from hybridp.cli.releasing import Releasing
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP
+from hybridp.public.fields import Fields, field
 from hybridp.public.queries import MISSING, Feature, Schema, Workload
 from hybridp.public.study import Declaration, Promise
-from hybridp.public.study.fields import Fields, field
 from hybridp.public.synth import usual_method
 from hybridp.public.trust import Trusts
 from hybridp.public.workloads import default_workload, stated_workload

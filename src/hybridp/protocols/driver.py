@@ -248,8 +248,7 @@ def _mapped(
 
 def trust_rule(study: Declaration) -> TrustRule | str:
     """How a table says who trusts: the column's name where it holds `trusted` and `local`, otherwise the rule."""
-    rule = rule_of(study.trust)
-    assert rule is not None
+    rule = study.trust
     return rule.column if rule.column is not None and not rule.trusted else rule
 
 

@@ -15,27 +15,16 @@ did not say so with one of the words that mean it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, TypeAlias, TypeGuard, overload
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias, TypeGuard, overload
 
 from hybridp.errors import must
+from hybridp.public.fields import Fields, field, named
 
-__all__ = [
-    "LABEL",
-    "LOCAL",
-    "PUBLIC",
-    "TRUSTED",
-    "Answering",
-    "TrustRule",
-    "Trusting",
-    "Trusts",
-    "drawn_trust",
-    "keyed",
-    "label_column",
-    "rule_of",
-    "suggestion",
-]
+__all__ = ["LABEL", "LOCAL", "PUBLIC", "TRUSTED", "Answering", "TrustRule", "Trusts", "drawn_trust", "keyed"]
+__all__ += ["label_column", "rule_of", "suggestion"]
 
 TRUSTED, LOCAL = "trusted", "local"
 PUBLIC = (
@@ -61,14 +50,14 @@ class Answering:
 
     question: str
     column: str | None = None
-    key: str | None = field(default=None, repr=False)
+    key: str | None = dataclasses.field(default=None, repr=False)
     start: float = 0.0
     end: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class TrustRule:
-    """How a table says who trusts the curator.
+@dataclass(frozen=True)
+class TrustRule(Fields):
+    """Who trusts the curator, as a study or a table says it.
 
     - ``TrustRule("trust")``: the column holds `trusted` or `local`, and any other word is refused.
     - ``TrustRule("consent", trusted=("yes",))``: any other word, and a missing one, means local.
@@ -82,21 +71,39 @@ class TrustRule:
     their digits.
     """
 
-    column: str | None = None
-    trusted: tuple[str, ...] = ()
-    local: tuple[str, ...] = ()
-    everyone: Literal["trusted", "local"] | None = None
+    _label: ClassVar[str] = "trust."
+
+    column: str | None = field(
+        None, help="The column that says whether a person trusts the curator.", check=named, option="trust"
+    )
+    trusted: tuple[str, ...] = field(
+        (), help="The words in it for people who do. Default: trusted.", check=named, option="trusted-value"
+    )
+    local: tuple[str, ...] = field(
+        (),
+        help="The words in it for people who do not. Default: local; with trusted given, any other word.",
+        check=named,
+        option="local-value",
+    )
+    everyone: str | None = field(
+        None,
+        help="In place of a column: everyone is trusted, or everyone is local.",
+        choices=(TRUSTED, LOCAL),
+        option="",
+    )
     trial_opt_in: float | None = None
-    key: str | None = field(default=None, repr=False)
+    key: str | None = dataclasses.field(default=None, repr=False)
     answering: Answering | None = None
 
     def __post_init__(self) -> None:
-        given = [name for name in ("column", "everyone", "trial_opt_in") if getattr(self, name) is not None]
-        one = "must be one of a column, everybody alike, and a share for a trial"
-        must(len(given) == 1, "trust", one, " and ".join(given) or "none of them")
-        for name in ("trusted", "local"):
-            words = getattr(self, name)
-            object.__setattr__(self, name, (words,) if isinstance(words, str) else tuple(words))
+        for name in ("trusted", "local"):  # a column of 0 and 1, or of booleans, has words too
+            object.__setattr__(self, name, _words(getattr(self, name)))
+        super().__post_init__()
+
+    def check(self) -> None:
+        given = [one for one in (self.column, self.everyone, self.trial_opt_in) if one is not None]
+        rule = "must be given, or everyone in its place: trusted or local"
+        self.must(len(given) == 1, "column", rule, "both" if given else "neither")
         if (self.trusted, self.local) == ((TRUSTED,), (LOCAL,)):  # which is what a column holds unless it is said
             object.__setattr__(self, "trusted", ())
             object.__setattr__(self, "local", ())
@@ -105,8 +112,6 @@ class TrustRule:
         must(not self.local or bool(self.trusted), "trusted", "must name at least one word", "none")
         both = sorted({*self.trusted} & {*self.local})
         must(not both, "trusted", "must not mean local as well", ", ".join(both))
-        known = self.everyone in (None, TRUSTED, LOCAL)
-        must(known, "everyone", "must be trusted or local", self.everyone)
         share = self.trial_opt_in
         must(share is None or 0 < share < 1, "trial-opt-in", "must be strictly between 0 and 1", share)
 
@@ -128,26 +133,26 @@ class TrustRule:
         return f"in `{self.column}`, {' or '.join(self.trusted)} means trusted; {others} means local"
 
 
-class Trusting(Protocol):
-    """What a study says of trust."""
+def _words(given: Any) -> Any:
+    def word(value: Any) -> Any:
+        if isinstance(value, bool):
+            return str(value).lower()
+        return str(value) if isinstance(value, int) else value
 
-    @property
-    def stated(self) -> TrustRule: ...
+    return [word(v) for v in given] if isinstance(given, (list, tuple)) else word(given)
 
 
-Trusts: TypeAlias = TrustRule | Trusting | str
-"""A rule, a study's own words on trust, or the name of a column that holds `trusted` or `local`."""
+Trusts: TypeAlias = TrustRule | str
+"""A rule, or the name of a column that holds `trusted` or `local`."""
 
 
 def rule_of(given: Trusts | None) -> TrustRule | None:
-    """The rule that a column's name, or a study, stands for.
+    """The rule that a column's name stands for.
 
     >>> rule_of("trust") == TrustRule("trust", trusted=("trusted",), local=("local",)) == TrustRule("trust")
     True
     """
-    if given is None or isinstance(given, TrustRule):
-        return given
-    return TrustRule(given) if isinstance(given, str) else given.stated
+    return TrustRule(given) if isinstance(given, str) else given
 
 
 def drawn_trust(given: Trusts | None) -> TypeGuard[TrustRule]:

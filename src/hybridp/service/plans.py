@@ -30,9 +30,9 @@ from hybridp.ledger import Charge, together
 from hybridp.ledger.rule import DELTA, EPSILON, units
 from hybridp.protocols.paying import on_reports
 from hybridp.public.budgets import ApproxDP, PureDP, promised
+from hybridp.public.fields import plain_fields
 from hybridp.public.mixing import from_text
 from hybridp.public.study import SCHEMA, Collection, Declaration, Mixer, Promise, Records
-from hybridp.public.study.fields import plain_fields
 from hybridp.release.plan import in_range
 from hybridp.service.kinds import drawable, parts_of
 from hybridp.service.questions import Part, categories_of

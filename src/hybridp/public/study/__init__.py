@@ -25,10 +25,7 @@ from typing import Any, Self
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, split
-from hybridp.public.shares import share_mixing
-from hybridp.public.shuffling import LevelMixing, Mixing
-from hybridp.public.study.basics import KINDS, Collection, Grouped, Guarantee, Mixer, People, Promise, Question, Trust
-from hybridp.public.study.fields import (
+from hybridp.public.fields import (
     Check,
     Declared,
     Fields,
@@ -42,12 +39,16 @@ from hybridp.public.study.fields import (
     toml_value,
     write_new,
 )
+from hybridp.public.shares import share_mixing
+from hybridp.public.shuffling import LevelMixing, Mixing
+from hybridp.public.study.basics import KINDS, Collection, Grouped, Guarantee, Mixer, People, Promise, Question
 from hybridp.public.study.invited import Feature, Points, Records, Regression, Table, Vector
 from hybridp.public.study.questions import Choice, Count, Number
+from hybridp.public.trust import TrustRule
 
 __all__ = ["ANSWERED", "ANSWERED_IN", "KINDS", "SCHEMA", "Check", "Choice", "Collection", "Count", "Declaration"]
 __all__ += ["Declared", "Feature", "Fields", "Form", "Grouped", "Mixer", "Number", "Part", "People", "Points"]
-__all__ += ["Promise", "Question", "Records", "Regression", "Table", "Trust", "Vector", "declared", "field", "to_toml"]
+__all__ += ["Promise", "Question", "Records", "Regression", "Table", "TrustRule", "Vector", "declared", "to_toml"]
 
 SCHEMA = 1
 """The version of the declaration, in files and as plain data."""
@@ -81,7 +82,7 @@ class Declaration(Fields):
     asked_by: str = field("", help="Who asks.", check=short(200), shown=True)
     level: float = field(0.95, help="Coverage of the intervals.", check=between_0_and_1, shown=True)
     promise: Promise = field(help="What people are promised.")
-    trust: Trust = field(help="Who trusts the curator.")
+    trust: TrustRule = field(help="Who trusts the curator.")
     people: People = field(_NO_PEOPLE, help="How a table tells people apart, and how many are expected.")
     collection: Collection | None = field(None, help="What the collection service must know.")
     mixer: Mixer | None = field(None, help="A mixer, for people who trust that two do not collude.")
@@ -93,11 +94,13 @@ class Declaration(Fields):
         if isinstance(promise, (int, float)) and not isinstance(promise, bool):
             object.__setattr__(self, "promise", Promise(epsilon=promise))
         if isinstance(trust, str):
-            object.__setattr__(self, "trust", Trust(column=trust))
+            object.__setattr__(self, "trust", TrustRule(trust))
         super().__post_init__()
 
     def check(self) -> None:
         self.must(bool(self.questions), "questions", "must hold at least one", "none")
+        drawn = self.trust.trial_opt_in is not None or self.trust.answering is not None
+        self.must(not drawn, "trust", "must be what people say: of a trial, a release is told", "a draw")
         names = [question.name for question in self.questions]
         taken: set[str] = set()
         for name in names:

@@ -14,15 +14,14 @@ from urllib.parse import urlsplit
 
 from hybridp.errors import InvalidInput, did_you_mean
 from hybridp.public.budgets import Guarantee, promised
+from hybridp.public.fields import Check, Fields, at_least, declared, field, named, positive, share, short
 from hybridp.public.groups import Grouping
-from hybridp.public.study.fields import Check, Fields, at_least, declared, field, named, positive, share, short
-from hybridp.public.trust import PUBLIC, TrustRule
+from hybridp.public.trust import PUBLIC
 
 if TYPE_CHECKING:
     from hybridp.public.study import Declaration
 
 __all__ = ["GROUPED", "KINDS", "LEAST", "Collection", "Grouped", "Guarantee", "Mixer", "People", "Promise", "Question"]
-__all__ += ["Trust"]
 
 T = TypeVar("T")
 LEAST = 0.001
@@ -78,57 +77,6 @@ class Promise(Fields):
     def budget(self, epsilon: float) -> Guarantee:
         """An epsilon with the promise's delta."""
         return promised(epsilon, self.delta)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trust(Fields):
-    """Who trusts the curator: a column that says so in these words, or everyone alike."""
-
-    _label: ClassVar[str] = "trust."
-
-    column: str | None = field(
-        None, help="The column that says whether a person trusts the curator.", check=named, option="trust"
-    )
-    trusted: tuple[str, ...] = field(
-        (), help="The words in it for people who do. Default: trusted.", check=named, option="trusted-value"
-    )
-    local: tuple[str, ...] = field(
-        (),
-        help="The words in it for people who do not. Default: local; with trusted given, any other word.",
-        check=named,
-        option="local-value",
-    )
-    everyone: str | None = field(
-        None,
-        help="In place of a column: everyone is trusted, or everyone is local.",
-        choices=("trusted", "local"),
-        option="",
-    )
-
-    def __post_init__(self) -> None:
-        for name in ("trusted", "local"):  # a column of 0 and 1, or of booleans, has words too
-            object.__setattr__(self, name, _words(getattr(self, name)))
-        super().__post_init__()
-
-    def check(self) -> None:
-        one = (self.column is None) != (self.everyone is None)
-        rule = "must be given, or everyone in its place: trusted or local"
-        self.must(one, "column", rule, "neither" if self.column is None else "both")
-        _ = self.stated
-
-    @property
-    def stated(self) -> TrustRule:
-        """The rule that a table is read by."""
-        return TrustRule(self.column, self.trusted, self.local, everyone=self.everyone)  # type: ignore[arg-type]
-
-
-def _words(given: Any) -> Any:
-    def word(value: Any) -> Any:
-        if isinstance(value, bool):
-            return str(value).lower()
-        return str(value) if isinstance(value, int) else value
-
-    return [word(v) for v in given] if isinstance(given, (list, tuple)) else word(given)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hybridp.errors import InvalidInput, did_you_mean
+from hybridp.public.fields import Check, at_least, between_0_and_1, field, named, positive
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import randomiser
 from hybridp.public.shares import LEAST_COUNTED
 from hybridp.public.study.basics import KINDS, LEAST, Grouped, Guarantee, Question
-from hybridp.public.study.fields import Check, at_least, between_0_and_1, field, named, positive
 
 __all__ = ["KINDS", "Choice", "Count", "Grouped", "Number", "Question"]
 
@@ -437,7 +437,7 @@ class Choice(_Shares):
         hint = did_you_mean(self.missing, known)
         rule = f"must be one of {', '.join(known)}" if self.edges else "must be one of the options, or exclude"
         if self.missing not in known:
-            raise InvalidInput(f"`{self.label}missing` {rule}. Got {self.missing!r}.{hint}")
+            raise InvalidInput(f"`{self.prefix}missing` {rule}. Got {self.missing!r}.{hint}")
         if self.missing == "exclude":
             rule = "must be left out where missing is exclude"
             self.must(self.by is None, "by", f"{rule}: state an option instead", self.by)

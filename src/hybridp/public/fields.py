@@ -212,7 +212,7 @@ class Fields:
         """The rules that hold between fields."""
 
     @property
-    def label(self) -> str:
+    def prefix(self) -> str:
         """What stands before a field's name in a refusal."""
         return self._labelled(getattr(self, "name", None))
 
@@ -222,7 +222,7 @@ class Fields:
 
     def must(self, ok: bool, name: str, rule: str, value: object) -> None:
         """`hybridp.errors.must` with the field's whole name."""
-        must(ok, f"{self.label}{name}", rule, value)
+        must(ok, f"{self.prefix}{name}", rule, value)
 
     def left_out(self, rule: str, *names: str) -> None:
         """Refuse fields that are given where a rule says that they must not be."""
@@ -233,7 +233,7 @@ class Fields:
 
     def _value(self, one: Declared, value: Any) -> Any:
         if value is ABSENT:
-            raise InvalidInput(f"`{self.label}{one.name}` must be given: {_lowered(one.help)} Got nothing.")
+            raise InvalidInput(f"`{self.prefix}{one.name}` must be given: {_lowered(one.help)} Got nothing.")
         if value is None and one.optional:
             return None
         value = self._brought(one, value)
@@ -241,14 +241,14 @@ class Fields:
             for word in (value,) if one.form == "text" else value:
                 hint = did_you_mean(word, one.choices)
                 if word not in one.choices:
-                    raise InvalidInput(f"`{self.label}{one.name}` {one.rule}. Got {word!r}.{hint}")
+                    raise InvalidInput(f"`{self.prefix}{one.name}` {one.rule}. Got {word!r}.{hint}")
         elif one.check is not None:
             for single in value if one.form in ("texts", "numbers", "values") else (value,):
                 self.must(one.check.ok(single), one.name, one.check.rule, _said(single))
         return value
 
     def _brought(self, one: Declared, value: Any) -> Any:
-        name = f"{self.label}{one.name}"
+        name = f"{self.prefix}{one.name}"
         match one.form:
             case "text":
                 ok = _is_line(value.replace("\n", "") if one.lines and isinstance(value, str) else value)
