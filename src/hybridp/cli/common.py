@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 __all__ = ["FILE_PATH", "FOLDER_PATH", "check_delta", "check_plot", "count", "emit", "insist_option", "json_option"]
-__all__ += ["needed", "note", "number", "plot_option", "progress", "public_option", "receipt"]
-__all__ += ["rows_argument", "table_option", "rows_in", "save_plot", "sd_range", "share_type", "stack"]
-__all__ += ["show_release", "show_words", "table", "telling"]
+__all__ += ["names_of", "needed", "note", "number", "plot_option", "progress", "public_option", "receipt"]
+__all__ += ["rows_argument", "rows_in", "save_plot", "sd_range", "share_type", "show_release", "show_words", "stack"]
+__all__ += ["table", "table_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,25 +66,6 @@ share_type = _Parsed("share", "a share such as 0.05 or 5%", _part)
 sd_range = _Parsed("sd", "a number or a range LOW:HIGH", _spread)
 
 
-class _RowsIn(click.ParamType):  # type: ignore[type-arg]
-    """A file, or the URL of a database; together with --engine it says where rows live."""
-
-    name = "path"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from hybridp.curator.sources import Source
-
-        told = {} if ctx is None else ctx.meta
-        decimal, public = told.get("hybridp.decimal") or "", told.get("hybridp.public") or ()
-        return Source(str(value), told.get("hybridp.engine") or "", told.get("hybridp.query"), decimal, public)
-
-
-def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    if isinstance(value, tuple):  # written A,B,C, or one after another
-        value = tuple(part.strip() for text in value for part in text.split(","))
-    ctx.meta[f"hybridp.{param.human_readable_name.lower()}"] = value
-
-
 def stack(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     def apply(function: F) -> F:
         for decorate in reversed(decorators):
@@ -101,31 +82,43 @@ plot_option = click.option("--plot", "plot_file", type=FILE_PATH, help="Save a p
 table_option = click.option("--table", "table_name", help="The table, in a DuckDB file or a database.")
 
 
-def _eager(name: str, metavar: str, help: str, **how: Any) -> Callable[[F], F]:
-    """Read first, and remembered: commands have one argument for where rows live, which knows engine and query."""
-    told = {"is_eager": True, "expose_value": False, "callback": _remember, "metavar": metavar, **how}
-    return click.option(name, help=help, **told)
+def names_of(given: Iterable[str]) -> tuple[str, ...]:
+    """Names that are written A,B,C, or one after another."""
+    return tuple(part.strip() for text in given for part in text.split(",") if part)
 
 
-public_option = _eager("--public", "COLUMN,...", PUBLIC, multiple=True)
+public_option = click.option("--public", metavar="COLUMN,...", multiple=True, help=PUBLIC)
 
 
 def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
-    """The argument for where rows live, called so in the help and in messages."""
+    """The argument for where rows live, called so in the help and in messages; commands get a `Source`, or None."""
     engines = f"duckdb (default), postgresql ({name} is a postgresql:// URL), spark, or an sc:// URL of Spark Connect."
     query = f"Read what one SELECT makes of {name}, row by row: of a file from the table `rows`, of a database from "
-    return stack(
-        click.argument("file", metavar=name if required else f"[{name}]", type=_RowsIn(), required=required),
-        _eager("--engine", "NAME", engines),
-        _eager("--query", "SELECT", f"{query}one of its tables."),
-        _eager("--decimal", "SIGN", f'The decimal sign of numbers that {name} holds as text: "." or ",".'),
+    options = stack(
+        click.argument("file", metavar=name if required else f"[{name}]", required=required),
+        click.option("--engine", metavar="NAME", default="", help=engines),
+        click.option("--query", metavar="SELECT", help=f"{query}one of its tables."),
+        click.option("--decimal", metavar="SIGN", default="",
+                     help=f'The decimal sign of numbers that {name} holds as text: "." or ",".'),
         *([public_option] if name != "DATA" else []),  # a study says it itself
-    )
+    )  # fmt: skip
+
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def run(file: str | None, engine: str, query: str | None, decimal: str, public: Any = (), **given: Any) -> Any:
+            from hybridp.curator.sources import Source
+
+            source = None if file is None else Source(file, engine, query, decimal, names_of(public))
+            return function(file=source, **given)
+
+        return options(run)
+
+    return decorate
 
 
 rows_argument = rows_in("FILE")
 insist_option = click.option(
-    "--insist", is_flag=True, is_eager=True, expose_value=False, callback=_remember,
+    "--insist", is_flag=True, expose_value=False,
     help="Go on with a promise that protects hardly anybody (a delta of 0.1 or more).",
 )  # fmt: skip
 
@@ -139,9 +132,8 @@ def needed(name: str, value: Any, instead: str) -> Any:
 
 def check_delta(delta: float) -> None:
     """Refuse what is no promise, where the command releases something and nobody insists."""
-    context = click.get_current_context(silent=True)
-    insisted = True if context is None else context.meta.get("hybridp.insist", True)
-    if 0.1 <= delta < 1 and not insisted:
+    context, unsaid = click.get_current_context(silent=True), click.core.ParameterSource.DEFAULT
+    if 0.1 <= delta < 1 and context is not None and context.get_parameter_source("insist") is unsaid:
         raise InvalidInput(
             f"`delta` must be below 0.1, and should be well below one in the number of people: with this probability "
             f"anything at all may come out. Got {delta:g}; add --insist to go on with it."
@@ -156,32 +148,6 @@ def emit(document: dict[str, Any]) -> None:
     from hybridp.release.receipt import plain
 
     click.echo(json.dumps(plain(document), allow_nan=False))
-
-
-def telling(
-    name: str, *options: Callable[[Any], Any], plot: bool = False, cls: type[click.Command] = click.Command
-) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command with --json, whose function gives what programs read, and what people do: a text, or what shows it.
-
-    With --plot (`plot`) it gives what draws it too.
-    """
-
-    def decorate(function: Callable[..., Any]) -> click.Command:
-        @functools.wraps(function)
-        def run(as_json: bool, plot_file: Path | None = None, **given: Any) -> None:
-            check_plot(plot_file)
-            document, said, *draw = function(**given)
-            if plot_file is not None:
-                save_plot(plot_file, *draw)
-                document["plot"] = str(plot_file)
-            if as_json:
-                emit(document)
-            else:
-                said() if callable(said) else click.echo(said)
-
-        return click.command(name, cls=cls)(stack(*options, *([plot_option] if plot else []), json_option)(run))
-
-    return decorate
 
 
 def note(text: str) -> None:

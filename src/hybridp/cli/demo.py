@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from hybridp.bench.crowd import Guesses
 from hybridp.bench.simulate import salary_like
 from hybridp.bench.study import plan_question
-from hybridp.cli.common import FOLDER_PATH, count, note, number, progress, receipt, share_type, table, telling
+from hybridp.cli.common import FOLDER_PATH, count, note, number, progress, receipt, share_type, table
+from hybridp.cli.options import telling
 from hybridp.cli.serve import needs_service
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import must

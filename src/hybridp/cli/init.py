@@ -15,8 +15,8 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import FILE_PATH, note, rows_argument, table_option, telling
-from hybridp.cli.options import Later, Spread, joined, number_or_word, options_of, some
+from hybridp.cli.common import FILE_PATH, note, rows_argument, table_option
+from hybridp.cli.options import Later, joined, number_or_word, some, telling
 from hybridp.curator.sources import must_not_ask, open_rows
 from hybridp.errors import InvalidInput, must
 from hybridp.public.fields import write_new
@@ -80,17 +80,17 @@ def _look(file: Any, table: str | None) -> tuple[str, dict[str, bool | None]]:
         return rows.name, {name: rows.is_number(name) if typed else None for name in rows.columns}
 
 
-@telling("init", cls=Spread)
-@rows_argument
-@click.option("--out", "out_file", type=FILE_PATH, default=Path("study.toml"), show_default=True, help="The new file.")
-@click.option("--yes", "defaults", is_flag=True, help="Do not ask: guess from names what is not given, marked so.")
-@options_of(
+@telling(
+    "init", rows_argument,
+    click.option("--out", "out_file", type=FILE_PATH, default=Path("study.toml"), show_default=True,
+                 help="The new file."),
+    click.option("--yes", "defaults", is_flag=True, help="Do not ask: guess from names what is not given, marked so."),
+    table_option,
     question=some("vector", "columns", "lower", "upper", "missing", later=True),
     trust=some(TrustRule, "column", "trusted", "local", "everyone", later=True),
     people=some(People, "column", later=True),
     promise=some(Promise, "epsilon", later=True),
-)
-@table_option
+)  # fmt: skip
 def init(
     file: Any, out_file: Path, defaults: bool, question: Later, trust: Later, people: Later, promise: Later,
     table_name: str | None,

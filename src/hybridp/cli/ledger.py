@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import FILE_PATH, check_delta, count, needed, number, table, telling
-from hybridp.cli.options import Later, options_of, some
+from hybridp.cli.common import FILE_PATH, check_delta, count, needed, number, table
+from hybridp.cli.options import Later, some, telling
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger, tight_epsilon
 from hybridp.public.budgets import PureDP, promised
@@ -18,13 +18,12 @@ from hybridp.public.study import Promise
 __all__ = ["create", "show"]
 
 
-@telling("create")
-@click.argument("file", type=FILE_PATH)
-@options_of(promise=some(Promise, "epsilon", "delta", "trusted_epsilon", later=True))
-@click.option(
-    "--personal", is_flag=True, help="For personal epsilons: each group may spend all of everyone's own, once."
-)
-@click.option("--trial", is_flag=True, help="For trials (--seed, --simulate-local): nothing real is charged to it.")
+@telling(
+    "create", click.argument("file", type=FILE_PATH),
+    click.option("--personal", is_flag=True, help="For personal epsilons: each group may spend all of them, once."),
+    click.option("--trial", is_flag=True, help="For trials (--seed, --simulate-local): nothing real is charged to it."),
+    promise=some(Promise, "epsilon", "delta", "trusted_epsilon", later=True),
+)  # fmt: skip
 def create(file: Path, promise: Later, personal: bool, trial: bool) -> Any:
     """A new ledger file with a total for each group. It can never be raised: it is what people were promised."""
     if personal:

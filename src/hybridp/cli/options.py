@@ -2,8 +2,7 @@
 
 A command names the declarations that it needs, and gets them as objects:
 
-    @command("mean")
-    @options_of(question=Number, promise=Promise)
+    @command("mean", question=Number, promise=Promise)
     def mean(question: Number, promise: Promise) -> None: ...
 """
 
@@ -16,12 +15,25 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from hybridp.cli.app import first_clause
-from hybridp.cli.common import FILE_PATH, check_delta, count, needed, share_type, stack
+from hybridp.cli.common import (
+    FILE_PATH,
+    check_delta,
+    check_plot,
+    count,
+    emit,
+    json_option,
+    needed,
+    plot_option,
+    save_plot,
+    share_type,
+    stack,
+)
 from hybridp.errors import InvalidInput, did_you_mean
 from hybridp.public.fields import Declared, Fields, declared
 from hybridp.public.lattice import Bounds
@@ -31,7 +43,7 @@ from hybridp.study import Study
 
 __all__ = ["FILE", "Later", "Spread", "Verb", "all_given", "binned", "command", "count", "edges_options", "given"]
 __all__ += ["joined", "list_option", "listed", "must_not_join", "number_or_word", "numbers", "one_question"]
-__all__ += ["options_of", "said_as_options", "share_type", "some", "trust_options", "value_of"]
+__all__ += ["options_of", "said_as_options", "share_type", "some", "telling", "trust_options", "value_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 FILE = "STUDY.toml"
@@ -159,9 +171,9 @@ def value_of(of: type[Fields] | str, name: str) -> Some:
     return replace(some(of, name), alone=True)
 
 
-def options_of(**groups: type[Fields] | Some) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options of some declarations, which the command gets as objects, under these names."""
-    chosen = {name: group if isinstance(group, Some) else some(group) for name, group in groups.items()}
+def options_of(**groups: type[Fields] | Some | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of some declarations, which the command gets as objects, under these names; None is no group."""
+    chosen = {name: some(group) if isinstance(group, type) else group for name, group in groups.items() if group}
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -295,9 +307,42 @@ class Spread(click.Command):
                     formatter.write_dl(listed)
 
 
-def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    """A command of the groups."""
-    return click.command(name, cls=Spread)
+def command(
+    name: str, *options: Callable[[Any], Any], **groups: type[Fields] | Some | None
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command with these options and declarations, which shows by itself what it made."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        return click.command(name, cls=Spread)(stack(*options, options_of(**groups))(function))
+
+    return decorate
+
+
+def telling(
+    name: str, *options: Callable[[Any], Any], plot: bool = False, **groups: type[Fields] | Some | None
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command with --json, whose function gives what programs read, and what people do: a text, or what shows it.
+
+    With --plot (`plot`) it gives what draws it too.
+    """
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        @functools.wraps(function)
+        def run(as_json: bool, plot_file: Path | None = None, **given: Any) -> None:
+            check_plot(plot_file)
+            document, said, *draw = function(**given)
+            if plot_file is not None:
+                save_plot(plot_file, *draw)
+                document["plot"] = str(plot_file)
+            if as_json:
+                emit(document)
+            else:
+                said() if callable(said) else click.echo(said)
+
+        shared = [plot_option, json_option] if plot else [json_option]
+        return command(name, *options, *shared, **groups)(run)
+
+    return decorate
 
 
 class Verb(click.Command):

@@ -16,7 +16,8 @@ import click
 import numpy as np
 
 from hybridp.cli.app import if_interrupted
-from hybridp.cli.common import FILE_PATH, count, note, number, progress, table, telling
+from hybridp.cli.common import FILE_PATH, count, note, number, progress, table
+from hybridp.cli.options import telling
 from hybridp.errors import InvalidInput
 from hybridp.pareto import (
     Problem,

@@ -16,20 +16,18 @@ import click
 from hybridp.cli.common import (
     FILE_PATH,
     count,
+    names_of,
     note,
     public_option,
     rows_in,
     sd_range,
     show_words,
-    stack,
     table_option,
-    telling,
 )
 from hybridp.cli.options import (
     FILE,
     Later,
     Some,
-    Spread,
     Verb,
     binned,
     edges_options,
@@ -39,9 +37,9 @@ from hybridp.cli.options import (
     number_or_word,
     numbers,
     one_question,
-    options_of,
     said_as_options,
     some,
+    telling,
 )
 from hybridp.cli.releasing import check_out, read_study, study_argument
 from hybridp.cli.synth import StatedSchema, workload_of
@@ -100,7 +98,7 @@ def planned(
             result, more = made if isinstance(made, tuple) else (made, {})
             return {**result.to_dict(), **more}, lambda: show_words(result), result.plot
 
-        return telling(name, plot=plot, cls=Spread)(options_of(**groups)(stack(*options)(run)))
+        return telling(name, *options, plot=plot, **groups)(run)
 
     return decorate
 
@@ -159,7 +157,8 @@ _guessed_mean = click.option("--mean", type=float, help="A guess of the mean.  [
 )  # fmt: skip
 def mean(
     crowd: Later, question: Later, promise: Later, mixer: Later, groups: str | None, local_groups: str | None,
-    epsilon_column: str, sd: Any, rmse: float | None, elasticity: float | None, **guessed: Any,
+    epsilon_column: str, public: tuple[str, ...], sd: Any, rmse: float | None, elasticity: float | None,
+    **guessed: Any,
 ) -> Plan:  # fmt: skip
     """Predicted error of every estimator of a mean, and when which baseline wins.
 
@@ -175,7 +174,8 @@ def mean(
     if groups is not None or local_groups is not None:
         must_not_join("personal epsilons", "n", "opt-in", "epsilon", "delta", "trusted-epsilon", "mean", "rmse",
                       "elasticity", "noise", "local", "shuffled")  # fmt: skip
-        return _personal(groups, local_groups, epsilon_column, asked["lower"], asked["upper"], sd, mixer)
+        stated = [_personal(text, epsilon_column, public) for text in (groups, local_groups)]
+        return _personal_plan(stated, asked["lower"], asked["upper"], sd, mixer)
     from hybridp.bench.crowd import Crowd as Expected
     from hybridp.bench.trust import opt_ins_needed, plan_steered, trust_offer
 
@@ -201,18 +201,13 @@ def mean(
     return plan.adding(**more)
 
 
-def _personal(
-    groups: str | None, local_groups: str | None, column: str, lower: float | None, upper: float | None, sd: Any,
-    mixer: Later,
-) -> Plan:  # fmt: skip
-    from hybridp.bench.models import parse_groups, plan_personal
+def _personal_plan(stated: Any, lower: float | None, upper: float | None, sd: Any, mixer: Later) -> Plan:
+    from hybridp.bench.models import plan_personal
 
     if isinstance(sd, tuple):
         raise InvalidInput(f"`sd` must be one number with personal epsilons. Got {sd[0]:g}:{sd[1]:g}.")
     if (lower is None) != (upper is None):
         raise InvalidInput("`lower` and `upper` must be given together. Got one of them.")
-    stated = [((), ()) if text is None else _read_epsilons(text, column) if Path(text).is_file() else parse_groups(text)
-              for text in (groups, local_groups)]  # fmt: skip
     mixed = mixer.values
     if mixed["delta"] is None and given("batch"):
         raise InvalidInput("`shuffled-delta` must go with --batch. Got none.")
@@ -220,10 +215,14 @@ def _personal(
     return plan_personal(*stated, bounds=bounds, sd=sd, mixed_delta=mixed["delta"], batch=mixed["batch"])
 
 
-def _read_epsilons(file: str, column: str) -> Any:
+def _personal(stated: str | None, column: str, public: tuple[str, ...]) -> Any:
+    """Epsilons and how many people have each: as stated, or of a file that is named."""
+    from hybridp.bench.models import parse_groups
     from hybridp.curator.sources import Source, epsilon_counts, must_be_public, open_rows
 
-    source = Source(Path(file), public=click.get_current_context().meta.get("hybridp.public") or ())
+    if stated is None or not Path(stated).is_file():
+        return ((), ()) if stated is None else parse_groups(stated)
+    source = Source(Path(stated), public=names_of(public))
     must_be_public(source, "epsilon-column", column)
     with open_rows(source) as rows:
         return epsilon_counts(rows, column)
@@ -434,12 +433,10 @@ def synth(
 # --- a study file -----------------------------------------------------------------------------------------------------
 
 
-@telling(FILE, plot=True)
-@study_argument
-@rows_in("DATA", required=False)
-@_invited
-@table_option
-@options_of(crowd=some(Crowd, later=True))
+@telling(
+    FILE, study_argument, rows_in("DATA", required=False), _invited, table_option, plot=True,
+    crowd=some(Crowd, later=True),
+)  # fmt: skip
 def _plan_study(study_file: Path, file: Any, crowd: Later, invite_out: Path | None, table_name: str | None) -> Any:
     """What error every question of a study will have.
 

@@ -28,7 +28,7 @@ from hybridp.cli.common import (
     share_type,
     show_release,
 )
-from hybridp.cli.options import FILE, command, options_of, some
+from hybridp.cli.options import FILE, command, some
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import ApproxDP, PureDP, hides_little, warned
@@ -286,12 +286,11 @@ def read_study(file: Path) -> Study:
 # --- a study file -----------------------------------------------------------------------------------------------------
 
 
-@command(FILE)
-@study_argument
-@rows_in("DATA")
-@options_of(asked=Writing)
-@click.option("--reports", type=FILE_PATH, help="With --invite, of drawn questions: a new file of the answers to it.")
-@insist_option
+@command(
+    FILE, study_argument, rows_in("DATA"), insist_option,
+    click.option("--reports", type=FILE_PATH, help="With --invite, of drawn questions: a new file of answers to it."),
+    asked=Writing,
+)  # fmt: skip
 def randomise_file(study_file: Path, file: Any, asked: Writing, reports: Path | None) -> None:
     """What devices do for a study: every local person's answers become reports, private by themselves.
 
@@ -310,16 +309,14 @@ def randomise_file(study_file: Path, file: Any, asked: Writing, reports: Path | 
         click.echo(f"Written to {asked.out}" + (f" and {reports}." if reports is not None else "."))
 
 
-@command(FILE)
-@study_argument
-@rows_in("DATA")
-@options_of(
+@command(
+    FILE, study_argument, rows_in("DATA"), insist_option,
+    click.option("--trial-opt-in", type=share_type,
+                 help="A trial: all rows are raw, and this share is drawn as trusting."),
+    click.option("--model", type=FOLDER_PATH, help="The new folder of a synthetic table."),
     asked=some(Releasing, "ledger", "collection", "simulate_local", "tally", "assume_mechanism", "seed", "table", "out",
                "plot", "as_json", "full", "invite_out", "local_people", "invite", "reports", "mixed"),
 )  # fmt: skip
-@click.option("--trial-opt-in", type=share_type, help="A trial: all rows are raw, and this share is drawn as trusting.")
-@click.option("--model", type=FOLDER_PATH, help="The new folder of a synthetic table.")
-@insist_option
 def release_file(study_file: Path, file: Any, asked: Releasing, trial_opt_in: float | None, model: Path | None) -> None:
     """Publish the answers to all questions of a study, under one promise, charged once.
 

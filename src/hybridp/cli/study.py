@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.app import NOTHING, if_interrupted
-from hybridp.cli.common import FILE_PATH, FOLDER_PATH, count, emit, note, number, receipt, show_words, table, telling
-from hybridp.cli.options import options_of, some
+from hybridp.cli.common import FILE_PATH, FOLDER_PATH, count, emit, note, number, receipt, show_words, table
+from hybridp.cli.options import command, some, telling
 from hybridp.cli.releasing import Releasing, check_out
 from hybridp.cli.serve import needs_service, say_new_key, store_options
 from hybridp.errors import HybridpError, InvalidInput, NotShown, must
@@ -203,11 +203,12 @@ def phase_two(service: Service, study: str, key: str, yes: bool) -> Any:
     return result, show
 
 
-@click.command("release")
-@_STUDY
-@click.option("--key", default="release", show_default=True, help="The same key gives the same release, uncharged.")
-@click.option("--model", type=FOLDER_PATH, help="The new folder of a synthetic table.")
-@options_of(asked=some(Releasing, "out", "full", "as_json"))
+@command(
+    "release", _STUDY,
+    click.option("--key", default="release", show_default=True, help="The same key: the same release, uncharged."),
+    click.option("--model", type=FOLDER_PATH, help="The new folder of a synthetic table."),
+    asked=some(Releasing, "out", "full", "as_json"),
+)  # fmt: skip
 @_opened
 def release(service: Service, study: str, key: str, model: Path | None, asked: Releasing) -> None:
     """Charge the ledger and publish, both or neither. With --model the rows of a synthetic table are fitted, free."""

@@ -28,9 +28,8 @@ from hybridp.cli.common import (
     show_release,
     table,
     table_option,
-    telling,
 )
-from hybridp.cli.options import Later, Spread, command, given, must_not_join, options_of, some, trust_options, value_of
+from hybridp.cli.options import Later, command, given, must_not_join, options_of, some, telling, trust_options, value_of
 from hybridp.cli.releasing import Releasing
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP
@@ -347,14 +346,7 @@ def sample(model: Path, rows: int, out: Path, seed: int) -> Any:
     return document, f"{mark}{rows:,} synthetic records written to {out}."
 
 
-@telling(
-    "evaluate",
-    _model,
-    rows_argument,
-    options_of(question=some("table", "thresholds", "marginals", later=True)),
-    table_option,
-    cls=Spread,
-)
+@telling("evaluate", _model, rows_argument, table_option, question=some("table", "thresholds", "marginals", later=True))
 def evaluate(model: Path, file: Path, question: Later, table_name: str | None) -> Any:
     """The true errors of a model against the real FILE. NOT PRIVATE: for data that is public or made up.
 

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from hybridp.blend.tally import Tally
-from hybridp.cli.common import FILE_PATH, note, progress, table_option, telling
-from hybridp.cli.options import Later, Spread, one_question, options_of, some, trust_options, value_of
+from hybridp.cli.common import FILE_PATH, note, progress, table_option
+from hybridp.cli.options import Later, one_question, some, telling, trust_options, value_of
 from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
 from hybridp.protocols.reports import add_file, invitation_tally, load_tally, number_tally, save_tally
@@ -23,19 +23,18 @@ from hybridp.tasks.mean import vector_task
 __all__ = ["add", "merge", "show"]
 
 
-@telling("add", cls=Spread)
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
-@click.option("--tally", "state", type=FILE_PATH, required=True, help="The tally; a missing one is created.")
-@trust_options(devices=True, draws=False)
-@click.option("--collection", help="A new tally: the name of this set of reports, which a ledger charges once.")
-@click.option("--invite", type=FILE_PATH, help="A new tally of records or points: the invitation that reports answer.")
-@options_of(
+@telling(
+    "add", click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE..."),
+    click.option("--tally", "state", type=FILE_PATH, required=True, help="The tally; a missing one is created."),
+    trust_options(devices=True, draws=False),
+    click.option("--collection", help="A new tally: the name of this set of reports, which a ledger charges once."),
+    click.option("--invite", type=FILE_PATH, help="A new tally of records or points: the invitation they answer."),
+    table_option,
     epsilon_column=value_of(Promise, "epsilon_column"),
     publish=value_of("number", "publish"),
     question=some("vector", "columns", "lower", "upper", "norm", "radius", "local", later=True),
     promise=some(Promise, "epsilon", later=True),
-)
-@table_option
+)  # fmt: skip
 def add(
     files: tuple[Path, ...], state: Path, trust: Trusts | None, epsilon_column: str | None, collection: str | None,
     publish: str, invite: Path | None, question: Later, promise: Later, table_name: str | None,

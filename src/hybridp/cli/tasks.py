@@ -26,7 +26,6 @@ from hybridp.cli.options import (
     must_not_join,
     number_or_word,
     one_question,
-    options_of,
     some,
     trust_options,
     value_of,
@@ -97,11 +96,6 @@ class Task:
         """Whether an invitation says all that a release must know; the answers are then in FILE."""
         return bool(self.invited) and "reports" not in self.asked
 
-    @property
-    def text(self) -> str:
-        """The help of a release."""
-        return "\n\n".join(filter(None, (self.title, self.about)))
-
     def on_device(self) -> Some | None:
         """The fields of the question that devices need."""
         names = self.only_invited
@@ -109,17 +103,6 @@ class Task:
             every = (one.name for one in some(self.kind, *self.fields).fields)
             names = tuple(name for name in every if name in _ON_DEVICE)
         return self.asks(*names) if names else None
-
-
-def _command(
-    name: str, run: Callable[..., None], text: str, groups: dict[str, Some | None], *options: Option
-) -> click.Command:
-    """A command with these groups of options; a group without a field is none."""
-    run.__doc__ = text
-    taken = {key: group for key, group in groups.items() if group is not None}
-    for option in reversed((rows_argument, *options, options_of(**taken), insist_option)):
-        run = option(run)
-    return command(name)(run)
 
 
 def _people(file: Any, people: Later | None) -> tuple[Any, People]:
@@ -152,15 +135,16 @@ def _release_command(name: str, task: Task) -> click.Command:
         release_study(study, file, asked, trial_opt_in=trust.trial_opt_in if drawn_trust(trust) else None)
 
     told = [one for one in (*_RELEASED, *task.asked, *(["mixed"] if task.mixer else [])) if one not in task.without]
-    groups = {
-        "question": task.asks(*task.fields),
-        "people": some(People, *task.people, later=True) if task.people else None,
-        "promise": some(Promise, *task.promise, needed=task.promised, later=True),
-        "mixer": _MIXER if task.mixer else None,
-        "level": None if "level" in task.without else value_of(Declaration, "level"),
-        "asked": some(Releasing, *told),
-    }
-    made = _command(name, run, task.text, groups, trust_options(), *task.more)
+    run.__doc__ = "\n\n".join(filter(None, (task.title, task.about)))
+    made = command(
+        name, rows_argument, trust_options(), *task.more, insist_option,
+        question=task.asks(*task.fields),
+        people=some(People, *task.people, later=True) if task.people else None,
+        promise=some(Promise, *task.promise, needed=task.promised, later=True),
+        mixer=_MIXER if task.mixer else None,
+        level=None if "level" in task.without else value_of(Declaration, "level"),
+        asked=some(Releasing, *told),
+    )(run)  # fmt: skip
     if "tally" in task.beside:  # the second phase may read a tally in place of a file
         next(one for one in made.params if one.name == "file").required = False
     return made
@@ -257,17 +241,16 @@ def _randomise_command(name: str, task: Task) -> click.Command:
     promise = ("epsilon",) if alone else tuple(one for one in _DEVICES_PROMISE if one in task.promise)
     people = task.people if alone else ("column",)
     accepted = "epsilon_column" in promise or (task.invited and not alone)
-    groups = {
-        "question": task.on_device(),
-        "people": some(People, *people, later=True) if people else None,
-        "promise": some(Promise, *promise, needed=() if accepted else ("epsilon",), later=True),
-        "mixer": _MIXER if task.mixer and not alone else None,
-        "asked": some(Writing, *told),
-    }
     more = task.more if task.declare_on_device else ()
-    return _command(
-        name, run, _ANSWERS if alone else _REPORTS, groups, trust_options(devices=True, draws=not alone), *more
-    )
+    run.__doc__ = _ANSWERS if alone else _REPORTS
+    return command(
+        name, rows_argument, trust_options(devices=True, draws=not alone), *more, insist_option,
+        question=task.on_device(),
+        people=some(People, *people, later=True) if people else None,
+        promise=some(Promise, *promise, needed=() if accepted else ("epsilon",), later=True),
+        mixer=_MIXER if task.mixer and not alone else None,
+        asked=some(Writing, *told),
+    )(run)  # fmt: skip
 
 
 def _answer(
@@ -294,16 +277,13 @@ def _answer(
     said_randomised(result, asked, document, result.promise)
 
 
-@command("synth")
-@rows_argument
-@trust_options(devices=True)
-@options_of(
+@command(
+    "synth", rows_argument, trust_options(devices=True), insist_option,
     stated=StatedSchema,
     question=some("table", "marginals", "thresholds", later=True),
     stated_promise=some(Promise, "epsilon", later=True),
     asked=some(Writing, "out", "keep", "seed", "table", "as_json", "invite"),
-)
-@insist_option
+)  # fmt: skip
 def _randomise_synth(
     file: Any, stated: StatedSchema, trust: Trusts | None, question: Later, stated_promise: Later, asked: Writing
 ) -> None:
@@ -482,10 +462,10 @@ randomise = Verb(
 )
 
 
-@command("compare")
-@click.argument("first", type=FILE_PATH)
-@click.argument("second", type=FILE_PATH)
-@options_of(asked=some(Releasing, "out", "plot", "as_json", "full"))
+@command(
+    "compare", click.argument("first", type=FILE_PATH), click.argument("second", type=FILE_PATH),
+    asked=some(Releasing, "out", "plot", "as_json", "full"),
+)  # fmt: skip
 def compare(first: Path, second: Path, asked: Releasing) -> None:
     """What changed from one wave of a study to the next: FIRST and SECOND are releases, as --out writes them.
 

@@ -72,14 +72,8 @@ def short(most: int) -> Check:
     return Check(f"must be text of at most {most:,} characters", lambda text: len(text) <= most)
 
 
-class _Absent:
-    """In place of a required field that was not given, until its class refuses it by name."""
-
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-ABSENT: Any = _Absent()
+ABSENT: Any = object()
+"""In place of a required field that was not given, until its class refuses it by name."""
 
 
 def field(
@@ -138,21 +132,7 @@ class Declared:
 _FORMS: dict[Any, Form] = {
     str: "text", float: "number", int: "whole", bool: "yes/no", datetime: "moment", Path: "path",
 }  # fmt: skip
-_SAID = {
-    "text": "must be text of one line",
-    "lines": "must be text without control characters",
-    "number": "must be a finite number",
-    "value": "must be a finite number, or a word",
-    "whole": "must be a whole number",
-    "yes/no": "must be true or false",
-    "texts": "must be a list of texts",
-    "numbers": "must be a list of numbers",
-    "values": "must be a number or a word, or a list of them",
-    "path": "must be the path of a file",
-    "moment": "must be a moment with its time zone, such as 2030-12-31T18:00:00Z",
-    "table": "must be a table of fields",
-    "tables": "must be a list of tables",
-}
+_LISTS: dict[Form, str] = {"texts": "text", "numbers": "number", "values": "value", "tables": "table"}
 
 
 def _form(hint: Any) -> tuple[Form, bool, type[Fields] | None]:
@@ -176,18 +156,11 @@ def _form(hint: Any) -> tuple[Form, bool, type[Fields] | None]:
     return _FORMS[hint], optional, None
 
 
-def declared(of: type[Fields]) -> tuple[Declared, ...]:
+def _declared(of: type[Fields]) -> tuple[Declared, ...]:
     """The fields of a class in their order."""
-    cached: Any = _declared
-    result: tuple[Declared, ...] = cached(of)
-    return result
-
-
-@functools.cache
-def _declared(of: Any) -> tuple[Declared, ...]:
     hints = typing.get_type_hints(of)
     result = []
-    for one in dataclasses.fields(of):
+    for one in dataclasses.fields(of):  # type: ignore[arg-type]
         if _META not in one.metadata:
             continue
         about: Declared = one.metadata[_META]
@@ -195,6 +168,9 @@ def _declared(of: Any) -> tuple[Declared, ...]:
         option = one.name.replace("_", "-") if about.option == _OWN else about.option
         result.append(replace(about, name=one.name, form=form, optional=optional, of=inner, option=option))
     return tuple(result)
+
+
+declared: Callable[[type[Fields]], tuple[Declared, ...]] = functools.cache(_declared)
 
 
 class Fields:
@@ -248,64 +224,17 @@ class Fields:
         return value
 
     def _brought(self, one: Declared, value: Any) -> Any:
-        name = f"{self.prefix}{one.name}"
-        match one.form:
-            case "text":
-                ok = _is_line(value.replace("\n", "") if one.lines and isinstance(value, str) else value)
-                must(ok, name, _SAID["lines" if one.lines else "text"], _shown(value))
-                return value.strip()
-            case "number" | "whole" | "yes/no" | "path":
-                fits, made = _SINGLE[one.form]
-                must(fits(value), name, _SAID[one.form], _shown(value))
-                return made(value)
-            case "value":
-                return self._number_or_word(name, value)
-            case "values":
-                listed = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
-                parts = (part for one in listed for part in (one.split(",") if isinstance(one, str) else (one,)))
-                return tuple(self._number_or_word(name, part) for part in parts)
-            case "texts":
-                listed = (value,) if isinstance(value, str) else value
-                ok = isinstance(listed, Sequence) and all(_is_line(v) for v in listed)
-                must(ok, name, _SAID["texts"], _shown(value))
-                return tuple(v.strip() for v in listed)
-            case "numbers":
-                listed = (value,) if _is_number(value) else value
-                ok = not isinstance(listed, str) and isinstance(listed, Sequence) and all(map(_is_number, listed))
-                must(ok, name, _SAID["numbers"], _shown(value))
-                return tuple(float(v) for v in listed)
-            case "moment":
-                result = _moment(value)
-                if result is None:
-                    raise InvalidInput(f"`{name}` {_SAID['moment']}. Got {_shown(value)}.")
-                return result
-            case "table":
-                assert one.of is not None
-                return self._table(one.of, name, value)
-            case "tables":
-                assert one.of is not None
-                listed = [value] if isinstance(value, (Mapping, Fields)) else value
-                ok = isinstance(listed, Sequence) and not isinstance(listed, str)
-                must(ok, name, _SAID["tables"], _shown(value))
-                return tuple(self._table(one.of, name, v) for v in listed)
-
-    @staticmethod
-    def _number_or_word(name: str, value: Any) -> float | str:
-        if isinstance(value, str):
-            try:  # the command line has texts alone
-                value = float(value)
-            except ValueError:
-                must(_is_line(value), name, _SAID["value"], _shown(value))
-                return str(value).strip()
-        must(_is_number(value), name, _SAID["value"], _shown(value))
-        return float(value)
-
-    @staticmethod
-    def _table(of: type[Fields], name: str, value: Any) -> Fields:
-        if isinstance(value, of):
-            return value
-        must(isinstance(value, Mapping), name, _SAID["table"], _shown(value))
-        return of.of(value)
+        """The value in its form; of a list, which may be given as its only member, every member."""
+        name, many = f"{self.prefix}{one.name}", one.form in _LISTS
+        listed = value if many and isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+        if one.form == "values":
+            listed = [part for text in listed for part in (text.split(",") if isinstance(text, str) else (text,))]
+        if one.of is not None:
+            tables = tuple(_table(one.of, name, part) for part in listed)
+            return tables if many else tables[0]
+        rule, fits, made = _SINGLE["lines" if one.lines else _LISTS.get(one.form, one.form)]
+        must(all(map(fits, listed)), name, f"must be a list of {one.form}" if many else rule, _shown(value))
+        return tuple(map(made, listed)) if many else made(value)
 
     @classmethod
     def of(cls, stated: Mapping[str, Any]) -> Self:
@@ -346,13 +275,28 @@ def _is_number(value: Any) -> bool:
     return abs(int(value)) < 10**300 if isinstance(value, Integral) else math.isfinite(value)
 
 
-_SINGLE: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Any]]] = {
-    "number": (_is_number, float),
-    "whole": (lambda value: _is_number(value) and float(value) == int(value), int),
-    "yes/no": (lambda value: isinstance(value, bool), bool),
-    "path": (lambda value: isinstance(value, (str, PathLike)), Path),
-}
-"""What a single value of a form must be, and what is made of it."""
+def _is_line(value: Any) -> bool:
+    """Text that every database stores, every page shows, and one line of a file holds."""
+    return isinstance(value, str) and not any(unicodedata.category(c) in ("Cc", "Cs") for c in value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and _is_line(value.replace("\n", ""))
+
+
+def _value(value: Any) -> float | str | None:
+    """A finite number, also as text, or a word; None for what is neither."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return str(value).strip() if _is_line(value) else None
+    return float(value) if _is_number(value) else None
+
+
+def _table(of: type[Fields], name: str, value: Any) -> Fields:
+    must(isinstance(value, (of, Mapping)), name, "must be a table of fields", _shown(value))
+    return value if isinstance(value, of) else of.of(value)
 
 
 def _moment(value: Any) -> datetime | None:
@@ -370,9 +314,17 @@ def _moment(value: Any) -> datetime | None:
         return None
 
 
-def _is_line(value: Any) -> bool:
-    """Text that every database stores, every page shows, and one line of a file holds."""
-    return isinstance(value, str) and not any(unicodedata.category(c) in ("Cc", "Cs") for c in value)
+_SINGLE: dict[str, tuple[str, Callable[[Any], bool], Callable[[Any], Any]]] = {
+    "text": ("must be text of one line", _is_line, str.strip),
+    "lines": ("must be text without control characters", _is_text, str.strip),
+    "number": ("must be a finite number", _is_number, float),
+    "value": ("must be a finite number, or a word", lambda value: _value(value) is not None, _value),
+    "whole": ("must be a whole number", lambda value: _is_number(value) and float(value) == int(value), int),
+    "yes/no": ("must be true or false", lambda value: isinstance(value, bool), bool),
+    "path": ("must be the path of a file", lambda value: isinstance(value, (str, PathLike)), Path),
+    "moment": ("must be a moment with its time zone, such as 2030-12-31T18:00:00Z", _moment, _moment),
+}
+"""What a value of a form must be, in words and as a test, and what is made of it."""
 
 
 def _said(value: Any) -> str:
