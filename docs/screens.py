@@ -90,12 +90,12 @@ def _pictures(demo: Demo, out: Path, *, phone: bool) -> None:
 def main(names: list[str]) -> None:
     out = Path(*names) if names else IMAGES
 
-    def crowd(demo: Demo) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serve_demo(Path(folder), demo_plan(PEOPLE, 0.05, 1.0), port=0) as demo,
+    ):
         take_part(demo, PEOPLE // 2, 0.05, SECONDS / 2)
         _pictures(demo, out, phone=bool(names))
-
-    with tempfile.TemporaryDirectory() as folder:
-        serve_demo(Path(folder), crowd, demo_plan(PEOPLE, 0.05, 1.0), port=0, keep=False)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ With --serve: a server with one study, and a crowd of made-up people who answer 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from hybridp.bench.crowd import Guesses
 from hybridp.bench.simulate import salary_like
 from hybridp.bench.study import plan_question
-from hybridp.cli.common import FOLDER_PATH, count, note, number, progress, receipt, share_type, table
+from hybridp.cli.common import FOLDER_PATH, count, note, number, progress, receipt, save_plot, share_type, table
 from hybridp.cli.options import telling
 from hybridp.cli.serve import needs_service
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
@@ -109,19 +110,18 @@ def _collect(out: Path, pay: NDArray[np.float64], trusted: int, study: Study) ->
 
 def _picture(file: Path, plan: Plan, release: Release) -> str | None:
     """The plan, and beside it what came."""
-    try:
-        import matplotlib as mpl
-    except ImportError:
+    if importlib.util.find_spec("matplotlib") is None:
         note("No picture: install the extra `plot` for one.")
         return None
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(13.5, 4.6), layout="constrained")
-    plan.plot(left)
-    release.plot(right)
-    figure.savefig(file, dpi=130)
-    plt.close(figure)
+    def draw() -> Any:
+        import matplotlib.pyplot as plt
+
+        _, (left, right) = plt.subplots(1, 2, figsize=(13.5, 4.6), layout="constrained")
+        plan.plot(left)
+        return release.plot(right)
+
+    save_plot(file, draw)
     return str(file)
 
 
@@ -159,11 +159,13 @@ Next: hybridp ledger show {files["ledger"]}
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """What to tell whoever started it."""
+    """A study online, and what to tell whoever started it."""
 
     base_url: str
     study_id: str
     key: str
+    service: Any
+    serving: threading.Thread
 
 
 _AT_ONCE = 500  # reports a request
@@ -204,21 +206,23 @@ def _serve_people(
     must(1 <= people <= 1_000_000, "n", "must be at least 1 and at most 1,000,000", people)
     must(0 <= opt_in <= 1, "opt-in", "must be at least 0 and at most 1", opt_in)
     must(0 <= seconds <= 86_400, "seconds", "must be at least 0 and at most a day", seconds)
+    from hybridp.service import studies
 
-    def crowd(demo: Demo) -> None:
-        note(
-            f"Take part:  {demo.base_url}/s/{demo.study_id}\n"
-            f"Watch:      {demo.base_url}/studies/{demo.study_id}?live=3\n"
-            f"            log in with {demo.key}\n"
-            "Made-up people are on their way; stop with Ctrl-C."
-        )
-        with progress() as bar:
-            task = bar.add_task("people", total=people)
-            take_part(demo, people, opt_in, seconds, lambda sent: bar.update(task, completed=sent))
-        if stay:
-            note("All have come. Close the study and release it on its page, or stop with Ctrl-C.")
-
-    result = serve_demo(out, crowd, demo_plan(people, opt_in, epsilon), port=port, keep=stay)
+    with serve_demo(out, demo_plan(people, opt_in, epsilon), port=port) as demo:
+        with contextlib.suppress(KeyboardInterrupt):
+            note(
+                f"Take part:  {demo.base_url}/s/{demo.study_id}\n"
+                f"Watch:      {demo.base_url}/studies/{demo.study_id}?live=3\n"
+                f"            log in with {demo.key}\n"
+                "Made-up people are on their way; stop with Ctrl-C."
+            )
+            with progress() as bar:
+                task = bar.add_task("people", total=people)
+                take_part(demo, people, opt_in, seconds, lambda sent: bar.update(task, completed=sent))
+            if stay:
+                note("All have come. Close the study and release it on its page, or stop with Ctrl-C.")
+                demo.serving.join()
+        result = studies.study_summary(demo.service, demo.study_id)
     came = result["people"]
     note(f"{came['trusted']:,} trusted and {came['local']:,} local people took part; the study is in {out}.")
     return result
@@ -247,13 +251,9 @@ def demo_plan(people: int, opt_in: float, epsilon: float) -> dict[str, Any]:
     }
 
 
-def serve_demo(
-    folder: Path, crowd: Callable[[Demo], None], plan: dict[str, Any], *, port: int, keep: bool
-) -> dict[str, Any]:
-    """Serve until interrupted (or, without `keep`, until the crowd is through); the study's summary at the end.
-
-    Every demonstration is a new study in a new database: an old one in the folder is replaced.
-    """
+@contextlib.contextmanager
+def serve_demo(folder: Path, plan: dict[str, Any], *, port: int) -> Iterator[Demo]:
+    """A server with this study, in a new database: that of an older demonstration in the folder is replaced."""
     import uvicorn
 
     from hybridp.service import studies
@@ -272,11 +272,7 @@ def serve_demo(
         serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="server")
         serving.start()
         try:
-            with contextlib.suppress(KeyboardInterrupt):
-                crowd(Demo(base_url, study_id, key))
-                if keep:
-                    serving.join()
-            return studies.study_summary(service, study_id)
+            yield Demo(base_url, study_id, key, service, serving)
         finally:
             server.should_exit = True
             serving.join()

@@ -253,20 +253,15 @@ class Declaration(Fields):
 
         Where questions are drawn it is split for the trusted people alone, and everybody else's part is the whole.
         """
-        weights = [question.weight for question in self.questions]
         if self.promise.personal:
             return (Part(self.questions[0], None, None),)
-        if len(weights) == 1:
-            own = None if self.promise.trusted_epsilon is None else self.trusted_guarantee
-            return (Part(self.questions[0], self.guarantee, own),)
-        if self.drawn:
-            own_parts = split(self.trusted_guarantee, weights)
-            return tuple(Part(q, self.guarantee, own) for q, own in zip(self.questions, own_parts, strict=True))
-        everybody = split(self.guarantee, weights)
-        trusted: list[Any] = [None] * len(weights)
-        if self.promise.trusted_epsilon is not None:
-            trusted = list(split(self.trusted_guarantee, weights))
-        return tuple(Part(*one) for one in zip(self.questions, everybody, trusted, strict=True))
+        weights = [question.weight for question in self.questions]
+        several, own = len(weights) > 1, self.drawn or self.promise.trusted_epsilon is not None
+        whole, theirs = [self.guarantee] * len(weights), [self.trusted_guarantee] * len(weights)
+        everybody = split(self.guarantee, weights) if several and not self.drawn else whole
+        trusted = split(self.trusted_guarantee, weights) if several else theirs
+        parts = zip(self.questions, everybody, trusted, strict=True)
+        return tuple(Part(question, part, other if own else None) for question, part, other in parts)
 
     @cached_property
     def mixing(self) -> Mixing | None:
@@ -338,12 +333,11 @@ def to_toml(study: Declaration, *, first: str = "", last: str = "") -> str:
     """The study as the text of a file; `first` and `last` are added to its head and its end, as comments."""
     stated = study.to_dict()
     lines = [_HEAD + _commented(first), "# The version of this file's form.", f"schema = {SCHEMA}"]
-    tables = {name: getattr(study, name) for name in ("promise", "trust", "people", "collection")}
-    lines += field_lines(study, {name: value for name, value in stated.items() if name not in tables})
-    about = {one.name: one.help for one in declared(type(study))}
-    for name, table in tables.items():
-        if stated.get(name):
-            lines += ["", f"# {about[name]}", f"[{name}]", *field_lines(table, stated[name])]
+    lines += field_lines(study, stated)
+    for one in declared(type(study)):
+        if one.form == "table" and stated.get(one.name):
+            table = field_lines(getattr(study, one.name), stated[one.name])
+            lines += ["", f"# {one.help}", f"[{one.name}]", *table]
     for question, given in zip(study.questions, stated["questions"], strict=True):
         lines += ["", "[[question]]", *field_lines(question, {"name": given.pop("name")})]
         lines += comment(f"What is asked for: {(question.__doc__ or '').strip()} One of {', '.join(KINDS)}.")
