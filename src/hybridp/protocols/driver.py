@@ -48,7 +48,7 @@ from hybridp.public.groups import Grouping
 from hybridp.public.messages import MECHANISM, SlotReports
 from hybridp.public.rounds import Crowd, drive
 from hybridp.public.study import Declaration
-from hybridp.public.trust import TrustRule, Trusts, drawn_trust, label_column, rule_of
+from hybridp.public.trust import TrustRule, Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import assuming, noted, plain, values_rule
 from hybridp.release.release import Release
