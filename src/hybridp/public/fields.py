@@ -170,7 +170,7 @@ def _declared(of: type[Fields]) -> tuple[Declared, ...]:
     return tuple(result)
 
 
-declared: Callable[[type[Fields]], tuple[Declared, ...]] = functools.cache(_declared)
+declared: Callable[[type[Fields]], tuple[Declared, ...]] = functools.cache(_declared)  # type: ignore[assignment]
 
 
 class Fields:
@@ -314,7 +314,7 @@ def _moment(value: Any) -> datetime | None:
         return None
 
 
-_SINGLE: dict[str, tuple[str, Callable[[Any], bool], Callable[[Any], Any]]] = {
+_SINGLE: dict[str, tuple[str, Callable[[Any], object], Callable[[Any], Any]]] = {
     "text": ("must be text of one line", _is_line, str.strip),
     "lines": ("must be text without control characters", _is_text, str.strip),
     "number": ("must be a finite number", _is_number, float),
