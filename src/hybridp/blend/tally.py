@@ -62,7 +62,7 @@ from hybridp.public.randomisers import Randomiser, randomiser
 from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports, scalar_reports, unit_vector
 
-__all__ = ["MOST_BATCHES", "Origin", "Tally", "invite_in"]
+__all__ = ["MOST_BATCHES", "Tally", "invite_in"]
 
 TITLE = "tally of device reports"
 MOST_BATCHES = 100_000
@@ -73,50 +73,6 @@ _TEXT = re.compile(r"([a-z-]+)\(((?:[a-z]+=[^,]+,){0,2})lower=([^,]+),upper=([^,
 _KINDS = {"number": "mean", "vector": "vector-mean", "own": "personal-mean"}
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The mechanism's text, the collection's name, whether a seeded generator drew some reports, and the batches."""
-
-    mechanism: str
-    collection: str | None = None
-    simulated: bool = False
-    batches: frozenset[str] = frozenset()
-
-    def __post_init__(self) -> None:
-        if self.collection is not None:
-            _check_name("collection", self.collection)
-        for batch in self.batches:
-            _check_name("batch", batch)
-        must(len(self.batches) <= MOST_BATCHES, "batches", f"must be at most {MOST_BATCHES:,}", len(self.batches))
-
-    def adding(self, batch: str, *, simulated: bool) -> Origin:
-        """With one more batch, which must be new."""
-        must(batch not in self.batches, "batch", "must not be in the tally yet", batch)
-        return replace(self, simulated=self.simulated or simulated, batches=self.batches | {batch})
-
-    def __add__(self, other: Origin) -> Origin:
-        if self.mechanism != other.mechanism:
-            raise InvalidInput("`tally` must hold reports of one mechanism to be merged. Got two different ones.")
-        same = self.collection == other.collection
-        must(same, "tally", f"must belong to {_shown(self.collection)} to be merged", _shown(other.collection))
-        both = sorted(self.batches & other.batches)
-        must(not both, "tally", "must share no batch with another to be merged", both[0] if both else "")
-        return replace(self, simulated=self.simulated or other.simulated, batches=self.batches | other.batches)
-
-    def stands_in(self, mechanism: str, collection: str | None, *, local_rows: int | None = None) -> str | None:
-        """Refuse what cannot replace the local rows of a release, and name the collection that is charged."""
-        must(self.mechanism == mechanism, "tally", f"must hold reports by {mechanism}", self.mechanism)
-        must(not local_rows, "file", "must hold trusted rows only beside a tally of the local ones", "rows of both")
-        same = None in (collection, self.collection) or collection == self.collection
-        must(same, "collection", f"must be {self.collection}, as in the tally", collection)
-        return self.collection if collection is None else collection
-
-    def digest(self, document: dict[str, Any]) -> str:
-        """A name for the reports of a tally with this document, whatever order they came in."""
-        state = {name: value for name, value in document.items() if name not in ("collection", "digest")}
-        return reports_digest(self.mechanism, json.dumps(state, sort_keys=True))
-
-
 def _shown(collection: str | None) -> str:
     return "no collection" if collection is None else f"the collection {collection}"
 
@@ -124,9 +80,6 @@ def _shown(collection: str | None) -> str:
 def _check_name(what: str, name: str) -> None:
     ok = 1 <= len(name) <= _LONGEST_NAME and name.isprintable()
     must(ok, what, f"must be a name of 1 to {_LONGEST_NAME} printable characters", f"{len(name)} characters")
-
-
-# --- what is added up -------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=8)
@@ -151,7 +104,8 @@ def _stated(kind: str, mechanism: str, stated: Any) -> Invite[Any, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Reports of one mechanism, added up, and where they come from.
+    """Reports of one mechanism (its text), added up, and where they come from: the collection's name, the batches, and
+    whether a seeded generator drew some of them.
 
     `sums` are kept by a key: a column's place, or everybody's own epsilon, so let people choose among a few. Whoever
     asked for epsilon 0 is silent: they are counted, with zeros, and whatever stands beside them is not looked at.
@@ -160,13 +114,21 @@ class Tally:
     published alone promises more because nothing else is.
     """
 
-    origin: Origin
+    mechanism: str
     invite: Invite[Any, Any] | None
-    people: int
+    people: int = 0
     sums: Groups = ()
     counts: tuple[int, ...] | None = None
+    collection: str | None = None
+    simulated: bool = False
+    batches: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
+        if self.collection is not None:
+            _check_name("collection", self.collection)
+        for batch in self.batches:
+            _check_name("batch", batch)
+        must(len(self.batches) <= MOST_BATCHES, "batches", f"must be at most {MOST_BATCHES:,}", len(self.batches))
         counts, keys, sums = self.counts or (), [key for key, _ in self.sums], [one for _, one in self.sums]
         must(keys == sorted(set(keys)), "tally", "must hold each sum once, in order", "others")
         must(self.people >= 0 and min(counts, default=0) >= 0, "counts", "must not be negative", "a negative one")
@@ -196,15 +158,15 @@ class Tally:
     @classmethod
     def of(cls, invite: Invite[Any, Any], collection: str | None = None, *, sums_only: bool = False) -> Tally:
         """For answers to an invitation; with `sums_only` it will tell a mean and nothing else of a distribution."""
-        origin = Origin(invite.text, collection)
         if invite.way in ("number", "own"):  # a document holds the text alone, which must lead back to this mechanism
             must(invite_in(invite.text) == invite, "mechanism", "must be one that its text describes", invite.text)
         if invite.way == "own":
-            return cls(origin, invite, 0)
+            return cls(invite.text, invite, collection=collection)
         if invite.way not in _KINDS:
-            return cls(origin, None, 0, counts=(0,) * invite.encoding.categories)
+            return cls(invite.text, None, counts=(0,) * invite.encoding.categories, collection=collection)
         bins = None if sums_only or invite.way == "vector" else (0,) * _bins(invite.mechanism).size
-        return cls(origin, invite, 0, tuple((float(j), NOTHING) for j, _ in enumerate(invite.encoding.sides)), bins)
+        sums = tuple((float(j), NOTHING) for j, _ in enumerate(invite.encoding.sides))
+        return cls(invite.text, invite, 0, sums, bins, collection)
 
     @property
     def kind(self) -> str:
@@ -222,7 +184,22 @@ class Tally:
 
     def named(self, batch: str, *, simulated: bool = False) -> Tally:
         """For the reports of one more batch, which must be new."""
-        return replace(self, origin=self.origin.adding(batch, simulated=simulated))
+        must(batch not in self.batches, "batch", "must not be in the tally yet", batch)
+        return replace(self, simulated=self.simulated or simulated, batches=self.batches | {batch})
+
+    def stands_in(self, mechanism: str, collection: str | None, *, local_rows: int | None = None) -> str | None:
+        """Refuse what cannot replace the local rows of a release, and name the collection that is charged."""
+        must(self.mechanism == mechanism, "tally", f"must hold reports by {mechanism}", self.mechanism)
+        must(not local_rows, "file", "must hold trusted rows only beside a tally of the local ones", "rows of both")
+        same = None in (collection, self.collection) or collection == self.collection
+        must(same, "collection", f"must be {self.collection}, as in the tally", collection)
+        return self.collection if collection is None else collection
+
+    @property
+    def digest(self) -> str:
+        """A name for its reports, whatever order they came in."""
+        state = {name: value for name, value in self.to_dict().items() if name not in ("collection", "digest")}
+        return reports_digest(self.mechanism, json.dumps(state, sort_keys=True))
 
     def add(self, reports: Any) -> Tally:
         """With these reports too, one a row, in the value's own unit.
@@ -259,8 +236,14 @@ class Tally:
         """Both in one: associative, commutative, exact. Another mechanism, collection or a shared batch is refused."""
         if self.kind != other.kind:
             raise InvalidInput(f"`tally` must be of one kind to be merged. Got {self.kind} and {other.kind}.")
-        whole = replace(self, origin=self.origin + other.origin)
-        return whole._joined(other.people, other.sums, other.counts)
+        if self.mechanism != other.mechanism:
+            raise InvalidInput("`tally` must hold reports of one mechanism to be merged. Got two different ones.")
+        same = self.collection == other.collection
+        must(same, "tally", f"must belong to {_shown(self.collection)} to be merged", _shown(other.collection))
+        both = sorted(self.batches & other.batches)
+        must(not both, "tally", "must share no batch with another to be merged", both[0] if both else "")
+        marks = {"simulated": self.simulated or other.simulated, "batches": self.batches | other.batches}
+        return replace(self, **marks)._joined(other.people, other.sums, other.counts)
 
     def summary(self) -> Any:
         """What the blend reads, in the unit coordinate: exact sums, rounded once."""
@@ -283,7 +266,7 @@ class Tally:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has no infinity: keys are texts, each the shortest that identifies its double."""
-        origin, stated = self.origin, None
+        stated = None
         if self.invite is not None and self.columns:
             bounds, reports = self.invite.encoding, self.invite.mechanism
             stated = {
@@ -298,14 +281,14 @@ class Tally:
         content = {
             "kind": self.kind,
             "people": self.people,
-            "mechanism": origin.mechanism,
-            "collection": origin.collection,
-            "batches": sorted(origin.batches),
+            "mechanism": self.mechanism,
+            "collection": self.collection,
+            "batches": sorted(self.batches),
             "invite": stated,
             "sums": {repr(key): sums.to_dict() for key, sums in self.sums},
             "counts": None if self.counts is None else list(self.counts),
         }
-        return sealed(TITLE, content, simulated=origin.simulated)
+        return sealed(TITLE, content, simulated=self.simulated)
 
     @classmethod
     def from_dict(cls, document: Any) -> Tally:
@@ -317,12 +300,14 @@ class Tally:
         """
         try:
             stated = opened(document, TITLE)
-            people, counts, batches = document["people"], document["counts"], frozenset(stated["batches"])
-            origin = Origin(stated["mechanism"], stated["collection"], stated["simulated"], batches)
-            invite = _stated(document["kind"], origin.mechanism, document["invite"])
-            whole = isinstance(origin.mechanism, str) and all(type(n) is int for n in (people, *(counts or ())))
+            people, counts, mechanism = document["people"], document["counts"], document["mechanism"]
+            invite = _stated(document["kind"], mechanism, document["invite"])
+            whole = isinstance(mechanism, str) and all(type(n) is int for n in (people, *(counts or ())))
             sums = tuple((float(key), Sums.from_dict(part)) for key, part in document["sums"].items())
-            result = cls(origin, invite, people, sums, None if counts is None else tuple(counts))
+            result = cls(
+                mechanism, invite, people, sums, None if counts is None else tuple(counts), stated["collection"],
+                stated["simulated"], frozenset(stated["batches"]),
+            )  # fmt: skip
             # The whole is written again: other fields, other types and another mechanism's text all show.
             if whole and result.to_dict() == document:
                 return result

@@ -69,10 +69,10 @@ def add(
     start = before or wanted
     assert start is not None
     # What the command line says of a tally that exists must be true of it.
-    if wanted is not None and (wanted.kind, wanted.origin.mechanism) != (start.kind, start.origin.mechanism):
+    if wanted is not None and (wanted.kind, wanted.mechanism) != (start.kind, start.mechanism):
         raise InvalidInput("`tally` must be one of the mechanism and columns given. Got another's.")
-    if collection not in (None, start.origin.collection):
-        raise InvalidInput(f"`collection` must be {start.origin.collection}, as in the tally. Got {collection}.")
+    if collection not in (None, start.collection):
+        raise InvalidInput(f"`collection` must be {start.collection}, as in the tally. Got {collection}.")
     if sums_only and start.kind == "mean" and start.counts is not None:
         raise InvalidInput("`publish` must be said when a tally is new: this one holds counts by bins. Got it later.")
     if sums_only and start.kind not in ("mean", "personal-mean"):
@@ -111,7 +111,7 @@ def show(state: Path) -> Any:
     for name in ("kind", "people", "mechanism", "collection", "batches", "entries", "bytes"):
         value = document[name]
         lines.append(f"{name:<11}{f'{value:,}' if isinstance(value, int) else 'none' if value is None else value}")
-    return {**document, "batch_names": sorted(result.origin.batches)}, _said(result, "\n".join(lines))
+    return {**document, "batch_names": sorted(result.batches)}, _said(result, "\n".join(lines))
 
 
 def _about(found: Tally) -> dict[str, Any]:
@@ -119,17 +119,17 @@ def _about(found: Tally) -> dict[str, Any]:
     return {
         "kind": found.kind,
         "people": found.people,
-        "mechanism": found.origin.mechanism,
-        "collection": found.origin.collection,
-        "simulated": found.origin.simulated,
-        "batches": len(found.origin.batches),
+        "mechanism": found.mechanism,
+        "collection": found.collection,
+        "simulated": found.simulated,
+        "batches": len(found.batches),
         "entries": len(found.counts or found.sums),
     }
 
 
 def _said(found: Tally, text: str) -> Callable[[], None]:
     def show() -> None:
-        if found.origin.simulated:
+        if found.simulated:
             note("SIMULATED: reports in this tally come from a seeded generator and protect nobody.")
         click.echo(text)
 

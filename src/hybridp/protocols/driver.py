@@ -124,8 +124,8 @@ def release(
         # The tally's digest is that of local reports: batches charged under it would be free from then on.
         must(not mixed, "mixed", "must go without a tally", f"{len(mixed)} batches beside one")
         task.check_tally(tally, columns.names)
-        collection = tally.origin.stands_in(text, collection)
-        digest = tally.origin.digest(tally.to_dict())
+        collection = tally.stands_in(text, collection)
+        digest = tally.digest
 
     alone = task.by_invitation and not raw and digest is None  # local people are asked later, if at all
     charges = [c for c in task.charges(purpose, collection) if mixed or not c.people.startswith("shuffled")]
@@ -242,7 +242,7 @@ def _mapped(
     task, text = replace(task, per_axis=said.task.per_axis), said.invite.text  # type: ignore[attr-defined]
     if tally is not None:
         counts = np.array(tally.counts, dtype=np.int64)  # the caller names them, as of any tally
-        return task, text, Sent(SlotReports(int(counts.sum()), counts), tally.origin.simulated)
+        return task, text, Sent(SlotReports(int(counts.sum()), counts), tally.simulated)
     return task, text, read_slots(reports, text, said.invite.encoding.cells, assume=assume)  # type: ignore[arg-type]
 
 

@@ -118,10 +118,10 @@ def _slots(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]
     if tally is not None:
         tally = cast(Any, load_tally(tally)) if isinstance(tally, str | PathLike) else tally
         must(tally.kind == "slots", "tally", "must be of the kind slots for this release", tally.kind)
-        tally.origin.stands_in(invite.text, None)
+        tally.stands_in(invite.text, None)
         must(len(tally.counts) == slots, "tally", f"must count the {slots} slots", len(tally.counts))
-        origin, counts = tally.origin, np.array(tally.counts)
-        told = Sent(SlotReports(int(counts.sum()), counts), origin.simulated, False, origin.digest(tally.to_dict()))
+        counts = np.array(tally.counts)
+        told = Sent(SlotReports(int(counts.sum()), counts), tally.simulated, False, tally.digest)
     elif path is not None:
         told = read_slots(path, invite.text, slots, table=how["table"], assume=how["assume"])
     asked: Any = study.mixed_of(invite) or invite  # type: ignore[attr-defined]

@@ -119,7 +119,7 @@ def add_file(
     batch = _fingerprint(path, table)
     with open_rows(path, table=table, trust=columns.trust) as rows:
         text, simulated = read_mechanism(rows, columns)
-        if text not in (None, tally.origin.mechanism):
+        if text not in (None, tally.mechanism):
             raise UnusableRows(f"Column `{columns.mechanism}` must name the mechanism of the tally in every row.")
         # The batch is refused before its rows are read.
         ready = tally.named(batch, simulated=simulated)

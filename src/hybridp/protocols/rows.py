@@ -219,9 +219,8 @@ class TablePeople(SummedPeople):
         if self.batches.people:
             self.charge("shuffled", self.batches.digest)
         if self.tally is not None:
-            origin = self.tally.origin
-            origin.stands_in(origin.mechanism, origin.collection, local_rows=people)
-            self.simulated = self.simulated or origin.simulated
+            self.tally.stands_in(self.tally.mechanism, self.tally.collection, local_rows=people)
+            self.simulated = self.simulated or self.tally.simulated
 
     def numbers(self, asked: Numbers) -> Answer:
         totals, invite, binned = self.pay(self.read(asked)), asked.invite, None

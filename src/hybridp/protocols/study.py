@@ -106,7 +106,7 @@ def release_study(
     run |= {"rng": rng, **({"mixed": mixed} if study.mixer is not None else {})}
     if tally is not None:
         run["tally"] = tally_for(study, tally)
-        collection = run["tally"].origin.stands_in(run["tally"].origin.mechanism, collection)
+        collection = run["tally"].stands_in(run["tally"].mechanism, collection)
     if phases:
         alone = len(study.questions) == 1
         must(alone, "phases", "must go with quantiles of a study's only question", f"{len(study.questions)} questions")
