@@ -57,8 +57,9 @@ from hybridp.public.queries import Feature
 from hybridp.public.randomisers import randomised_response
 from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, tick_noise
 from hybridp.randomness import Randomness, seeded
-from hybridp.tasks.distribution import DistributionTask, hear
+from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.mean import MeanTask
+from hybridp_lab.simulate import hear
 
 __all__ = ["main"]
 

@@ -24,7 +24,8 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import seeded
-from hybridp.tasks.distribution import DistributionTask, hear, publish
+from hybridp.tasks.distribution import DistributionTask, publish
+from hybridp_lab.simulate import hear
 
 __all__ = ["main"]
 

@@ -49,8 +49,9 @@ from hybridp.public.oracles import estimate
 from hybridp.public.randomisers import WORD, Randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import Randomness, seeded
-from hybridp.tasks.distribution import DistributionTask, hear
+from hybridp.tasks.distribution import DistributionTask
 from hybridp_lab.baselines.oracles import optimised_unary
+from hybridp_lab.simulate import hear
 
 __all__ = ["main"]
 

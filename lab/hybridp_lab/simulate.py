@@ -5,26 +5,45 @@ Nothing here touches anybody's data; every number it gives is marked as simulate
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.blend.distribution import Evidence
 from hybridp.blend.mean import Blend, Rule, blend
 from hybridp.curator.sources import Raw
 from hybridp.curator.sums import release_sum
 from hybridp.errors import must
 from hybridp.noise import reports
+from hybridp.public.distribution import BinnedReports
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, Randomiser
+from hybridp.public.rounds import drive
+from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import Randomness, synthetic_data_generator
+from hybridp.tasks.distribution import DistributionTask, ask_counts
 
-__all__ = ["Trial", "collect", "errors", "trials"]
+__all__ = ["Trial", "collect", "errors", "hear", "trials"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+
+def hear(
+    study: DistributionTask,
+    people: int,
+    local: BinnedReports | None,
+    count: Callable[[tuple[float, ...], CountNoise], NoisyCounts],
+) -> Evidence:
+    """The reports, and trusted people counted by `count` where these say that it matters."""
+    counted: Any = SimpleNamespace(answer=lambda asked: count(asked.places, asked.noise))
+    result: Evidence = drive(ask_counts(study, people, local), counted)
+    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts, count_noise
 from hybridp.randomness import seeded
-from hybridp.tasks.distribution import DistributionTask, hear, places_around
+from hybridp.tasks.distribution import DistributionTask, places_around
+from hybridp_lab.simulate import hear
 
 ENDS = np.linspace(0, 1, CELLS + 1)
 

@@ -21,7 +21,8 @@ from hybridp.public.randomisers import LEVELS, WORD, Piecewise, randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import seeded
 from hybridp.release.release import Release
-from hybridp.tasks.distribution import DistributionTask, hear, publish
+from hybridp.tasks.distribution import DistributionTask, publish
+from hybridp_lab.simulate import hear
 
 UNIT = Bounds(0, 1)
 

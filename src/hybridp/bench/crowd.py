@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import must
+from hybridp.public.distribution import BINS, CELLS, BinnedReports, cell_chances
 from hybridp.public.messages import SQUARE_STEPS, LocalSummary, NoisySquares, TrustedSummary
-from hybridp.public.randomisers import LEVELS, Randomiser
-from hybridp.public.rounds import Answer, Numbers, Options, People, Vectors, drive
+from hybridp.public.randomisers import LEVELS, WORD, Randomiser
+from hybridp.public.rounds import Answer, Between, Later, Numbers, Options, People, Vectors, drive
 from hybridp.public.rounds import Crowd as Asked
 from hybridp.public.shares import NoisyCounts, ShareReports
 from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
@@ -131,14 +132,19 @@ class Expected(People):
     mixed: int = 0
     luck: float = 0.0
     """By how many standard errors the squares of reports on numbers are larger than on average."""
+    phases: Sequence[float] = ()
+    """The shares of local people who are asked one after another, each within the windows that are known by then."""
     _invite: Any = None
+
+    def crowd(self, names: tuple[str, ...] = ("value",)) -> Asked:
+        made = {"rng": _Nobody(), "simulated_local": True}
+        return Asked(names, lambda middle: "", lambda: made, phased=bool(self.phases))
 
     def held(self, task: Any, names: tuple[str, ...] = ("value",)) -> Held:
         """A task's conversation with these people."""
         answers: list[Any] = []
         self._invite = task.mixed_invite if self.mixed else None
-        crowd = Asked(names, lambda middle: "", lambda: {"rng": _Nobody(), "simulated_local": True})
-        return Held(drive(task.ask(crowd), self, answers), *answers[0])
+        return Held(drive(task.ask(self.crowd(names)), self, answers), *answers[0])
 
     def _said(self, asked: Any, trusted: Callable[[], Any], report: Callable[[Any, int], Any]) -> Answer:
         """What the groups say to a round, of those that it hears: a sum, and so many reports by a mechanism."""
@@ -160,6 +166,9 @@ class Expected(People):
         return math.sqrt(max(square - variance, 0.0)) if grows else 0.0, variance
 
     def numbers(self, asked: Numbers) -> Answer:
+        if asked.bins:
+            told = asked.heard and self.local and not self.phases
+            return Answer(self.trusted, binned=self._binned(asked) if told else None)
         bounds, noise = asked.invite.encoding, asked.noise
         own = self._moments(asked, bounds.half, bounds.centre, self.guess.sd, 1.0)
 
@@ -170,6 +179,37 @@ class Expected(People):
             return TrustedSummary(self.trusted, total, noise, squares)
 
         return self._said(asked, trusted, lambda law, n: LocalSummary(n, *_reports(law, n, *own, self.luck), law))
+
+    def _below(self, asked: Any, places: ArrayLike) -> Floats:
+        """The share of people, whose numbers are normal, at or below places between 0 and 1 of the range."""
+        from scipy.special import ndtr
+
+        bounds, ends = asked.invite.encoding, np.linspace(0, 1, CELLS + 1)
+        shares = ndtr((bounds.lower + bounds.width * ends - self.guess.mean) / self.guess.sd)
+        return np.asarray(np.interp(places, ends, np.append(shares[:-1], 1.0)))
+
+    def _binned(self, asked: Numbers) -> BinnedReports:
+        law, upper = asked.invite.mechanism, np.linspace(0, 1, CELLS + 1)[1:]
+        counts = self.local * (cell_chances(law, CELLS) @ np.diff(self._below(asked, upper), prepend=0.0))
+        return BinnedReports(np.rint(counts).astype(np.int64), law)
+
+    def between(self, asked: Between) -> NoisyCounts:
+        shares = np.diff([0.0, *self._below(asked, asked.places), 1.0])
+        counts = np.rint(self.trusted * asked.noise.steps * shares).astype(np.int64)
+        return NoisyCounts(self.trusted, tuple(counts[: asked.noise.draws].tolist()), asked.noise)
+
+    def later(self, asked: Later) -> Answer | None:
+        if not self.phases:
+            return None
+        part, *self.phases = self.phases
+        law, windows, told = asked.invite.mechanism, asked.invite.windows, []
+        q, many = law.flips / WORD, max(part * self.local / len(windows) / BINS, 1.0)
+        for window in windows:
+            edges = np.linspace(*window, BINS + 1)
+            below = self._below(asked, (edges[1:] + edges[:-1]) / 2)
+            above = np.rint(many * (q + (1 - 2 * q) * (1 - below))).astype(np.int64)
+            told.append(BinnedReports(np.concatenate([round(many) - above, above]), law, window))
+        return Answer(local=tuple(told))
 
     def vectors(self, asked: Vectors) -> Answer:
         bounds = asked.invite.encoding

@@ -16,28 +16,27 @@ True
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from hybridp.bench.crowd import Crowd
+from hybridp.bench.crowd import Crowd, Expected
 from hybridp.blend.distribution import Evidence, Shape, blended
-from hybridp.blend.plausible import windows_around
 from hybridp.errors import must
-from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, cell_chances
-from hybridp.public.randomisers import WORD
-from hybridp.public.rounds import Between, People, drive
-from hybridp.public.shares import NoisyCounts
+from hybridp.public.distribution import PHASES
+from hybridp.public.rounds import drive
 from hybridp.release.plan import Plan, predicted
-from hybridp.tasks.distribution import DistributionTask, ask_counts, stretches
+from hybridp.tasks.distribution import DistributionTask, stretches
 
 __all__ = ["plan_distribution"]
+
+_HEARD = ("everyone", "hybrid", "tcm-only", "lm-only")
 
 
 def plan_distribution(study: DistributionTask, crowd: Crowd) -> Plan:
     """Predicted errors of the quantiles of a study, for a normal distribution: by default a sixth of the range wide."""
-    from scipy.special import ndtr, ndtri
+    from scipy.special import ndtri
 
     bounds, guess, trusted, local = study.bounds, crowd.guess, crowd.trusted, crowd.local
     centre = bounds.centre if guess.mean is None else guess.mean
@@ -45,17 +44,13 @@ def plan_distribution(study: DistributionTask, crowd: Crowd) -> Plan:
     must(bounds.lower <= centre <= bounds.upper, "mean", "must lie between the bounds", centre)
     must(0 < spread <= bounds.half, "sd", f"must be positive and at most {bounds.half:g}", spread)
 
-    def share(place: Any) -> Any:
-        return np.where(
-            np.asarray(place) >= 1, 1.0, ndtr((bounds.lower + bounds.width * np.asarray(place) - centre) / spread)
-        )
-
-    average = _Average(study, Shape.known(share(np.linspace(0, 1, CELLS + 1))), trusted, local)
     ranks: dict[str, list[float]] = {}
     values: dict[str, list[float]] = {}
     others: dict[str, dict[str, tuple[float, ...]]] = {}
     quantiles = [float(min(max(centre + spread * ndtri(q), bounds.lower), bounds.upper)) for q in study.at]
-    for name, heard in average.heard().items():
+    crowd = replace(crowd, guess=replace(guess, mean=centre, sd=spread))
+    for name in ("steered", *_HEARD) if study.at and local else _HEARD:
+        heard = _heard(study, crowd, name)
         errors = [math.inf] * len(study.at)
         if heard.counted or heard.local:
             shape = blended(heard, alone=False).both
@@ -87,9 +82,17 @@ def plan_distribution(study: DistributionTask, crowd: Crowd) -> Plan:
     return crowd.planned(study, facts)
 
 
+def _heard(study: DistributionTask, crowd: Crowd, name: Any) -> Evidence:
+    """What expected people tell, by who is heard and how."""
+    people = Expected(crowd.trusted, crowd.local, crowd.guess, phases=PHASES if name == "steered" else ())
+    own = replace(study, estimator="everyone" if name == "steered" else name)
+    result: Evidence = drive(own.gather(people.crowd()), people)
+    return result
+
+
 def _choice(ranks: dict[str, list[float]]) -> tuple[str, str]:
     """What to do ("steered", in phases, or "tcm-only" where nobody is local), and why, in a sentence."""
-    names = ("steered", "everyone", "hybrid", "tcm-only", "lm-only")
+    names = ("steered", *_HEARD)
     error = {name: math.sqrt(np.mean(np.square(ranks[name]))) if name in ranks else math.inf for name in names}
     if math.isinf(error["steered"]):
         return "tcm-only", "trusted people alone: nobody is local"
@@ -115,49 +118,3 @@ def _other_errors(study: DistributionTask, shape: Shape) -> dict[str, tuple[floa
         if low >= 0:
             result["gini"] = (shape.gini(low / width)[1],)
     return result
-
-
-@dataclass(frozen=True)
-class _Average(People):
-    """People of whom everything is told as often as it is on average, for a distribution function that is known."""
-
-    study: DistributionTask
-    true: Shape
-    trusted: int
-    local: int
-
-    def heard(self) -> dict[str, Evidence]:
-        """What would be heard, by who is heard and how."""
-        reports = self._reports() if self.local else None
-        result: dict[str, Evidence] = {}
-        for name in ("everyone", "hybrid", "tcm-only", "lm-only"):
-            study: Any = replace(self.study, estimator=name)
-            own = 0 if name == "lm-only" else self.trusted
-            result[name] = drive(ask_counts(study, own, None if name == "tcm-only" else reports), self)
-        if not (self.study.at and self.local):
-            return result
-        steered = replace(result["tcm-only"], alike=False)
-        for part in PHASES:
-            windows = windows_around(self.study.at, steered)
-            told = (self._answers(window, part * self.local / len(windows)) for window in windows)
-            steered = replace(steered, answered=(*steered.answered, *told))
-        return {"steered": steered, **result}
-
-    def _reports(self) -> BinnedReports:
-        drawn, ends = self.study.invite.mechanism, self.true.mean
-        cells = np.diff(ends)
-        cells[0] += ends[0]
-        counts = self.local * (cell_chances(drawn, CELLS) @ cells)
-        return BinnedReports(np.rint(counts).astype(np.int64), drawn)
-
-    def between(self, asked: Between) -> NoisyCounts:
-        shares = np.diff([0.0, *(self.true.below(place)[0] for place in asked.places), 1.0])
-        counts = np.rint(self.trusted * asked.noise.steps * shares).astype(np.int64)
-        return NoisyCounts(self.trusted, tuple(counts[: asked.noise.draws].tolist()), asked.noise)
-
-    def _answers(self, window: tuple[float, float], people: float) -> BinnedReports:
-        edges = np.linspace(*window, BINS + 1)
-        below = np.interp((edges[1:] + edges[:-1]) / 2, self.true.ends, self.true.mean)
-        q, many = self.study.bit.flips / WORD, max(people / BINS, 1.0)
-        above = np.rint(many * (q + (1 - 2 * q) * (1 - below))).astype(np.int64)
-        return BinnedReports(np.concatenate([round(many) - above, above]), self.study.bit, window)

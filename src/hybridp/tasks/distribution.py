@@ -31,13 +31,13 @@ from hybridp.public.lattice import LEVELS, Bounds
 from hybridp.public.mechanisms import NoiseName
 from hybridp.public.messages import Invite, OnNumber
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
-from hybridp.public.rounds import Between, Conversation, Crowd, Later, Numbers, People, drive
+from hybridp.public.rounds import Between, Conversation, Crowd, Later, Numbers
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoisyCounts, count_noise
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release, statistic
 from hybridp.tasks.task import Task, charge_all, noise_level, task_receipt
 
-__all__ = ["DistributionTask", "ask_counts", "hear", "places_around", "publish", "stretches", "trusted_words"]
+__all__ = ["DistributionTask", "ask_counts", "places_around", "publish", "stretches", "trusted_words"]
 
 Guarantee = PureDP | ApproxDP
 _ATOMS = 256
@@ -154,6 +154,11 @@ class DistributionTask(Task):
         return replace(self, estimator="tcm-only")
 
     def ask(self, crowd: Crowd) -> Conversation:
+        heard = yield from self.gather(crowd)
+        return publish(self, crowd.names[0], heard, rows=crowd.rows(self.bounds.centre), **crowd.made())
+
+    def gather(self, crowd: Crowd) -> Generator[Any, Any, Evidence]:
+        """Everything that people tell, round by round."""
         got = yield Numbers(self.named(crowd.names), bins=True, heard=self.estimator != "tcm-only")
         heard = yield from ask_counts(self, got.trusted_people, got.binned)
         while crowd.phased:
@@ -164,7 +169,7 @@ class DistributionTask(Task):
             if told is None:
                 break
             heard = replace(heard, answered=(*heard.answered, *told.local))
-        return publish(self, crowd.names[0], heard, rows=crowd.rows(self.bounds.centre), **crowd.made())
+        return heard
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for: all of the trusted people's epsilon, in one count or in two."""
@@ -175,31 +180,10 @@ class DistributionTask(Task):
 # --- where trusted people are counted ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Counted(People):
-    """People who can only be counted between places."""
-
-    count: Callable[[tuple[float, ...], CountNoise], NoisyCounts]
-
-    def answer(self, asked: Any) -> NoisyCounts:
-        return self.count(asked.places, asked.noise)
-
-
-def hear(
-    study: DistributionTask,
-    people: int,
-    local: BinnedReports | None,
-    count: Callable[[tuple[float, ...], CountNoise], NoisyCounts],
-) -> Evidence:
-    """The reports, and the trusted people counted where these say that it matters, with noise by `count`."""
-    result: Evidence = drive(ask_counts(study, people, local), _Counted(count))
-    return result
-
-
 def ask_counts(
     study: DistributionTask, people: int, local: BinnedReports | None
 ) -> Generator[Between, NoisyCounts, Evidence]:
-    """The same as rounds of a conversation."""
+    """The reports, and the trusted people counted where these say that it matters."""
     local = None if local is None or not local.people or study.estimator == "tcm-only" else local
     heard = Evidence(reports=local, trusted=people, alike=study.estimator != "everyone", atoms=study.atoms)
     if not people or study.estimator == "lm-only":
