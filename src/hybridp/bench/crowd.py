@@ -180,7 +180,7 @@ class Expected(People):
 
         return self._said(asked, trusted, lambda law, n: LocalSummary(n, *_reports(law, n, *own, self.luck), law))
 
-    def _below(self, asked: Any, places: ArrayLike) -> Floats:
+    def _below(self, asked: Any, places: Any) -> Floats:
         """The share of people, whose numbers are normal, at or below places between 0 and 1 of the range."""
         from scipy.special import ndtr
 

@@ -242,8 +242,8 @@ class Tally:
         must(same, "tally", f"must belong to {_shown(self.collection)} to be merged", _shown(other.collection))
         both = sorted(self.batches & other.batches)
         must(not both, "tally", "must share no batch with another to be merged", both[0] if both else "")
-        marks = {"simulated": self.simulated or other.simulated, "batches": self.batches | other.batches}
-        return replace(self, **marks)._joined(other.people, other.sums, other.counts)
+        marked, batches = self.simulated or other.simulated, self.batches | other.batches
+        return replace(self, simulated=marked, batches=batches)._joined(other.people, other.sums, other.counts)
 
     def summary(self) -> Any:
         """What the blend reads, in the unit coordinate: exact sums, rounded once."""
