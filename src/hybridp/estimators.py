@@ -41,13 +41,14 @@ Floats = NDArray[np.float64]
 _CLOSE = 1e-9
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _Hybrid(BaseEstimator):  # type: ignore[misc]
     """What all share."""
 
-    epsilon: float
-    delta: float
-    bounds: tuple[ArrayLike, ArrayLike] | None
-    random_state: Any
+    epsilon: float = 1.0
+    delta: float = 0.0
+    bounds: tuple[ArrayLike, ArrayLike] | None = None
+    random_state: Any = None
 
     def _asked(self, question: dict[str, Any], columns: dict[str, Floats], trust: ArrayLike | None) -> Any:
         """What is released of one question, as of any study of it: its facts. All but the target may be a scaler's."""
@@ -103,11 +104,7 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
 
     n_clusters: int = 8
     _: KW_ONLY
-    epsilon: float = 1.0
-    delta: float = 0.0
-    bounds: tuple[ArrayLike, ArrayLike] | None = None
     iterations: int | None = None
-    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: object = None, trust: ArrayLike | None = None) -> Self:
         """Learn the centres. `y` is ignored."""
@@ -150,19 +147,24 @@ def _whole(name: str, value: Any) -> int:
 # --- regression -------------------------------------------------------------------------------------------------------
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _Regression(_Hybrid):
     """What both kinds share."""
 
-    def _release(self, columns: Floats, target: Floats, trust: ArrayLike | None, **more: Any) -> list[float]:
+    form: str = "best"
+
+    def _release(
+        self, columns: Floats, target: Floats, trust: ArrayLike | None, reach: tuple[float, float] | None, **more: Any
+    ) -> list[float]:
         """The coefficients, the intercept first."""
         people, d = columns.shape
         must(people > d, "X", f"must have more rows than columns ({d})", f"n_samples={people}")
         lower, upper = _stated_bounds("bounds", self.bounds, d)
-        (low,), (high,) = _stated_bounds("target_bounds", more.pop("target_bounds"), 1)
+        (low,), (high,) = _stated_bounds("target_bounds", reach, 1)
         names = self._names(columns, "y")
-        asked = {"name": "y", "kind": "regression", "target": "y", "on": names, "lower": [*lower, low]}
+        asked = {"name": "y", "kind": "regression", "target": "y", "on": names, "form": self.form, **more}
         rows = dict(zip((*names, "y"), (*columns.T, target), strict=True))
-        facts = self._asked({**asked, "upper": [*upper, high], **more}, rows, trust)
+        facts = self._asked({**asked, "lower": [*lower, low], "upper": [*upper, high]}, rows, trust)
         self.standard_errors_ = _told(facts["standard_error"], np.inf)
         low_ends, high_ends = facts["interval"]
         self.intervals_ = np.column_stack([_told(low_ends, -np.inf), _told(high_ends, np.inf)])
@@ -190,20 +192,15 @@ class HybridLinearRegression(RegressorMixin, _Regression):  # type: ignore[misc]
     fitted to the same people tells something beyond that; columns that look like it are warned of.
     """
 
-    epsilon: float = 1.0
-    delta: float = 0.0
-    bounds: tuple[ArrayLike, ArrayLike] | None = None
     target_bounds: tuple[float, float] | None = None
-    form: str = "best"
     clip: float | None = None
-    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: ArrayLike, trust: ArrayLike | None = None) -> Self:
         """Learn the coefficients."""
         # Whether there is an answer must not depend on anybody's row: NaN and infinity in a column have a place too.
         columns, target = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=False, y_numeric=True)
-        more = {"target_bounds": self.target_bounds, "form": self.form, "clip": self.clip}
-        self.intercept_, *slopes = self._release(columns, np.asarray(target, dtype=np.float64), trust, **more)
+        target = np.asarray(target, dtype=np.float64)
+        self.intercept_, *slopes = self._release(columns, target, trust, self.target_bounds, clip=self.clip)
         self.coef_ = np.array(slopes)
         return self
 
@@ -220,12 +217,7 @@ class HybridLogisticRegression(ClassifierMixin, _Regression):  # type: ignore[mi
     least one person must trust: only then is there a line that local people can be asked about.
     """
 
-    epsilon: float = 1.0
-    delta: float = 0.0
-    bounds: tuple[ArrayLike, ArrayLike] | None = None
     classes: ArrayLike | None = None
-    form: str = "best"
-    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: ArrayLike, trust: ArrayLike | None = None) -> Self:
         """Learn the coefficients."""
@@ -236,8 +228,8 @@ class HybridLogisticRegression(ClassifierMixin, _Regression):  # type: ignore[mi
             many = f"{len(known)} class" + ("" if len(known) == 1 else "es")
             raise InvalidInput(f"`y` must have 2 classes. Got {many}. Only binary classification is supported.")
         must(bool(np.isin(target, known).all()), "y", "must hold nothing but the two classes", "another")
-        second, more = (target == known[1]).astype(np.float64), {"model": "logistic", "form": self.form}
-        start, *slopes = self._release(columns, second, trust, target_bounds=(0.0, 1.0), **more)
+        second = (target == known[1]).astype(np.float64)
+        start, *slopes = self._release(columns, second, trust, (0.0, 1.0), model="logistic")
         self.classes_ = known
         self.intercept_, self.coef_ = np.array([start]), np.array([slopes])
         return self

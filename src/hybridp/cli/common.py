@@ -249,7 +249,8 @@ def receipt(
     if ledger is not None:
         rests = [(one.people, one.left) for one in Ledger.open(ledger).accounts()]
         left = {who: f"epsilon {own.epsilon:g}" + (f", delta {own.delta:g}" * bool(own.delta)) for who, own in rests}
-        rest += "" if own.asked is None else f"; `hybridp ledger show {ledger} --release {own.asked.release}`, for free"
+        if own.asked is not None:
+            rest += f"; `hybridp ledger show {ledger} --release {own.asked['release']}`, for free"
     click.echo("Receipt")
     for line in str(own).splitlines() if full else own.brief(left, rest):
         click.echo(f"  {line}")

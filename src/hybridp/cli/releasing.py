@@ -125,7 +125,7 @@ class Releasing(Running):
         again = ""
         if self.ledger is not None:
             document["ledger"] = str(self.ledger)
-            number = found.receipt.asked.release
+            number = found.receipt.asked["release"]
             again = f"`hybridp ledger show {self.ledger} --release {number}` shows it again, for free"
         self.present(document, lambda: show_release(found, full=self.full, ledger=self.ledger), again, found.plot)
         if self.ledger is None and spent and not found.simulated:

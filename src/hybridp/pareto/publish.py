@@ -156,19 +156,6 @@ def publishing_cost(
     return Cost(trained, None if epsilon_each is None else ApproxDP(epsilon_each * len(spent), 0.0), len(spent))
 
 
-@final
-@dataclass(frozen=True)
-class _Guarded:
-    """A utility oracle whose every number carries Laplace noise of exact law, from the system's randomness."""
-
-    utility: Any
-    epsilon: float
-    sensitivity: float
-
-    def __call__(self, setting: Setting, seed: int) -> list[float]:
-        return _noisy(self.utility(setting, seed), self.epsilon, self.sensitivity, secure())
-
-
 def _mechanism(epsilon: float, sensitivity: float) -> DiscreteLaplace:
     """The noise of one answer in whole steps; rounding may add one of them to the sensitivity."""
     return discrete_laplace(PureDP(epsilon), math.ceil(sensitivity * _STEPS) + 1)
@@ -199,7 +186,10 @@ def guarded(problem: Problem, *, epsilon_each: float) -> Problem:
     """
     one = _bounded(problem)
     must(math.isfinite(epsilon_each) and epsilon_each > 0, "epsilon_each", "must be positive and finite", epsilon_each)
-    noisy = _Guarded(problem.utility, epsilon_each, one)
+
+    def noisy(setting: Setting, seed: int) -> list[float]:
+        return _noisy(problem.utility(setting, seed), epsilon_each, one, secure())
+
     return replace(problem, utility=noisy, version=f"{problem.version}+guarded({epsilon_each:g})")
 
 

@@ -17,7 +17,7 @@ from hybridp.errors import HybridpError, LedgerProblem, must
 from hybridp.ledger import Charge, Ledger, Shared, Spending
 from hybridp.ledger.rule import tells_nothing
 from hybridp.public.budgets import ApproxDP, PureDP, warned
-from hybridp.release.receipt import ASKED_BEFORE, Asked, plain
+from hybridp.release.receipt import ASKED_BEFORE, plain
 from hybridp.release.release import Release
 from hybridp.release.synth import SyntheticModel, digest_of
 
@@ -152,7 +152,8 @@ def record_release(found: R, ledger: Ledger | None, entries: list[int], *, purpo
     at = None if found.receipt.simulated else datetime.now(UTC).isoformat(timespec="seconds")
 
     def numbered(number: int | None) -> R:
-        asked = Asked(number, at, version("hybridp"), purpose, study, columns)
+        asked = {"release": number, "at": at, "version": version("hybridp"), "purpose": purpose}
+        asked |= {"study": study, "columns": columns}
         return replace(found, receipt=replace(found.receipt, asked=asked))
 
     if ledger is None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import InvalidInput
 from hybridp.release import style
 from hybridp.release.facts import (
     GROUPS,
@@ -42,20 +42,14 @@ def draw(release: Release, ax: Axes | None = None) -> Axes:
     names = list(release.questions)
     if release.receipt.promises:
         release = replace(release, notes=(*release.notes, "The promise is for all questions together."))
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        whole = plt.figure(figsize=(7.2, 3.2 * len(names)), layout="constrained")
-        parts: Any = whole.subfigures(len(names), 1)
-        drawn = [_question(release[name], part.subplots()) for part, name in zip(parts, names, strict=True)]
-        return drawn[0]
-    place, figure = ax.get_subplotspec(), ax.figure
-    must(place is not None, "ax", "must be axes of a grid, which several questions divide", "others")
-    assert place is not None
+    ax = style.new_axes(ax, 7.2, 3.2 * len(names))
+    place = ax.get_subplotspec()
+    if place is None:
+        raise InvalidInput("`ax` must be axes of a grid, which several questions divide. Got others.")
     ax.set_axis_off()
     grid = place.subgridspec(len(names), 1)
     for row, name in enumerate(names):
-        _question(release[name], figure.add_subplot(grid[row]))
+        _question(release[name], ax.figure.add_subplot(grid[row]))
     return ax
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hybridp.public.rounds import Chance
 
 __all__ = ["ASKED_BEFORE", "COLLUDING", "CURATOR", "MIXED", "VIEWER"]
-__all__ += ["Asked", "Budget", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]
+__all__ += ["Budget", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]
 __all__ += ["assumed_alike", "choice_unprotected", "chosen_blindly", "honest_devices", "noted", "public_choice"]
 __all__ += ["one_receipt", "values_rule"]
 
@@ -127,25 +127,12 @@ def plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a release answers, all of it public: who computed it when, the study, and the columns that it read.
-
-    `release` is its number in the ledger, which keeps it. A trial has no time: its seed gives it again.
-    """
-
-    release: int | None
-    at: str | None
-    version: str
-    purpose: str
-    study: Any
-    columns: Any
-
-
-@dataclass(frozen=True, slots=True)
 class Receipt:
     """What was asked and spent, and what the promises assume.
 
-    `assumed_mechanism` is the text of the mechanism that local reports were taken to be made by, on the analyst's word.
+    `asked` is what a release answers, all of it public: when, by which version, its purpose, the study, the columns it
+    read, and its number in the ledger. A trial has no time: its seed gives it again. `assumed_mechanism` is the text of
+    the mechanism that local reports were taken to be made by, on the analyst's word.
     """
 
     promises: tuple[Promise, ...]
@@ -154,7 +141,7 @@ class Receipt:
     unit: str
     assumes: tuple[str, ...]
     ledger_entries: tuple[int, ...] = ()
-    asked: Asked | None = None
+    asked: Mapping[str, Any] | None = None
     assumed_mechanism: str | None = None
 
     @property
@@ -173,7 +160,7 @@ class Receipt:
         """A receipt from its document."""
         lists: dict[str, Any] = {name: tuple(told[name]) for name in ("assumes", "ledger_entries")}
         lists["promises"] = tuple(map(Promise.of, told["promises"]))
-        return cls(**{**told, **lists, "asked": None if told["asked"] is None else Asked(**told["asked"])})
+        return cls(**{**told, **lists})
 
     def brief(self, left: Mapping[str, Any] | None = None, rest: str = "") -> tuple[str, ...]:
         """Five lines: who was promised what, and how; what each group has `left`; what is assumed; where the `rest` is.
@@ -224,8 +211,8 @@ class Receipt:
         lines += [*(f"assumes: {a}" for a in self.assumes), *self._unchecked]
         if self.ledger_entries:
             lines.append(f"ledger entries: {', '.join(map(str, self.ledger_entries))}")
-        if self.asked is not None and self.asked.release is not None:
-            lines.append(f"kept in the ledger as release {self.asked.release}")
+        if self.asked is not None and self.asked["release"] is not None:
+            lines.append(f"kept in the ledger as release {self.asked['release']}")
         return lines
 
     def __str__(self) -> str:

@@ -144,9 +144,8 @@ class Release(Result):
 
     @property
     def _only(self) -> Cell:
-        must(
-            len(self.cells) == 1, "release", "must hold one number for this: see cells, or to_frame()", len(self.cells)
-        )
+        rule = "must hold one number for this: see cells, or to_frame()"
+        must(len(self.cells) == 1, "release", rule, len(self.cells))
         return self.cells[0]
 
     @property
@@ -212,11 +211,8 @@ class Release(Result):
         if not ok or not isinstance(document["questions"], Mapping):
             rule = f"must be a release, as --out and --json write it (schema {SCHEMA})"
             raise InvalidInput(f"`{name}` {rule}. Got another.")
-        receipt, more = (
-            Receipt.of(document["receipt"]),
-            (document.get("title") or "", tuple(document.get("notes") or ())),
-        )
-        return cls(document["questions"], document["level"], receipt, *more, joined=True)
+        said, title = Receipt.of(document["receipt"]), document.get("title") or ""
+        return cls(document["questions"], document["level"], said, title, tuple(document.get("notes") or ()), True)
 
     def to_frame(self) -> DataFrame:
         """One row a number: its question, statistic and name, estimate, interval, groups, difference; needs pandas."""
@@ -356,7 +352,7 @@ def people_of(facts: Facts) -> dict[str, int]:
 
 
 _SEALED = {"task", "estimate", "interval", "unbiased", "what", "clipped_to", "estimator", "weight", "mechanisms"}
-_SEALED |= {"joint", "people"}
+_SEALED |= {"joint", "people", "groups", "disagreement"}
 
 
 def unsealed(facts: Facts) -> list[str]:
@@ -364,9 +360,7 @@ def unsealed(facts: Facts) -> list[str]:
     every = (item for one in (facts.get("groups") or {}).values() for item in one.items())
     groups = [key for key, value in every if key != "people" and value is not None]
     gap = [key for key, value in (facts.get("disagreement") or {}).items() if value is not None]
-    rest = [
-        key for key, value in facts.items() if value is not None and key not in _SEALED | {"groups", "disagreement"}
-    ]
+    rest = [key for key, value in facts.items() if value is not None and key not in _SEALED]
     return groups + gap + rest
 
 

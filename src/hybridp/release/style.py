@@ -56,12 +56,8 @@ def shortly(x: float, width: float) -> str:
 
 def text(x: float | None, width: float, *, share: bool = False) -> str:
     """A number for people, with the digits that an interval of this width leaves standing."""
-    if x is None:
-        return ""
-    if not math.isfinite(x):
-        return "infinite" if math.isinf(x) else "-"
-    if abs(x) >= 1e8:
-        return f"{x:,.4g}"
+    if x is None or not math.isfinite(x) or abs(x) >= 1e8:
+        return figure(x)
     return f"{shortly(100 * x, 100 * width)}%" if share else shortly(x, width)
 
 
