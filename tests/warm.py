@@ -33,7 +33,7 @@ SCRIPT = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_na
 PATIENCE = 600  # seconds: a limit for what will never come
 _IMPORTED = (
     "scipy.optimize", "scipy.stats", "scipy.special", "duckdb", "pyarrow", "torch", "matplotlib.backends.backend_agg",
-    "matplotlib.pyplot", "rich.console",
+    "matplotlib.pyplot", "rich.console", "alembic.command",
     "fastapi", "uvicorn", "sqlalchemy.dialects.sqlite", "psycopg", "cryptography", "multipart", "pytest", "hypothesis",
     "sqlglot.dialects.duckdb", "sqlglot.dialects.postgres", "sqlglot.dialects.spark",
 )  # fmt: skip

@@ -1,27 +1,29 @@
-"""Databases of older and newer programs, on both stores. `version_1.json` was written by the last program of version
-1: its statements, its rows, and the key file that opens what is sealed in them."""
+"""From one version of the tables to the next, on both stores. `version_1.json` was written by the last program that
+made its tables from the live models: its statements, its rows, and the key file that opens what is sealed in them."""
 
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, TableClause, insert, inspect, select
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy import Engine, TableClause, insert, inspect, select, text
 
 from hybridp.errors import HybridpError
 from hybridp.release.release import sole
 from hybridp.service import schema, studies
 from hybridp.service.core import Service
-from hybridp.service.schema import VERSION, connect, meta_value, prepare
+from hybridp.service.schema import NEWEST, STEPS, connect, prepare
 from hybridp.service.settings import Limits, Settings
 from hybridp.service.store import reading, writing
 from tests import warm
 
 TABLES = {one.name: one for one in vars(schema).values() if isinstance(one, TableClause)}
 OLD: dict[str, Any] = json.loads(Path(__file__).with_name("version_1.json").read_text(encoding="utf-8"))
+PATIENCE = 120  # seconds: for what will never come
 
 
 def old_database(url: str, key_file: Path) -> None:
@@ -43,26 +45,40 @@ def old_database(url: str, key_file: Path) -> None:
 
 
 def catalogue(engine: Engine) -> dict[str, Any]:
-    """What the database itself says of its tables, whatever the order of their columns, and of its triggers."""
-    found = inspect(engine)
+    """What the database itself says of its tables, checks and triggers; Alembic's own table aside."""
     with reading(engine) as db:
-        where = (
-            "sqlite_master WHERE type = 'trigger'"
-            if db.dialect.name == "sqlite"
-            else "pg_trigger WHERE NOT tgisinternal"
-        )
-        triggers = db.exec_driver_sql(f"SELECT count(*) FROM {where}").scalar_one()
-    tables = {
-        name: (
-            {one["name"]: (str(one["type"]), one["nullable"], one["default"]) for one in found.get_columns(name)},
-            {*found.get_pk_constraint(name)["constrained_columns"]},
-            {tuple(one["column_names"]) for one in found.get_unique_constraints(name)},
-            {one["sqltext"] for one in found.get_check_constraints(name)},
-            found.get_table_options(name),
-        )
-        for name in found.get_table_names()
-    }
-    return {**tables, "triggers": triggers}
+        if db.dialect.name == "sqlite":
+            found = db.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE '%alembic%'").all()
+            return {name: None if sql is None else " ".join(sql.split()) for name, sql in found}
+        columns = db.exec_driver_sql(
+            "SELECT table_name, ordinal_position, column_name, data_type, is_nullable, column_default IS NULL "
+            "FROM information_schema.columns WHERE table_schema = current_schema() AND table_name !~ 'alembic'"
+        ).all()
+        rules = db.exec_driver_sql(
+            "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint "
+            "WHERE connamespace = current_schema()::regnamespace AND conrelid::regclass::text !~ 'alembic'"
+        ).all()
+        triggers = db.exec_driver_sql(
+            "SELECT tgrelid::regclass::text, tgname FROM pg_trigger JOIN pg_class c ON c.oid = tgrelid "
+            "WHERE c.relnamespace = current_schema()::regnamespace AND NOT tgisinternal"
+        ).all()
+        found = {"columns": columns, "rules": rules, "triggers": triggers}
+        return {name: sorted(map(tuple, rows)) for name, rows in found.items()}
+
+
+def steps_of(folder: Path, **more: str) -> Path:
+    """The first step alone, and `more` after it."""
+    shutil.copytree(STEPS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for step in (folder / "versions").glob("step_*.py"):
+        if step.stem != "step_0001":
+            step.unlink()
+    before = "0001"
+    for name, body in more.items():
+        number = name.removeprefix("step_")
+        head = f"from alembic import op\nrevision, down_revision = {number!r}, {before!r}\ndef upgrade():\n    "
+        (folder / "versions" / f"{name}.py").write_text(head + body)
+        before = number
+    return folder
 
 
 def test_a_database_of_the_old_program_goes_on_without_loss(database: str, tmp_path: Path) -> None:
@@ -71,7 +87,7 @@ def test_a_database_of_the_old_program_goes_on_without_loss(database: str, tmp_p
     service = Service(Settings.from_environment(database, key_file, "http://testserver", Limits(rate=0)))
     try:
         with reading(service.engine) as db:
-            assert meta_value(db, "version") == str(VERSION)  # an old program refuses it now
+            assert db.execute(text("SELECT version_num FROM alembic_version")).scalars().all() == [NEWEST]
             for name in ("studies", "charges", "invitations", "participation", "accounts", "releases", "reports"):
                 now = [dict(row) for row in db.execute(select(TABLES[name])).mappings()]
                 for row in OLD["rows"][name]:
@@ -88,29 +104,47 @@ def test_a_database_of_the_old_program_goes_on_without_loss(database: str, tmp_p
         service.close()
 
 
-def test_the_tables_are_those_of_the_old_program(database: str, tmp_path: Path) -> None:
-    engine, old = connect(database), connect(f"sqlite:///{tmp_path / 'old.db'}")
+def test_all_steps_lead_to_the_tables_that_the_program_names(database: str) -> None:
+    engine = connect(database)
     prepare(engine)
-    with writing(engine) as db:
-        db.execute(insert(schema.studies).values(id="x", title="", kind="", plan="", created=0))
-    with writing(engine) as db, pytest.raises(DatabaseError, match="immutable"):
-        db.execute(schema.studies.update().values(title="another"))
-    if engine.dialect.name == "sqlite":
-        with writing(old) as db:
-            for statement in OLD["sqlite"]:
-                db.exec_driver_sql(statement)
-        assert catalogue(engine) == catalogue(old)
-    for one in (engine, old):
-        one.dispose()
+    found = inspect(engine)
+    made = {name: [column["name"] for column in found.get_columns(name)] for name in found.get_table_names()}
+    assert made.pop("alembic_version") == ["version_num"]
+    assert made == {name: [column.name for column in table.columns] for name, table in TABLES.items()}
+    assert "studies" in str(catalogue(engine).get("triggers", catalogue(engine).get("studies_are_immutable")))
+    engine.dispose()
+
+
+def test_steps_know_nothing_of_the_program() -> None:
+    """A step that imported the live models would change with them."""
+    steps = sorted((STEPS / "versions").glob("*.py"))
+    assert [step.stem for step in steps][-1] == f"step_{NEWEST}"
+    for step in steps:
+        assert "hybridp" not in step.read_text(encoding="utf-8"), step.name
+
+
+def test_steps_run_once_in_order_and_together_or_not_at_all(database: str, tmp_path: Path) -> None:
+    engine = connect(database)
+    second, third = "op.execute('CREATE TABLE extra (x INTEGER)')", "op.execute('DROP TABLE extra')\n    1 / 0"
+    broken = steps_of(tmp_path / "broken", step_0002=second, step_0003=third)
+    first = steps_of(tmp_path / "first")
+    prepare(engine, "0001", first)
+    before = catalogue(engine)
+    with pytest.raises(ZeroDivisionError):
+        prepare(engine, "0003", broken)
+    assert catalogue(engine) == before  # nothing of it stayed
+    good = steps_of(tmp_path / "good", step_0002=second)
+    assert [prepare(engine, "0002", good), prepare(engine, "0002", good)] == ["0002", "0002"]
+    with pytest.raises(HybridpError, match=r"version 0002; this program knows up to 0001.*newer hybridp"):
+        prepare(engine, "0001", first)
+    engine.dispose()
 
 
 def test_a_newer_database_is_refused_by_every_command(database: str, tmp_path: Path) -> None:
     engine = connect(database)
     prepare(engine)
     with writing(engine) as db:
-        schema.set_meta(db, "version", "9000")
-    with pytest.raises(HybridpError, match=r"version 9000; this program knows up to 2.*newer hybridp"):
-        prepare(engine)
+        db.exec_driver_sql("UPDATE alembic_version SET version_num = '9000'")
     engine.dispose()
     done = warm.run(warm.COMMAND, "study", "list", "--database", database, "--key-file", str(tmp_path / "k"))
     assert (done.returncode, done.stdout) == (2, "")
@@ -119,21 +153,27 @@ def test_a_newer_database_is_refused_by_every_command(database: str, tmp_path: P
 
 
 PREPARED = """
-import pathlib, sys, time
+import pathlib, sys
 from hybridp.service.schema import connect, prepare
-url, *here = sys.argv[1:]
-engine = connect(url)
-pathlib.Path(here[0]).touch()
-while not all(pathlib.Path(one).exists() for one in here): time.sleep(0.001)
-prepare(engine)
+url, steps, mine = sys.argv[1:]
+pathlib.Path(mine).touch()
+prepare(connect(url), "0002", pathlib.Path(steps))
 """
 
 
-def test_two_processes_that_start_at_once_take_turns(database: str, tmp_path: Path) -> None:
-    one, two = str(tmp_path / "one"), str(tmp_path / "two")
-    running = [warm.Process(PREPARED, database, one, two), warm.Process(PREPARED, database, two, one)]
+def test_two_processes_that_start_at_once_take_each_step_once(database: str, tmp_path: Path) -> None:
+    """Whoever comes first is held inside its step until the other one has come too."""
+    log, here = tmp_path / "log", [tmp_path / "one", tmp_path / "two"]
+    step = (
+        f"import pathlib, time\n    pathlib.Path({str(log)!r}).open('a').write('ran ')\n"
+        f"    while not all(pathlib.Path(p).exists() for p in {[str(p) for p in here]!r}): time.sleep(0.01)"
+    )
+    steps = steps_of(tmp_path / "steps", step_0002=step)
+    running = [warm.Process(PREPARED, database, str(steps), str(mine)) for mine in here]
+    until = time.monotonic() + PATIENCE
     try:
-        assert [process.wait(120) for process in running] == [0, 0]
+        assert [one.wait(max(1.0, until - time.monotonic())) for one in running] == [0, 0]
     finally:
-        for process in running:
-            process.kill()
+        for one in running:
+            one.kill()
+    assert log.read_text() == "ran "

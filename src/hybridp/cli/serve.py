@@ -50,7 +50,7 @@ def _listen_options(port: int, rate: str = "Reports a second and address; 0: no 
 
 def needs_service() -> None:
     """Say which extra is missing instead of a traceback."""
-    for name in ("fastapi", "uvicorn", "sqlalchemy", "cryptography", "msgspec"):
+    for name in ("fastapi", "uvicorn", "sqlalchemy", "alembic", "cryptography", "msgspec"):
         if importlib.util.find_spec(name) is None:
             raise InvalidInput(f"`hybridp[service]` must be installed for this command. Got no {name}.")
 

@@ -1,4 +1,5 @@
-"""The tables, for SQLite and PostgreSQL, and their version.
+"""The tables' columns by name, and their version. Alembic's steps in `migrations` make them, for SQLite and PostgreSQL,
+and alone say their types and rules.
 
 A study's row is written once and never changed (a trigger refuses it); what moves lives in `progress`. Participation is
 counted as reports arrive, so that a page about ten million reports reads a few hundred rows. Levels of the ledger are
@@ -6,7 +7,9 @@ whole numbers: 10^-12 of an epsilon, 10^-18 of a delta.
 
 >>> engine = connect("sqlite://")
 >>> prepare(engine)
+'0002'
 >>> prepare(engine)  # nothing left to do
+'0002'
 """
 
 from __future__ import annotations
@@ -14,18 +17,19 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
+from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
-from sqlalchemy import BigInteger, Column, Connection, Engine, LargeBinary, SmallInteger, Text, event, inspect, select
+from sqlalchemy import Connection, Engine, Insert, TableClause, create_engine, event, inspect, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool, StaticPool
-from sqlalchemy.sql import text
+from sqlalchemy.sql import column, table, text
 
 from hybridp.errors import HybridpError, InvalidInput
 
-__all__ = ["GROUPS", "LOCAL", "SHUFFLED", "TICKET", "TRUSTED", "accounts", "analysts"]
+__all__ = ["GROUPS", "LOCAL", "NEWEST", "SHUFFLED", "STEPS", "TICKET", "TRUSTED", "accounts", "analysts"]
 __all__ += ["batches", "begun", "charges", "connect", "holds_studies", "invitations", "meta_value", "participation"]
 __all__ += ["prepare", "progress", "releases", "reports", "set_meta", "studies", "study_keys"]
 
@@ -33,79 +37,25 @@ LOCAL, TRUSTED, SHUFFLED, TICKET = 0, 1, 2, 3
 """How a group is written in the column `grp`. A ticket is no report: it says that somebody may send one to a mixer."""
 GROUPS = {TRUSTED: "trusted", LOCAL: "local", SHUFFLED: "shuffled"}
 
-_metadata = sa.MetaData()
+
+def _table(name: str, columns: str) -> TableClause:
+    return table(name, *map(column, columns.split()))
 
 
-def _all(kind: Any, names: str, **more: Any) -> list[Column[Any]]:
-    return [Column(name, kind, nullable=False, **more) for name in names.split()]
-
-
-def _key(kind: Any, name: str) -> Column[Any]:
-    return Column(name, kind, primary_key=True, autoincrement=False)
-
-
-def _of_study(name: str, *parts: Any, numbered: bool = True) -> sa.Table:
-    """A table whose rows belong to a study; without numbers, nothing in it tells who came when."""
-    return sa.Table(name, _metadata, _key(sa.Integer, "study"), *parts, sqlite_with_rowid=numbered)
-
-
-def _numbered(name: str, number: str, *parts: Any) -> sa.Table:
-    return sa.Table(name, _metadata, Column(number, sa.Integer, primary_key=True), *parts)
-
-
-meta = sa.Table("meta", _metadata, _key(Text, "key"), *_all(Text, "value"))
-analysts = _numbered(
-    "analysts", "id", *_all(Text, "name"), *_all(LargeBinary, "key_hash", unique=True), *_all(BigInteger, "created"),
-    Column("revoked", BigInteger),
-)  # fmt: skip
-studies = _numbered(
-    "studies", "number", *_all(Text, "id", unique=True), *_all(Text, "title kind plan"), *_all(BigInteger, "created"),
-    Column("analyst", sa.Integer),
-)  # fmt: skip
-progress = _of_study(
-    "progress", *_all(Text, "state raw"), *_all(SmallInteger, "phase"),
-    *_all(BigInteger, "taken tokens_made tokens_used"), Column("ended", BigInteger),
-    sa.CheckConstraint("state IN ('open', 'closed', 'released', 'deleted')"),
-    sa.CheckConstraint("raw IN ('kept', 'deleting', 'deleted')"),
-)  # fmt: skip
-study_keys = _of_study("study_keys", *_all(LargeBinary, "sealed"))
-invitations = _of_study("invitations", _key(LargeBinary, "token"), *_all(sa.Boolean, "used"), numbered=False)
-reports = _of_study(
-    "reports", _key(LargeBinary, "id"), *_all(BigInteger, "at"), *_all(SmallInteger, "grp"),
-    Column("epsilon", sa.Float), *_all(LargeBinary, "body"), numbered=False,
-)  # fmt: skip
+meta = _table("meta", "key value")
+analysts = _table("analysts", "id name key_hash created revoked")
+studies = _table("studies", "number id title kind plan created analyst")
+progress = _table("progress", "study state phase taken raw tokens_made tokens_used ended")
+study_keys = _table("study_keys", "study sealed")
+invitations = _table("invitations", "study token used")
+reports = _table("reports", "study id at grp epsilon body")
 """The key of a row is a keyed hash of the report's id: neither an id nor an order of arrival can be read from it."""
-participation = _of_study(
-    "participation", _key(BigInteger, "start"), _key(SmallInteger, "grp"), *_all(BigInteger, "people"), numbered=False
-)
-batches = _of_study(
-    "batches", _key(LargeBinary, "id"), *_all(BigInteger, "people"), *_all(sa.Boolean, "last"), numbered=False
-)
+participation = _table("participation", "study start grp people")
+batches = _table("batches", "study id people last")
 """Which reports came in which batch is kept nowhere: only how many."""
-accounts = _of_study(
-    "accounts", _key(Text, "people"), *_all(Text, "neighbours"),
-    *_all(BigInteger, "epsilon_total delta_total epsilon_spent delta_spent"),
-    sa.CheckConstraint("0 <= epsilon_spent AND epsilon_spent <= epsilon_total"),
-    sa.CheckConstraint("0 <= delta_spent AND delta_spent <= delta_total"),
-)  # fmt: skip
-charges = _numbered(
-    "charges", "id", *_all(sa.Integer, "study"), *_all(Text, "people mechanism purpose noise state"),
-    *_all(BigInteger, "epsilon delta at"), Column("collection", Text), Column("digest", Text),
-    sa.UniqueConstraint("study", "people", "collection", name="one_charge_per_collection"),
-)  # fmt: skip
-releases = _numbered(
-    "releases", "id", *_all(sa.Integer, "study"), *_all(Text, "key kind document"), *_all(BigInteger, "created"),
-    sa.UniqueConstraint("study", "key", name="one_release_per_key"),
-)  # fmt: skip
-_REFUSED = "CREATE TRIGGER studies_are_immutable BEFORE UPDATE ON studies "
-_IMMUTABLE = {
-    "sqlite": [f"{_REFUSED} BEGIN SELECT RAISE(ABORT, 'a study is immutable'); END"],
-    "postgresql": [
-        "CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION 'a study is immutable'; END $$",
-        f"{_REFUSED} FOR EACH ROW EXECUTE FUNCTION refuse_change()",
-    ],
-}
+accounts = _table("accounts", "study people neighbours epsilon_total delta_total epsilon_spent delta_spent")
+charges = _table("charges", "id study people epsilon delta mechanism purpose collection digest noise at state")
+releases = _table("releases", "id study key kind created document")
 
 
 def meta_value(db: Connection, key: str) -> str | None:
@@ -118,31 +68,43 @@ def set_meta(db: Connection, key: str, value: str) -> None:
     db.execute(text(sql), {"key": key, "value": value})
 
 
-def begun(study: int, state: str = "open") -> sa.Insert:
+def begun(study: int, state: str = "open") -> Insert:
     nothing = {"phase": 1, "taken": 0, "raw": "kept", "tokens_made": 0, "tokens_used": 0}
     return progress.insert().values(study=study, state=state, **nothing)
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------
 
-VERSION = 2
-"""Kept in `meta`. Version 1 had the same tables, and programs that know no other refuse this one."""
+NEWEST = "0002"
+"""The last step in `migrations/versions`. A published step is never edited, and knows nothing of the tables above: a
+change to them is a new step."""
+STEPS = Path(__file__).parent / "migrations"
+_one_at_a_time = threading.Lock()  # within a process: Alembic's steps find their connection in a module's variable
 
 
-def prepare(engine: Engine) -> None:
-    """Make the tables of a new database, in one transaction; one of a newer program is refused."""
-    with engine.connect().execution_options(immediate=True) as db, db.begin():
+def prepare(engine: Engine, newest: str = NEWEST, steps: Path = STEPS) -> str:
+    """Bring the database to the newest version, all steps in one transaction; the version it has then."""
+    with _one_at_a_time, engine.connect().execution_options(immediate=True) as db, db.begin():
         if db.dialect.name == "postgresql":  # two servers that start at once take turns
             db.exec_driver_sql("SELECT pg_advisory_xact_lock(5189460)")
-        if not inspect(db).has_table("meta"):
-            _metadata.create_all(db)
-            for statement in _IMMUTABLE[db.dialect.name]:
-                db.exec_driver_sql(statement)
-        version = int(meta_value(db, "version") or 0)
-        if version > VERSION:
+        version, counted = "", inspect(db).has_table("alembic_version")
+        if counted:
+            version = db.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one()
+        elif inspect(db).has_table("meta"):  # of a program that counted by itself: it knew one version
+            version = str(meta_value(db, "version")).zfill(4)
+        if version > (newest if counted else "0001"):
             way_out = "install a newer hybridp, or restore the backup made before the upgrade"
-            raise HybridpError(f"The database has version {version}; this program knows up to {VERSION}: {way_out}.")
-        set_meta(db, "version", str(VERSION))
+            raise HybridpError(f"The database has version {version}; this program knows up to {newest}: {way_out}.")
+        if version < newest:
+            from alembic import command
+            from alembic.config import Config
+
+            config = Config(attributes={"connection": db})
+            config.set_main_option("script_location", str(steps).replace("%", "%%"))
+            if version and not counted:
+                command.stamp(config, version)
+            command.upgrade(config, "head")
+    return newest
 
 
 def holds_studies(url: str) -> bool:
@@ -169,7 +131,7 @@ def connect(url: str, *, pool_size: int = 8) -> Engine:
             return _sqlite(parsed, pool_size)
         if parsed.drivername != "postgresql+psycopg":
             raise InvalidInput(f"`database` must be a sqlite or postgresql URL. Got {parsed.drivername}.")
-        return sa.create_engine(parsed, pool_size=pool_size, max_overflow=32, pool_pre_ping=True)
+        return create_engine(parsed, pool_size=pool_size, max_overflow=32, pool_pre_ping=True)
     except (ArgumentError, NoSuchModuleError):
         raise InvalidInput("`database` must be a URL like sqlite:///study.db. Got something else.") from None
     except ModuleNotFoundError:
@@ -184,7 +146,7 @@ def _sqlite(url: Any, pool_size: int) -> Engine:
     if not memory and not url.database.startswith("file:"):
         with contextlib.suppress(OSError):  # it is there, or cannot be: connecting will say so
             os.close(os.open(url.database, os.O_CREAT | os.O_EXCL, 0o600))  # for its owner only, the log too
-    engine = sa.create_engine(url, connect_args=arguments, **({"poolclass": StaticPool} if memory else pool))
+    engine = create_engine(url, connect_args=arguments, **({"poolclass": StaticPool} if memory else pool))
 
     @event.listens_for(engine, "connect")
     def _open(db: sqlite3.Connection, _: Any) -> None:
