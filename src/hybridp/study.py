@@ -39,9 +39,9 @@ from hybridp.public.trust import TrustRule
 if TYPE_CHECKING:
     from hybridp.curator.sources import TableLike
     from hybridp.ledger import Ledger
+    from hybridp.protocols.devices import Randomised
     from hybridp.randomness import Randomness
     from hybridp.release.plan import Plan
-    from hybridp.release.randomised import Randomised
     from hybridp.release.release import Release
 
 __all__ = ["Study"]

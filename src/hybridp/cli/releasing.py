@@ -42,7 +42,7 @@ from hybridp.release.receipt import plain
 from hybridp.study import Study
 
 if TYPE_CHECKING:
-    from hybridp.release.randomised import Randomised
+    from hybridp.protocols.devices import Randomised
 
 __all__ = ["Releasing", "Writing", "check_out", "randomise_file", "read_study", "release_file"]
 __all__ += ["release_study", "said_randomised", "silence", "study_argument"]

@@ -299,7 +299,7 @@ def _randomise_synth(
     from hybridp.curator.sources import Columns
     from hybridp.device.files import Asked, write_reports
     from hybridp.device.questions import must_accept
-    from hybridp.release.randomised import Randomised
+    from hybridp.protocols.devices import Randomised
 
     if asked.invite is not None:
         from hybridp.tasks.transcript import read_invitation

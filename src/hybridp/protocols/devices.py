@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
@@ -16,23 +16,56 @@ from hybridp.device.questions import must_accept
 from hybridp.errors import must
 from hybridp.protocols.driver import columns_of, trust_rule
 from hybridp.protocols.reports import written_levels
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Joint
 from hybridp.public.messages import BATCH
-from hybridp.public.study import (
-    ANSWERED,
-    ANSWERED_IN,
-    KINDS,
-    Declaration,
-    Question,
-)
+from hybridp.public.shuffling import Mixing
+from hybridp.public.study import ANSWERED, ANSWERED_IN, KINDS, Declaration, Promise, Question
 from hybridp.public.trust import Answering, TrustRule, drawn_trust, rule_of
 from hybridp.randomness import Randomness, secure
-from hybridp.release.randomised import Randomised
 from hybridp.tasks.declared import task_of
 from hybridp.tasks.records import RecordsTask
 from hybridp.tasks.transcript import Transcript, invitation_to, read_invitation
 
-__all__ = ["answer_invitation", "randomise_study"]
+__all__ = ["Randomised", "answer_invitation", "randomise_study"]
+
+
+@dataclass(frozen=True, slots=True)
+class Randomised:
+    """What was written: how many reports on each question, by which mechanism, and the columns that were left out."""
+
+    out: str
+    reports: Mapping[str, int]
+    mechanisms: Mapping[str, str]
+    left_out: tuple[str, ...]
+    simulated: bool
+    randomness: str
+    mixing: Mixing | None = None
+    levels: Mapping[str, Any] | None = None
+    promise: PureDP | ApproxDP | None = None
+    """What every report keeps by itself; None where everyone has their own epsilon, or questions differ."""
+    windows: Mapping[str, Any] = field(default_factory=dict)
+    """Where an invitation asks within."""
+
+    def _told(self) -> tuple[dict[str, Any], Mapping[str, Any]]:
+        """Of the file, and of the batch that a mixer hands on."""
+        file = {"out": self.out, "left_out": [*self.left_out], "simulated": self.simulated}
+        batch = {} if self.mixing is None else self.mixing.to_dict(max(self.reports.values()))
+        return {**file, "randomness": self.randomness}, batch if self.levels is None else self.levels
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for programs: what `--json` prints."""
+        file, batch = self._told()
+        each = {name: {"randomised": sent, "mechanism": self.mechanisms[name]} for name, sent in self.reports.items()}
+        return {"schema": 1, "questions": each, **file, **({"batch": dict(batch)} if batch else {})}
+
+    def alone(self, stated: Promise | None = None, *, told: str = "randomised") -> dict[str, Any]:
+        """The same of one question alone; `stated` is what the study promises, None where an invitation says it."""
+        (file, batch), ((name, sent),) = self._told(), self.reports.items()
+        said: Any = self.promise if stated is None or stated.personal else stated
+        promised = ("personal", 0.0) if said is None else (said.epsilon, said.delta)
+        kept = dict(zip(("epsilon", "delta"), promised, strict=True))
+        return {**file, told: sent, "mechanism": self.mechanisms[name], **kept, **self.windows, **batch}
 
 
 def randomise_study(
