@@ -158,7 +158,7 @@ def test_impossible_studies_are_refused() -> None:
 def test_rounds_that_another_plan_measured_are_never_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of a version without a last round: they spent another part of the promise."""
     with monkeypatch.context() as patch:
-        patch.setattr(table, "measured_last", lambda *_: ())
+        patch.setattr(table.planning, "measured_last", lambda *_: ())
         save_model(fit_synth(rows(300), study("adaptive"), rng=seeded(1)), tmp_path / "m")
         load_model(tmp_path / "m")
     with pytest.raises(InvalidInput, match="`model` must be the folder"):

@@ -27,23 +27,8 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.public.lattice import Ints
 
-__all__ = [
-    "MISSING",
-    "MOST_CELLS",
-    "MOST_VALUES",
-    "Feature",
-    "Piece",
-    "Schema",
-    "Threshold",
-    "Workload",
-    "at_least",
-    "at_least_coefficients",
-    "counts",
-    "pieces",
-    "sliced",
-    "subsets",
-    "table_counts",
-]
+__all__ = ["MISSING", "MOST_CELLS", "MOST_VALUES", "Feature", "Piece", "Schema", "Threshold", "Workload", "at_least"]
+__all__ += ["at_least_coefficients", "counts", "pieces", "sliced", "subsets", "table_counts"]
 
 MISSING = "(missing)"
 SEPARATOR = ";"  # between the values of a person who has several

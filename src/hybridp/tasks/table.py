@@ -25,36 +25,17 @@ from hybridp.blend.graph import GraphModel, pooled, tree_cells
 from hybridp.blend.relaxed import fit_rows, round_rows
 from hybridp.blend.tables import blend_tables, raked
 from hybridp.errors import InvalidInput, PromiseWarning, must
+from hybridp.public import synth as planning
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.rounds import Answer, Conversation, Crowd, Later, Round
 from hybridp.public.shares import MOST_REPORTED, MarginalReports, OnMarginals, ShareReports, marginal_invite
 from hybridp.public.study import Declaration, Table
-from hybridp.public.synth import (
-    MODEL_CELLS,
-    MeasuredTable,
-    Use,
-    adaptive_count,
-    adaptive_rounds,
-    candidates,
-    cumulative_epsilons,
-    measured_last,
-    significance,
-    table_rounds,
-    total_rho,
-    usual_method,
-)
+from hybridp.public.synth import MODEL_CELLS, MeasuredTable, Use, usual_method
 from hybridp.public.trust import rule_of
 from hybridp.public.workloads import stated_workload
-from hybridp.release.receipt import (
-    ASKED_BEFORE,
-    Protection,
-    Receipt,
-    build_receipt,
-    choice_unprotected,
-    honest_devices,
-    public_choice,
-)
+from hybridp.release import receipt as receipts
+from hybridp.release.receipt import Protection, Receipt
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.task import Task
 
@@ -215,24 +196,24 @@ class TableTask(Task):
         must(known, "people", "must be fewer", "too many")
         if not self.rounds and self.method == "adaptive":
             columns = len(self.workload.schema.features)
-            object.__setattr__(self, "rounds", adaptive_count(self.guarantee, columns, last=bool(self.last)))
+            object.__setattr__(self, "rounds", planning.adaptive_count(self.guarantee, columns, last=bool(self.last)))
         assert self.plan
 
     @cached_property
     def plan(self) -> tuple[Use, ...]:
         """The uses of the rows in their order; their rhos add up to what the guarantee allows."""
         if self.method == "tables":
-            rho = total_rho(self.guarantee, 2)
-            return tuple(table_rounds(self.workload, rho))
+            rho = planning.total_rho(self.guarantee, 2)
+            return tuple(planning.table_rounds(self.workload, rho))
         if self.method == "mixed":
-            return (Use(self.invite.mechanism.marginals, 0.0, total_rho(self.guarantee, 1)),)
-        rho = total_rho(self.guarantee, self.rounds + (2 if self.last else 1))
-        return tuple(adaptive_rounds(self.workload, rho, rounds=self.rounds, last=self.last))
+            return (Use(self.invite.mechanism.marginals, 0.0, planning.total_rho(self.guarantee, 1)),)
+        rho = planning.total_rho(self.guarantee, self.rounds + (2 if self.last else 1))
+        return tuple(planning.adaptive_rounds(self.workload, rho, rounds=self.rounds, last=self.last))
 
     @cached_property
     def last(self) -> tuple[tuple[int, ...], ...]:
         """The marginals that the adaptive method measures all at once when it has chosen enough; none elsewhere."""
-        return measured_last(self.workload, self.guarantee) if self.method == "adaptive" else ()
+        return planning.measured_last(self.workload, self.guarantee) if self.method == "adaptive" else ()
 
     @property
     def both(self) -> bool:
@@ -288,7 +269,7 @@ class TableTask(Task):
         """
         plan: tuple[Use, ...] = () if self.people is not None and not self.people[0] else self.plan
         result, before = [], 0.0
-        for i, epsilon in enumerate(cumulative_epsilons([r.rho for r in plan], self.guarantee.delta)):
+        for i, epsilon in enumerate(planning.cumulative_epsilons([r.rho for r in plan], self.guarantee.delta)):
             budget = ApproxDP(max(0.0, epsilon - before), self.guarantee.delta if i == 0 else 0.0)
             mechanism = f"{plan[i].words}, round {i + 1} of {len(plan)}"
             result.append(Charge("trusted", budget, mechanism, purpose, noise=("gaussian", plan[i].level)))
@@ -320,7 +301,7 @@ class TableTask(Task):
     def ask(self, crowd: Crowd) -> Conversation:
         """The rounds, and the model that follows from their answers. Post-processing: no rows, no noise."""
         schema, plan, tables, trusted = self.workload.schema, self.plan, list[MeasuredTable](), self.trusted_people
-        among = tuple(c for c in candidates(self.workload) if len(c) == 1 or schema.cells(c) <= MODEL_CELLS)
+        among = tuple(c for c in planning.candidates(self.workload) if len(c) == 1 or schema.cells(c) <= MODEL_CELLS)
         model, said = _Model(schema.sizes, trusted), list[tuple[Round, Any]]()
         stated, sources = self.named(()), len(plan) + (self.method == "mixed")
         for i, use in enumerate(plan if trusted else ()):
@@ -339,18 +320,7 @@ class TableTask(Task):
                 return (yield from self._blended(tables, invite, answer.local, crowd, said))
 
         records = yield from Made(partial(self._records, model, tables)).kept_or_made()
-        receipt = build_receipt(
-            self.protection,
-            None,
-            assumes=(
-                self._domain_words("workload"),
-                schema.rule,
-                "the number of people is public; a person's record is replaced",
-                *self.no_signal(trusted),
-            ),
-            reads="rows",
-            **crowd.made(),
-        )
+        receipt = self._receipt(crowd, None, self.no_signal(trusted))
         return SyntheticModel(self.workload, trusted, self.method, records, tuple(tables), receipt, self, tuple(said))
 
     def _domain_words(self, asked: str) -> str:
@@ -388,7 +358,7 @@ class TableTask(Task):
         shapes = [(features, tuple(sizes[f] for f in features)) for features in every]
         blended = blend_tables(shapes, [own.get(f) for f in every], trusted, [told.get(f) for f in every])
         people = trusted + reports.people
-        hidden = min(significance(one.counts.size) * one.sigma for _, one in blended) / people
+        hidden = min(planning.significance(one.counts.size) * one.sigma for _, one in blended) / people
         note = f"The budget leaves no signal: the noise of both groups' tables hides every share below {hidden:.2g}; "
         notes = (f"{note}ask fewer marginals, of more people, or with a larger epsilon.",) if hidden > 0.5 else ()
 
@@ -400,7 +370,7 @@ class TableTask(Task):
 
         records = yield from Made(make).kept_or_made()
         stated, method = tuple(one for one, _ in blended), "chosen" if self.choose else self.method
-        receipt = self.receipt(crowd, invite, notes)
+        receipt = self._receipt(crowd, invite, notes)
         return SyntheticModel(self.workload, people, method, records, stated, receipt, self, tuple(said))
 
     def _blended_records(self, tables: list[MeasuredTable], chosen: set[tuple[int, ...]], people: int) -> Codes:
@@ -417,26 +387,29 @@ class TableTask(Task):
         model = GraphModel.uniform(sizes).fit(held, people, sweeps=60)
         return raked(model, held, rest, people, **how) if rest else model.records(**how)
 
-    def receipt(self, crowd: Crowd, invite: OnMarginals, notes: tuple[str, ...] = ()) -> Receipt:
-        """What both groups are promised, and by what."""
-        many = len(invite.mechanism.marginals)
-        drawn = f"one report on one of {many} marginals, drawn on their own device whatever their data"
-        return build_receipt(
-            self.protection if self.trusted_people else None,
-            Protection(invite.promise, drawn, "no amplification is claimed"),
-            assumes=(
-                public_choice("record is"),
-                choice_unprotected("record"),
+    def _receipt(self, crowd: Crowd, invite: OnMarginals | None, notes: tuple[str, ...]) -> Receipt:
+        """What the groups are promised, and by what; without an invitation everybody trusts."""
+        local, rule = None, self.workload.schema.rule
+        assumes = [
+            self._domain_words("workload"),
+            rule,
+            "the number of people is public; a person's record is replaced",
+        ]
+        if invite is not None:
+            drawn = f"one report on one of {len(invite.mechanism.marginals)} marginals, drawn on their own device"
+            local = Protection(invite.promise, f"{drawn} whatever their data", "no amplification is claimed")
+            assumes = [
+                receipts.public_choice("record is"),
+                receipts.choice_unprotected("record"),
                 self._domain_words("questions" if self.choose else "marginals"),
-                self.workload.schema.rule,
+                rule,
                 "one blend speaks for both groups: trusted and local people are taken to be alike",
-                honest_devices("a local table"),
-                *((ASKED_BEFORE, "no trusted person answers the invitation") if self.choose else ()),
-                *notes,
-            ),
-            reads="rows",
-            **crowd.made(),
-        )
+                receipts.honest_devices("a local table"),
+            ]
+        if self.choose and invite is not None:
+            assumes += [receipts.ASKED_BEFORE, "no trusted person answers the invitation"]
+        trusted = self.protection if self.trusted_people else None
+        return receipts.build_receipt(trusted, local, assumes=(*assumes, *notes), reads="rows", **crowd.made())
 
 
 def chosen_invite(study: TableTask, tables: Sequence[MeasuredTable]) -> OnMarginals:
