@@ -124,16 +124,22 @@ class SyntheticModel(Result):
         """
         must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
         formula = self._formula(query)
-        synthetic = float(formula.holds(self._values[list(formula.features)]).mean())
-        result = self._measured(formula)
-        if result is None:
-            reach = self._model_reach(level) if self._touched.issuperset(formula.features) else 1.0
-            return SynthAnswer(
-                synthetic, max(0.0, synthetic - reach), min(1.0, synthetic + reach), level, "model", synthetic, None
-            )
-        measured, error = result
+        wanted = formula.features
+        synthetic = float(formula.holds(self._values[list(wanted)]).mean())
+        known = self._least_noisy(wanted)  # before the mask, which may be far larger than any table
+        if known is None:
+            reach = self._model_reach(level, wanted)
+            ends = max(0.0, synthetic - reach), min(1.0, synthetic + reach)
+            return SynthAnswer(synthetic, *ends, level, "model", synthetic, None)
+        mask, (counts, noise) = formula.mask(self.schema), known
+        # The number of people is public, so that all cells but a few are one less those few, with their noise alone.
+        turned = 2 * int(mask.sum()) > mask.size
+        mask = ~mask if turned else mask
+        share = float(counts[mask].sum()) / self.people
+        measured = 1 - share if turned else share
         # The noise is a whole number of people: rounded up, the interval covers as stated.
-        reach = math.ceil(NormalDist().inv_cdf((1 + level) / 2) * error * self.people) / self.people
+        error = math.sqrt(noise * int(mask.sum()))
+        reach = math.ceil(NormalDist().inv_cdf((1 + level) / 2) * error) / self.people
         low, high = (min(1.0, max(0.0, measured + side * reach)) for side in (-1, 1))
         return SynthAnswer(min(max(synthetic, low), high), low, high, level, "measured", synthetic, measured)
 
@@ -195,18 +201,12 @@ class SyntheticModel(Result):
         low, high = float(numbers.min()), float(numbers.max())
         total = float(shares.sum())
         synthetic = float((values * shares).sum() / total) if total > 0 else (low + high) / 2
-        covering = [t for t in self.tables if set(wanted) <= set(t.features)]
-        if not covering:
-            known = self._touched.issuperset(wanted) and total > 0
-            reach = (high - low) * min(1.0, self._model_reach(level) / total) if known else high - low
+        known = self._least_noisy(wanted)
+        if known is None:
+            reach = (high - low) * (min(1.0, self._model_reach(level, wanted) / total) if total > 0 else 1.0)
             ends = max(low, synthetic - reach), min(high, synthetic + reach)
             return SynthAnswer(synthetic, *ends, level, "model", synthetic, None)
-        # The least noise, whatever was measured: the narrowest interval would have been chosen by its own noise.
-        noise, table = min(((t.sigma**2 * t.counts.size / cells, t) for t in covering), key=lambda pair: pair[0])
-        kept = [f for f in table.features if f in wanted]
-        rest = tuple(axis for axis, f in enumerate(table.features) if f not in wanted)
-        counts = np.transpose(table.counts.sum(axis=rest), [kept.index(f) for f in wanted]) * weight
-        noise *= NormalDist().inv_cdf((1 + level) / 2) ** 2
+        counts, noise = known[0] * weight, known[1] * NormalDist().inv_cdf((1 + level) / 2) ** 2
         sums = [float((counts * values**power).sum()) for power in (0, 1)]
         spread = [noise * float((weight * values**power).sum()) for power in (0, 1, 2)]
         first, last = _fieller(sums, spread, (low, high))
@@ -216,38 +216,26 @@ class SyntheticModel(Result):
     def _formula(self, query: str | Formula) -> Formula:
         return parse_formula(self.schema, query) if isinstance(query, str) else query
 
-    def _measured(self, formula: Formula) -> tuple[float, float] | None:
-        """The least noisy sum of measured cells that is the formula's share, and its standard deviation."""
-        wanted = formula.features
+    def _least_noisy(self, wanted: tuple[int, ...]) -> tuple[Floats, float] | None:
+        """How many people were measured in each cell over these features, and the variance of the noise there.
+
+        With the least noise, whatever was measured: the narrowest interval would have been chosen by its own noise.
+        """
         covering = [table for table in self.tables if set(wanted) <= set(table.features)]
         if not covering:
-            return None  # the mask may be far larger than any table
-        mask = formula.mask(self.schema)
-        # The number of people is public, so that all cells but a few are one less those few, with their noise alone.
-        turned = 2 * int(mask.sum()) > mask.size
-        mask = ~mask if turned else mask
-        best: tuple[float, float] | None = None
-        for table in covering:
-            own = [table.features.index(f) for f in wanted]
-            rest = tuple(axis for axis in range(len(table.features)) if axis not in own)
-            spread = math.prod(table.counts.shape[axis] for axis in rest)
-            error = table.sigma * math.sqrt(int(mask.sum()) * spread) / self.people
-            if best is None or error < best[1]:
-                counts = np.transpose(table.counts.sum(axis=rest), np.argsort(np.argsort(own)))
-                share = float(counts[mask].sum()) / self.people
-                best = 1 - share if turned else share, error
-        return best
+            return None
+        table = min(covering, key=lambda table: table.sigma**2 * table.counts.size)
+        kept = [f for f in table.features if f in wanted]
+        rest = tuple(axis for axis, f in enumerate(table.features) if f not in wanted)
+        counts = np.transpose(table.counts.sum(axis=rest), [kept.index(f) for f in wanted])
+        return counts, table.sigma**2 * table.counts.size / counts.size
 
-    @property
-    def _touched(self) -> set[int]:
-        """The features that something was measured about."""
-        return {f for table in self.tables for f in table.features}
-
-    def _model_reach(self, level: float) -> float:
+    def _model_reach(self, level: float, wanted: tuple[int, ...]) -> float:
+        """How far the records may be off: 1 where nothing was measured about one of these features."""
         wide = [t for t in self.tables if len(t.features) > 1] or list(self.tables)
         errors = [np.abs(self._residuals(table)[0]) for table in wide]
         kept = np.concatenate(errors) if errors else np.zeros(0)
-        if not len(kept):
+        if not len(kept) or not {f for table in self.tables for f in table.features}.issuperset(wanted):
             return 1.0
         # Records may follow the noise of what they were fitted to, so that the residuals alone say too little.
         sigma = max(t.sigma for t in wide) / self.people
