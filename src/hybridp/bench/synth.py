@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -57,29 +57,16 @@ class Errors:
     total_variation: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "private": False,
-            "queries": self.queries,
-            "l_inf": self.l_inf,
-            "l1": self.l1,
-            "l2": self.l2,
-            "mean_absolute": self.l1 / self.queries,
-            "root_mean_square": self.l2 / math.sqrt(self.queries),
-            "total_variation": self.total_variation,
-        }
+        means = {"mean_absolute": self.l1 / self.queries, "root_mean_square": self.l2 / math.sqrt(self.queries)}
+        return {"private": False, **asdict(self), **means}
 
 
 def _sum_up(found: Sequence[tuple[Piece, tuple[int, float, float, float]]]) -> Errors:
-    parts = [part for _, part in found]
+    many, largest, sums, squares = np.array([part for _, part in found]).T
     whole = [(piece.index, part[2]) for piece, part in found if piece.threshold.r == piece.threshold.k]
     marginals = len({index for index, _ in whole})
-    return Errors(
-        sum(p[0] for p in parts),
-        max(p[1] for p in parts),
-        math.fsum(p[2] for p in parts),
-        math.sqrt(math.fsum(p[3] for p in parts)),
-        math.fsum(distance for _, distance in whole) / 2 / marginals if marginals else None,
-    )
+    distance = math.fsum(distance for _, distance in whole) / 2 / marginals if marginals else None
+    return Errors(int(many.sum()), float(largest.max()), math.fsum(sums), math.sqrt(math.fsum(squares)), distance)
 
 
 def _pieces(
@@ -105,8 +92,7 @@ def evaluate(model: SyntheticModel, codes: Codes, workload: Workload | None = No
     """The true errors of a model, in all and by class of query. NOT PRIVATE: never publish it.
 
     `synthetic` are the records alone, `settled` the model's answers (moved to what was measured, where that contradicts
-    them), and
-    `all_zero` answers 0 to everything.
+    them), and `all_zero` answers 0 to everything.
     """
     asked = model.workload if workload is None else workload
     classes: dict[str, list[tuple[Piece, tuple[int, float, float, float]]]] = {}
@@ -325,11 +311,6 @@ class _Crowd(People):
         return Answer(local=MarginalReports(tuple(told)))
 
 
-def _sigma(invite: OnMarginals, guarantee: ApproxDP) -> float:
-    """The noise of the trusted people's stated marginals, in people."""
-    return table_sigma(total_rho(guarantee, 1) / len(invite.mechanism.marginals))
-
-
 def _invited(workload: Workload, guarantee: ApproxDP) -> OnMarginals | None:
     """What local people would be asked; None where they cannot be asked all of it."""
     try:
@@ -343,5 +324,6 @@ def _outweigh_below(invite: OnMarginals, guarantee: ApproxDP, people: int) -> fl
     count for more in the blend than the trusted people's noise: x with (sigma/(x n))^2 = v/((1-x) n/m), m marginals and
     v the mean of a report's variance on an empty cell."""
     v = float(np.mean([oracle.variance(0.0) for oracle in invite.mechanism.oracles]))
-    a = v * len(invite.mechanism.marginals) * people / _sigma(invite, guarantee) ** 2  # x^2 a = 1 - x
+    m = len(invite.mechanism.marginals)
+    a = v * m * people / table_sigma(total_rho(guarantee, 1) / m) ** 2  # x^2 a = 1 - x
     return (math.sqrt(1 + 4 * a) - 1) / (2 * a)

@@ -381,15 +381,18 @@ class Goal:
         """The table's new factors; its clique is changed in place. Exact: the table's part of the objective is least.
 
         With mu the table now and c the logarithm of the norm, the new mu' = mu exp(theta' - theta - c) is lambda w,
-        w + ln w = ln(mu/lambda) + y/lambda - theta - c, and theta' = y/lambda - w, or 0 where a ceiling is not reached.
+        w + ln w = ln(mu/lambda) + y/lambda - theta - c (Wright's omega), and theta' = y/lambda - w, or 0 where a
+        ceiling is not reached.
         """
+        from scipy.special import wrightomega
+
         slack = self.slack
         mu = np.maximum(cells.sum(axis=self.axes), _TINY)
         drive = self.wanted / slack
         level, free = np.log(mu / slack) + drive - theta, mu * np.exp(np.minimum(-theta, 500.0)) / slack
         norm = 0.0
         for last in (False, False, False, True):
-            w = _omega(level - norm)
+            w = np.maximum(wrightomega(level - norm), _TINY)
             below = self.ceiling & (drive > w)
             mass = np.where(below, free * math.exp(-norm), w)
             over = float(mass.sum()) * slack - 1
@@ -401,17 +404,6 @@ class Goal:
         cells *= np.exp(np.clip(new - theta - norm, -50, 50)).reshape(self.shape)
         cells /= cells.sum()
         return np.asarray(new)
-
-
-def _omega(level: Floats) -> Floats:
-    """w with w + ln w = level (Wright's omega), by two steps of fourth order (Fritsch, Shafer and Crowley 1973)."""
-    small = np.exp(np.minimum(level, 1.0))
-    w = np.maximum(np.where(level > 1, level - np.log(np.maximum(level, 1.0)), small / (1 + small)), _TINY)
-    for _ in range(2):
-        miss, above = level - w - np.log(w), 1 + w
-        twice = above * (above + miss * (2 / 3))
-        w = w * (1 + miss / above * (twice - miss / 2) / (twice - miss))
-    return np.maximum(w, _TINY)
 
 
 def _pass(tree: _Tree, cells: list[Floats], j: int, *, up: bool) -> None:

@@ -20,19 +20,9 @@ import numpy as np
 
 from hybridp.blend import kmeans as blending
 from hybridp.errors import must
+from hybridp.public import kmeans as rules
 from hybridp.public.budgets import ZCDP, ApproxDP, Charge, Guarantee, PureDP, zcdp_for
-from hybridp.public.kmeans import (
-    LEAST_CLUSTERED,
-    MOST_CELLS,
-    Box,
-    Grid,
-    OnMap,
-    Spend,
-    TotalsNoise,
-    map_invite,
-    map_noise,
-    round_noise,
-)
+from hybridp.public.kmeans import Box, Grid, OnMap, Spend, TotalsNoise
 from hybridp.public.rounds import Cells, Conversation, Crowd, Later, Many, Moves
 from hybridp.public.study import Declaration, Points
 from hybridp.public.vector import VectorBounds
@@ -96,8 +86,8 @@ def spends_gaussian(guarantee: Guarantee, dims: int) -> bool:
     """Whether the trusted group's budget goes into Gaussian noise; otherwise a delta is left unspent."""
     if guarantee.delta == 0:
         return False
-    pure = round_noise(_split(guarantee, False, 0.25), dims, 1000)
-    return round_noise(_split(guarantee, True, 0.25), dims, 1000).variance < pure.variance
+    pure = rules.round_noise(_split(guarantee, False, 0.25), dims, 1000)
+    return rules.round_noise(_split(guarantee, True, 0.25), dims, 1000).variance < pure.variance
 
 
 # --- the conversation -------------------------------------------------------------------------------------------------
@@ -123,8 +113,8 @@ class KMeansTask(Task):
 
     def __post_init__(self) -> None:
         for promise in (self.guarantee, self.trusted_whole):
-            ok = LEAST_CLUSTERED <= promise.epsilon <= 30
-            rule = f"must be at least {LEAST_CLUSTERED} and at most 30 for K-means"
+            ok = rules.LEAST_CLUSTERED <= promise.epsilon <= 30
+            rule = f"must be at least {rules.LEAST_CLUSTERED} and at most 30 for K-means"
             must(ok, "epsilon", rule, promise.epsilon)
 
     def plan(self, trusted: int, local: int) -> Plan:
@@ -138,7 +128,7 @@ class KMeansTask(Task):
         must(trusted + local >= self.clusters, "clusters", rule, self.clusters)
         whole, gaussian = self.trusted_whole, spends_gaussian(self.trusted_whole, self.box.dims)
         most = 10 if self.iterations is None else self.iterations
-        noise = map_noise(_split(whole, gaussian, 0.5 if most > 1 else 1.0))
+        noise = rules.map_noise(_split(whole, gaussian, 0.5 if most > 1 else 1.0))
         per_axis = self.per_axis or self._useful_axis(trusted, local, noise)
         # A coarse map leaves more to do; more rounds than that only spread the budget thinner (measured).
         rounds = min(most - 1, 1 if per_axis > 3 or local else 2) if per_axis else min(most, self._rounds(trusted))
@@ -154,7 +144,7 @@ class KMeansTask(Task):
         four cells a cluster says too little.
         """
         best, dims, e = 0, self.box.dims, math.exp(self.guarantee.epsilon)
-        for per_axis in (g for g in range(2, 129) if g**dims <= MOST_CELLS):
+        for per_axis in (g for g in range(2, 129) if g**dims <= rules.MOST_CELLS):
             cells = per_axis**dims
             weight = trusted**2 / noise.variance + local * (e - 1) ** 2 / (cells - 2 + e)  # 1/V
             if 4 * self.clusters <= cells <= (math.sqrt(2 * weight) / 10) ** (2 * dims / (dims + 2)):
@@ -166,7 +156,9 @@ class KMeansTask(Task):
         whole, dims = self.trusted_whole, self.box.dims
         most = 1e4 * (trusted / self.clusters) ** 2
         spends = {t: _split(whole, spends_gaussian(whole, dims), 1 / t) for t in range(3, 9)}
-        return max((t for t, spend in spends.items() if round_noise(spend, dims, 1000).variance <= most), default=2)
+        return max(
+            (t for t, spend in spends.items() if rules.round_noise(spend, dims, 1000).variance <= most), default=2
+        )
 
     def mapped(self, trusted: int, local: int) -> KMeansTask:
         """The same where so many expected people are asked about a map: from public numbers alone."""
@@ -178,7 +170,7 @@ class KMeansTask(Task):
     @property
     def invite(self) -> OnMap | None:
         """What goes to every device."""
-        return map_invite(Grid(self.box, self.per_axis), self.guarantee.epsilon) if self.per_axis else None
+        return rules.map_invite(Grid(self.box, self.per_axis), self.guarantee.epsilon) if self.per_axis else None
 
     def at_once(self, names: tuple[str, ...]) -> Later | None:
         asked = self.invite
@@ -225,15 +217,15 @@ class KMeansTask(Task):
         box = self.box
         result = blending.packed(box, self.clusters)
         if plan.per_axis:
-            invite = map_invite(Grid(box, plan.per_axis), self.guarantee.epsilon)
-            noise = None if plan.map_spend is None else map_noise(plan.map_spend)
+            invite = rules.map_invite(Grid(box, plan.per_axis), self.guarantee.epsilon)
+            noise = None if plan.map_spend is None else rules.map_noise(plan.map_spend)
             got = yield Cells(invite, noise)
             shares = blending.blend_map(got.trusted, got.local)
             result = blending.centres_of_map(invite.encoding, shares, self.clusters)
         for turn in range(plan.rounds):
             assert plan.round_spend is not None
             radius = blending.radius_for(box, result)
-            moved = yield Moves(np.rint(result.centres), round_noise(plan.round_spend, box.dims, radius))
+            moved = yield Moves(np.rint(result.centres), rules.round_noise(plan.round_spend, box.dims, radius))
             early = not plan.per_axis and turn + 1 < plan.rounds
             result = blending.blend_round(box, result, moved, reseed=early)
         return result

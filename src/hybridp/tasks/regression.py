@@ -19,22 +19,11 @@ import numpy as np
 from hybridp.blend import regression as blending
 from hybridp.blend.regression import Fit, Score, Units
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
+from hybridp.public import regression as rules
 from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
 from hybridp.public.mean import holm
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName
-from hybridp.public.regression import (
-    ROUNDS,
-    UNIT,
-    KindName,
-    Line,
-    NoisyRounds,
-    OnLine,
-    Trusted,
-    line_invite,
-    rounds_noise,
-    scale_noise,
-    scale_share,
-)
+from hybridp.public.regression import ROUNDS, KindName, Line, NoisyRounds, OnLine, Trusted
 from hybridp.public.rounds import Conversation, Crowd, Later, Products, Scale
 from hybridp.public.study import Declaration, Regression
 from hybridp.public.vector import VectorBounds, VectorReportSums
@@ -84,14 +73,14 @@ class RegressionTask(Task):
     def split(self, share: float) -> Trusted:
         """A part of it for the scale of residuals."""
         rest, part = split_off(self.trusted_whole, share)
-        return Trusted(self._noise(rest), scale_noise(part))
+        return Trusted(self._noise(rest), rules.scale_noise(part))
 
     @property
     def _may_split(self) -> bool:
         return self.kind == "linear" and self.form in ("best", "steered") and self.clip is None
 
     def _noise(self, budget: Guarantee) -> DiscreteLaplace | DiscreteGaussian:
-        return rounds_noise(budget, self.kind, self.bounds.dimensions - 1, self.noise)
+        return rules.rounds_noise(budget, self.kind, self.bounds.dimensions - 1, self.noise)
 
     def trusted(self, trusted_people: int, local_people: int) -> Trusted:
         """How the trusted people are protected, from public numbers alone.
@@ -99,16 +88,16 @@ class RegressionTask(Task):
         Their residuals are looked at where a steered question then tells more than they do: where the variance of
         its mean score, for a clip of .75, is below that of their own score's noise.
         """
-        share = scale_share(trusted_people, self.trusted_whole.epsilon)
+        share = rules.scale_share(trusted_people, self.trusted_whole.epsilon)
         if not (self._may_split and share and local_people):
             return self.whole
-        own = 1.5 * self.whole.noise.variance / (UNIT * trusted_people) ** 2
+        own = 1.5 * self.whole.noise.variance / (rules.UNIT * trusted_people) ** 2
         return self.split(share) if 0.75**2 * self._told(local_people) < own else self.whole
 
     def _told(self, local_people: int) -> float:
         """The variance of local people's mean score, for a clip of 1 and scores that are small beside it."""
         line = Line(self.kind, "steered", self.bounds, (0.0,) * self.bounds.dimensions)
-        return line_invite(line, PureDP(self.guarantee.epsilon)).mechanism.cost(0.1) / max(local_people, 1)
+        return rules.line_invite(line, PureDP(self.guarantee.epsilon)).mechanism.cost(0.1) / max(local_people, 1)
 
     @cached_property
     def protected(self) -> Trusted:
@@ -181,7 +170,7 @@ class RegressionTask(Task):
             clip = None if self.clip is None else self.clip / self.bounds.bounds[-1].half
             clip = clip or blending.clip_for(self.kind, score, place, self._told(local_people))
             line = Line(self.kind, "steered", self.bounds, tuple(score.fit().beta.tolist()), clip)
-        return line_invite(line, PureDP(self.guarantee.epsilon), columns)
+        return rules.line_invite(line, PureDP(self.guarantee.epsilon), columns)
 
     def choose(
         self, said: NoisyRounds | None, local_people: int, columns: tuple[str, ...] = ()
