@@ -375,7 +375,7 @@ def test_an_answer_by_group_and_one_beside_counts_cannot_be_sealed(tmp_path: Pat
         NumberTask(("mean", "quantiles"), replace(SEALED_STUDY, local="best"), counted)
 
 
-RULES = (Rule("kvh", sd=0.3), Rule("pwh", sd=0.3), Rule("naive", sd=0.3), Rule("fixed", weight=0.4))
+RULES = (Rule("kvh", sd=0.3), Rule("pwh", sd=0.3), Rule("everyone", sd=0.3), Rule("fixed", weight=0.4))
 
 
 @pytest.mark.parametrize("rule", RULES)

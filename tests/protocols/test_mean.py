@@ -65,7 +65,7 @@ def promised(found: Release, group: str) -> Any:
     return promise.budget
 
 
-@pytest.mark.parametrize("name", ["kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only"])
+@pytest.mark.parametrize("name", ["kvh", "pwh", "everyone", "fixed", "tcm-only", "lm-only"])
 def test_amplification_only_when_nothing_else_is_published(rows: Path, tmp_path: Path, name: EstimatorName) -> None:
     rule = Rule(name, sd=0.4, weight=0.7 if name == "fixed" else None)
     full = release_mean(rows, replace(STUDY, rule=rule), COLUMNS)
@@ -145,7 +145,7 @@ def test_an_amplified_release_that_came_to_nothing_can_be_made_again(
 
 @pytest.mark.parametrize(
     "rule",
-    [Rule("adaptive"), Rule("adaptive", sd=0.4), Rule("skew-aware", sd=0.4), Rule("full-lm", sd=0.4), Rule("naive")],
+    [Rule("adaptive"), Rule("adaptive", sd=0.4), Rule("skew-aware", sd=0.4), Rule("full-lm", sd=0.4), Rule("everyone")],
 )
 def test_a_learned_weight_or_spread_cannot_be_sealed(rule: Rule) -> None:
     with pytest.raises(InvalidInput, match="`publish`"):

@@ -53,8 +53,6 @@ def test_joint_intervals_are_wider_by_bonferroni(people: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: VectorTask(BOUNDS, PureDP(1.0), Rule("full-lm")), "`estimator` must be another than full-lm"),
-        (lambda: VectorTask(BOUNDS, PureDP(1.0), Rule("kvh", sd=(0.1, 0.2))), "`sd` must be one, or one for each"),
         (lambda: VectorTask(BOUNDS, PureDP(1.0), level=1.0), "`level` must be strictly between 0 and 1"),
         (lambda: VectorTask(BOUNDS, PureDP(1.0), noise="gaussian"), "`delta` must be positive for Gaussian noise"),
         (lambda: VectorTask(BOUNDS, PureDP(40.0)), "`epsilon` must be at least 0.001 and at most 30"),

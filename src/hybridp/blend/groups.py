@@ -37,7 +37,7 @@ import numpy as np
 
 from hybridp.blend.mean import Blend, each_level
 from hybridp.blend.shares import ShareBlend, score_interval, two_sided
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import InvalidInput
 from hybridp.public.lattice import Floats
 from hybridp.public.mean import NormalLaplace
 from hybridp.public.oracles import Oracle, SubsetSelection, estimate
@@ -320,7 +320,6 @@ class CategoryBlend:
 
     def intervals(self, level: float) -> tuple[Floats, Floats]:
         """Of every answer's share."""
-        must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
         if self.cells.sum() <= 0:
             return np.zeros_like(self.cells), np.ones_like(self.cells)
         at = np.clip(self.estimate, 0.0, 1.0)

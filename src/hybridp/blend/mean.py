@@ -30,7 +30,6 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.anchoring import clipping_loss, leash
 from hybridp.public.mean import (
     PILOT_VARIANCE,
-    SYNONYMS,
     WORST_VARIANCE,
     NormalLaplace,
     learned_variance,
@@ -133,17 +132,6 @@ class Rule:
     reach: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", SYNONYMS.get(self.name, self.name))
-        if self.name not in ESTIMATORS:
-            raise InvalidInput(f"`estimator` must be one of {', '.join(ESTIMATORS)}. Got {self.name}.")
-        known = self.name != "kvh" or self.sd is not None
-        must(known, "sd", "must be given for the known-variance estimator kvh", None)
-        fixed = (self.name == "fixed") == (self.weight is not None)
-        must(fixed, "weight", "must go with the estimator fixed", self.weight)
-        if self.weight is not None:
-            must(0 <= self.weight <= 1, "weight", "must lie between 0 and 1", self.weight)
-        for name, sizes in (("sd", self.sds or ()), ("local-sd", () if self.local_sd is None else (self.local_sd,))):
-            must(all(size > 0 for size in sizes), name, "must be positive", min(sizes, default=None))
         for name in ("anchored", "everyone"):
             must(self.gap is None or self.name != name, "gap", f"must not go with the estimator {name}", self.gap)
         must(self.reach is None or 0 < self.reach < math.inf, "reach", "must be positive and finite", self.reach)
@@ -215,7 +203,6 @@ def hold(own: Any, told: Any, v_t: Any, v_l: Any, laplace: Any, reach: Any) -> t
 
 def each_level(level: float, many: int, *, joint: bool) -> float:
     """The level of each of so many intervals; joint ones hold all together with this coverage (Bonferroni)."""
-    must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
     return 1 - (1 - level) / max(many, 1) if joint else level
 
 
@@ -235,7 +222,6 @@ class Blend:
 
     def half_width(self, level: float) -> float:
         """Half the width of the interval with this coverage; `slack` covers the bias that unequal means leave."""
-        must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
         return self.error.quantile((1 + level) / 2) + self.slack
 
 

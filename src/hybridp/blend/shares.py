@@ -31,7 +31,7 @@ from hybridp.blend.mean import Anchor, each_level, hold
 from hybridp.errors import InvalidInput, must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring
 from hybridp.public.lattice import Floats
-from hybridp.public.mean import SYNONYMS, NormalLaplace, farthest_kept, holm, log_upper_tail
+from hybridp.public.mean import NormalLaplace, farthest_kept, holm, log_upper_tail
 from hybridp.public.oracles import Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports
 
@@ -215,8 +215,6 @@ def blend_shares(
 
     "alike" is "anchored" where that costs little if nobody lies, and else "hybrid" (`share_anchoring`).
     """
-    estimator = SYNONYMS.get(estimator, estimator)
-    must(estimator in SHARE_ESTIMATORS, "estimator", f"must be one of {', '.join(SHARE_ESTIMATORS)}", estimator)
     sent = tuple(group for group in (local, mixed) if group is not None and group.people)
     if not sent or not sent[0].several:
         return _blended(trusted, Told(sent, estimator == "everyone") if sent else None, estimator, answering)

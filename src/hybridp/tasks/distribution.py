@@ -77,8 +77,6 @@ class DistributionTask(Task):
     statistics: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        known = ("everyone", "hybrid", "tcm-only", "lm-only")
-        must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
         if self.estimator != "lm-only":
             self.count_noise(2)
             least = 2 * LEAST_COUNTED  # counted in two looks, where local people do not say where to look

@@ -238,11 +238,6 @@ class MeanTask(_Means):
             must(full, "publish", "must be full where reports are mixed: no other noise is counted there", self.publish)
             ok, rule = self.rule.name != "full-lm", "must not be full-lm where reports are mixed"
             must(ok, "estimator", f"{rule}: that is a trial of two groups", "full-lm")
-        if self.excluding:  # from trusted people's sum and from their number, which both have Laplace noise
-            rule = "must be left out where missing is exclude"
-            must(self.rule.name in ("everyone", "tcm-only"), "estimator", f"{rule}, or tcm-only", self.rule.name)
-            must(self.noise != "gaussian", "noise", f"{rule}, or laplace", self.noise)
-            must(self.publish == "full", "publish", rule, self.publish)
         super().__post_init__()
 
     def prepared(self, columns: Any) -> MeanTask:
@@ -335,16 +330,6 @@ class VectorTask(_Means):
 
     called = "vector mean"
     spread_share = VECTOR_SPREAD_SHARE
-
-    def __post_init__(self) -> None:
-        gap, d, sds = self.rule.gap, self.bounds.dimensions, self.rule.sds
-        ok = gap is None or 0 <= gap <= 2
-        must(ok, "gap", "must lie between 0 and 2 (in half-ranges of the bounds)", gap)
-        ok = self.estimator != "full-lm"
-        must(ok, "estimator", "must be another than full-lm for a vector mean", self.estimator)
-        ok = sds is None or len(sds) in (1, d)
-        must(ok, "sd", f"must be one, or one for each of the {d} columns", len(sds or ()))
-        super().__post_init__()
 
     def prepared(self, columns: Any) -> VectorTask:
         d = self.bounds.dimensions

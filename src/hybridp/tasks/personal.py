@@ -21,7 +21,6 @@ from hybridp.blend import means as blending
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import SHARES, Charge, PureDP
 from hybridp.public.lattice import Bounds, Floats, Ints
-from hybridp.public.mean import SYNONYMS
 from hybridp.public.messages import OWN_EPSILON, Invite, OwnEpsilon, ReportsByEpsilon, WeightedSum
 from hybridp.public.personal import PersonalDP, adpm_weights
 from hybridp.public.rounds import Conversation, Crowd, Epsilons, Weighted
@@ -61,14 +60,8 @@ class PersonalTask(Task):
     mixing: LevelMixing | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "estimator", SYNONYMS.get(self.estimator, self.estimator))
-        named = f"must be one of {', '.join(PERSONAL_ESTIMATORS)} with personal epsilons"
-        must(self.estimator in PERSONAL_ESTIMATORS, "estimator", named, self.estimator)
         must(0 < self.share <= 1, "share", "must be positive and at most 1", self.share)
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
-        if self.sd is not None:
-            must(0 < self.sd <= self.bounds.half, "sd", f"must be positive and at most {self.bounds.half:g}", self.sd)
-
         rule = "must be everyone or unified where reports are mixed: the others use trusted people alone"
         must(self.mixing is None or self.uses_reports, "estimator", rule, self.estimator)
 

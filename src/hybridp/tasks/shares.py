@@ -16,19 +16,11 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 
-from hybridp.blend.shares import (
-    SHARE_ESTIMATORS,
-    ShareBlend,
-    ShareEstimator,
-    Told,
-    blend_shares,
-    to_simplex,
-)
+from hybridp.blend.shares import ShareBlend, ShareEstimator, Told, blend_shares, to_simplex
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Floats
-from hybridp.public.mean import SYNONYMS
 from hybridp.public.mechanisms import NoiseName
 from hybridp.public.messages import Invite
 from hybridp.public.oracles import share_oracle
@@ -92,15 +84,7 @@ class SharesTask(Task):
     """Whether a number of people is told: of those with the first of two options."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "estimator", SYNONYMS.get(self.estimator, self.estimator))
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
-        if self.question.excludes:
-            rule = "must be left out where missing is exclude, or tcm-only"
-            must(self.estimator in ("everyone", "tcm-only"), "estimator", rule, self.estimator)
-        known = ("everyone", "hybrid", "tcm-only", "lm-only") if self.question.most else SHARE_ESTIMATORS
-        must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
-        plain = not self.question.most or (self.noise != "gaussian" and self.mixing is None)
-        must(plain, "several", "must go without Gaussian noise and without a mixer", self.question.most)
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
 
     @property
