@@ -32,8 +32,8 @@ from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.rounds import Answer
 from hybridp.randomness import seeded
-from hybridp.tasks.fits import save_model, write_invitation
 from hybridp.tasks.table import TableTask
+from hybridp.tasks.transcript import save_model, write_invitation
 
 TIMES, MOST, MARGINALS, EPSILON, TRUSTED = 10, 50, 28, 1.0, 0.01
 

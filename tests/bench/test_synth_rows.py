@@ -20,8 +20,8 @@ from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.rounds import Answer
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.plan import Plan
-from hybridp.tasks.fits import save_model, write_invitation
 from hybridp.tasks.table import TableTask
+from hybridp.tasks.transcript import save_model, write_invitation
 
 SCHEMA = Schema.from_domain({"a": 6, "b": 5, "c": 4, "d": 8})
 WORK = Workload(SCHEMA, tuple(Threshold(pair, 2) for pair in ((0, 1), (1, 2), (2, 3), (0, 3))))

@@ -25,9 +25,8 @@ from hybridp.noise.reports import oracle_reports
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.synth import MeasuredTable
-from hybridp.tasks.fits import load_model
 from hybridp.tasks.table import packed
-from hybridp.tasks.transcript import read_invitation
+from hybridp.tasks.transcript import load_model, read_invitation
 
 TRUSTED, LOCAL, EPSILON = 300, 600, 1.0
 Chosen = list[dict[str, Any]]

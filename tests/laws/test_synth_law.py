@@ -270,7 +270,7 @@ def table(path: Path) -> Path:
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from hybridp.cli.app import main
-    from hybridp.tasks.fits import load_model
+    from hybridp.tasks.transcript import load_model
 
     place, tape = table(tmp_path / "rows.csv"), Recording(5)
     (tmp_path / "domain.json").write_text(json.dumps(SCHEMA.to_dict()))

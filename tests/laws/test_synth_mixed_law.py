@@ -30,8 +30,8 @@ from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.shares import marginal_invite
 from hybridp.public.synth import MeasuredTable
 from hybridp.randomness import seeded
-from hybridp.tasks.fits import load_model
 from hybridp.tasks.table import unpacked
+from hybridp.tasks.transcript import load_model
 
 SIZES = {"a": 3, "b": 4, "c": 5}
 MARGINALS = (("a", "b"), ("b", "c"))

@@ -24,8 +24,8 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.tasks import table
-from hybridp.tasks.fits import load_model, save_model, write_invitation
 from hybridp.tasks.table import NoSignalWarning, TableTask, packed
+from hybridp.tasks.transcript import load_model, save_model, write_invitation
 
 SCHEMA = Schema.from_domain({"a": 3, "b": 4, "c": 6, "d": 2}).counting("last")
 WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((1, 2, 3), 3), Threshold((0, 3), 1)))

@@ -21,8 +21,8 @@ from hybridp.public.synth import MeasuredTable
 from hybridp.public.workloads import parse_formula
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.synth import SyntheticModel
-from hybridp.tasks.fits import load_model, save_model
 from hybridp.tasks.table import TableTask
+from hybridp.tasks.transcript import load_model, save_model
 
 SCHEMA = Schema(
     (

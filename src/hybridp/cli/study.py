@@ -222,7 +222,7 @@ def release(service: Service, study: str, key: str, model: Path | None, asked: R
         result = studies.release_study(service, study, key)
         _finish(service)
     if model is not None:
-        from hybridp.tasks.fits import write_model
+        from hybridp.tasks.transcript import write_model
 
         write_model(result, model)
         note(f"The synthetic data set is in {model}: `hybridp synth answer` and `sample` use it, for free.")

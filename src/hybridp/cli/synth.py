@@ -249,8 +249,7 @@ def _second_phase(
 ) -> Any:
     """The reports that answer an invitation (every row's without `trust`); no trusted row is read again."""
     from hybridp.protocols.invited import release_invited
-    from hybridp.tasks.fits import must_be_new, save_model
-    from hybridp.tasks.transcript import read_invitation
+    from hybridp.tasks.transcript import must_be_new, read_invitation, save_model
 
     purpose = f"synthetic data of {', '.join(read_invitation(invite, 'synthetic data').names)}"
     must_not_join("invite", *FIXED_BY_INVITATION, "epsilon", "delta", "domain-from-file", "method", "rows",
@@ -277,7 +276,7 @@ def _say_fitted(found: Any, out: Path, asked: Releasing) -> None:
 
 
 def _load(folder: Path) -> Any:
-    from hybridp.tasks.fits import load_model
+    from hybridp.tasks.transcript import load_model
 
     return load_model(folder)
 
@@ -293,7 +292,7 @@ def invite(model: Path, out: Path) -> Any:
     MODEL was fitted by `synth fit --method adaptive` to the trusted rows, which paid for the choice: the invitation is
     free. `randomise synth --invite` answers it, and `synth fit --invite` blends both groups.
     """
-    from hybridp.tasks.fits import write_invitation
+    from hybridp.tasks.transcript import write_invitation
 
     sent = write_invitation(model, out)
     about, (trusted, _) = sent.about, sent.task.people or (0, 0)

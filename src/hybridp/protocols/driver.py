@@ -53,11 +53,10 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import assuming, noted, plain, values_rule
 from hybridp.release.release import Release
 from hybridp.release.synth import SyntheticModel
-from hybridp.tasks.fits import Place, must_be_new, save_model
 from hybridp.tasks.groups import ask_groups
 from hybridp.tasks.table import TableTask
 from hybridp.tasks.task import Batches, LevelBatches
-from hybridp.tasks.transcript import Transcript, invitation_to, kept_missing
+from hybridp.tasks.transcript import Place, Transcript, invitation_to, kept_missing, must_be_new, save_model
 
 __all__ = ["columns_of", "fit_file", "fit_synth", "must_declare", "release", "reports_in", "trust_rule"]
 

@@ -32,9 +32,9 @@ from hybridp.public.study import (
 from hybridp.public.trust import LABEL, Answering, drawn_trust, keyed, label_column, rule_of
 from hybridp.randomness import Randomness, secure
 from hybridp.release.release import Release
+from hybridp.tasks import transcript as transcripts
 from hybridp.tasks.declared import answered_once, people_in, published, task_of
 from hybridp.tasks.distribution import DistributionTask
-from hybridp.tasks.fits import must_be_new, save_model
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.mean import mean_task
 from hybridp.tasks.number import number_task
@@ -113,10 +113,10 @@ def release_study(
         run["phases"] = tuple(phases)
     labels: Any = keyed(rule, rng.words(2).tolist()) if drawn_trust(rule) else rule  # one draw for all questions
     for folder in files.models.values():
-        must_be_new(folder)
+        transcripts.must_be_new(folder)
     result = _release(study, data, rule, labels, files, run, ledger, collection)
     for name, folder in files.models.items():
-        save_model(result.models[name], folder)
+        transcripts.save_model(result.models[name], folder)
     return result
 
 

@@ -9,28 +9,30 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from hybridp.blend.mean import Rule
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, Charge, Neighbours, PureDP
 from hybridp.public.kmeans import Box
 from hybridp.public.lattice import Bounds
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
-from hybridp.public.rounds import Answer, Chance, Crowd, Later, People, Round, drive
+from hybridp.public.rounds import Chance, Crowd, Later, People, Round, drive
 from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import VectorBounds
-from hybridp.release.receipt import values_rule
-from hybridp.release.release import Release
+from hybridp.release.receipt import Receipt, values_rule
+from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.mean import MeanTask
@@ -38,11 +40,12 @@ from hybridp.tasks.number import NumberTask
 from hybridp.tasks.records import RecordsTask
 from hybridp.tasks.regression import RegressionTask
 from hybridp.tasks.steered import SteeredTask
-from hybridp.tasks.table import TableTask
+from hybridp.tasks.table import TableTask, packed, unpacked
 from hybridp.tasks.task import Batches, Task
 
-__all__ = ["FIT", "INVITATION", "NO_BATCHES", "Tape", "Transcript", "invitation_to", "kept_missing", "made_of"]
-__all__ += ["plain_of", "read_invitation"]
+__all__ = ["FIT", "INVITATION", "NO_BATCHES", "Place", "Tape", "Transcript", "invitation_to", "kept_missing"]
+__all__ += ["load_model", "made_of", "must_be_new", "plain_of", "read_invitation", "save_model", "write_invitation"]
+__all__ += ["write_model"]
 
 INVITATION, FIT = "invitation", "synthetic data set"
 """What a transcript is: the invitation to people who are asked next, or a fit that can be gone on with."""
@@ -191,10 +194,9 @@ class Transcript:
     def _rows(self, middle: Any) -> str:
         return _CLIPPED if isinstance(middle, float | int) else values_rule(self.missing, middle)
 
-    def released(self, told: Answer | None, rng: Chance) -> Release:
+    def released(self, told: Any, rng: Chance) -> Any:
         """The release that follows where this is what people answer; None: without them."""
-        result: Release = drive(self.task.ask(self.crowd(rng)), Tape(self, told))
-        return result
+        return drive(self.task.ask(self.crowd(rng)), Tape(self, told))
 
     def charges(
         self, purpose: str | None, collection: str | None = None, digest: str | None = None, *, mixed: Any = None
@@ -227,7 +229,7 @@ class Tape(People):
     """People who say again what they said, and then `told`, once."""
 
     said: Transcript
-    told: Answer | None = None
+    told: Any = None
     place: int = 0
 
     def answer(self, asked: Round) -> Any:
@@ -282,3 +284,83 @@ def _differ(task: Any) -> dict[str, Any]:
 
 def _words(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
+# --- the folder of a synthetic table: its transcript, with the records that follow ------------------------------------
+
+Place = str | PathLike[str]
+_TRANSCRIPT = "transcript.json"
+_KNOWN = SimpleNamespace(label="", simulated=False)
+"""Where the noise of a model came from whose receipt says so already."""
+
+
+def must_be_new(folder: Path | None, option: str = "model") -> None:
+    """Refuse a folder that cannot be made, before anything is read or charged."""
+    new = folder is None or (not folder.exists() and folder.parent.is_dir() and os.access(folder.parent, os.W_OK))
+    must(new, option, "must be a new folder in an existing one that can be written to", folder)
+
+
+def save_model(model: SyntheticModel, folder: Place) -> SyntheticModel:
+    """Save a model that was released, and paid for, in a new folder, which appears as a whole.
+
+    Never before the charge stands: whoever can see the folder could take the model, and let its charge be voided.
+    """
+    path = Path(folder)
+    more: dict[str, Any] = {"entries": model.receipt.ledger_entries, "simulated": model.simulated}
+    said = Transcript(model.study, model.schema.names, answers=model.answered, **more)
+    records, draft = packed(model.records, "<u2"), path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    try:
+        draft.mkdir()
+        envelope.save(draft / _TRANSCRIPT, said.document(receipt=model.receipt.to_dict(), records=records))
+        os.rename(draft, path)
+    except OSError as error:
+        problem = f"`model` {path} could not be made ({error.strerror}); what could be written is in {draft}"
+        raise NotShown(f"The release was made, but {problem}.") from None
+    return model
+
+
+def _opened(folder: Place) -> tuple[Transcript, SyntheticModel]:
+    """What is saved in a folder: only what its study measures, with the noise of its promise, and follows from it."""
+    path = Path(folder)
+    try:
+        stated = envelope.load(path / _TRANSCRIPT, FIT)
+        said, receipt = Transcript.stated(stated, asks=False), Receipt.of(stated["receipt"])
+        assert isinstance(said.task, TableTask)
+        sizes = said.task.workload.schema.sizes
+        records: Any = unpacked(stated["records"], "<u2").astype(np.uint16).reshape(-1, len(sizes))
+        if not (records < sizes).all():
+            raise ValueError
+        return said, replace(said.released(records, _KNOWN), receipt=receipt)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError):
+        problem = InvalidInput(f"`model` must be the folder of a synthetic data set, of this version. Got {path}.")
+    raise problem
+
+
+def load_model(folder: Place) -> SyntheticModel:
+    """A saved model."""
+    return _opened(folder)[1]
+
+
+def write_invitation(model: Place, out: Path) -> Transcript:
+    """The invitation of a fit by the adaptive method to the trusted rows. Free: it was paid for."""
+    must(out.parent.is_dir() and not out.exists(), "out", "must name a new file in an existing folder", out)
+    said, made = _opened(model)
+    kind = "both groups'" if made.study.both else made.method
+    must(kind == "adaptive", "model", "must be fitted by --method adaptive to the trusted rows", kind)
+    envelope.save(out, replace(said, task=replace(made.study, choose=True)).document(), new=True)
+    return read_invitation(out)
+
+
+def write_model(release: Mapping[str, Any], folder: Place) -> SyntheticModel:
+    """The model of a release that the service made of a table, fitted and saved in a new folder. Free: it was paid for.
+
+    `release` is the document. What it says must fit the study that stands in it.
+    """
+    try:
+        ((told,),) = [list(facts.values()) for facts in release["questions"].values()]
+        task, receipt = made_of(told["model"]["task"]), Receipt.of(release["receipt"])
+        said = Transcript(task, task.workload.schema.names, answers=tuple(told["model"]["answers"]))
+        result = said.released(None, _KNOWN)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise InvalidInput("`release` must be the document of a synthetic table's release. Got another.") from None
+    return save_model(replace(result, receipt=receipt), folder)
