@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -188,7 +188,7 @@ class Part:
         if self.said is not None:  # blended with all that the first phase heard: nothing is drawn
             invite: Any = self.said.asked.invite
             later = by_window(told.counts, invite) if self.said.asked.bins else _TOLD[invite.way](told, invite)
-            return self.said.released(Answer(local=later), rng)
+            return cast(Release, self.said.released(Answer(local=later), rng))
         own = StorePeople(answers, people, told, rng, mixed=self.task.mixed_invite, levels=self.choices)
         crowd = Crowd(self.names, lambda middle: "", lambda: {"rng": rng, "entries": (), "simulated_local": False})
         if self.grouping is not None:
