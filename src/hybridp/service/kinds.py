@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.bench.models import shown_probability, zipf
 from hybridp.curator import marginals as table_curator
 from hybridp.curator.sources import TrustedAnswers
 from hybridp.errors import must
 from hybridp.ledger import Charge
-from hybridp.public.heavy import TEXT_RULE, discovery
+from hybridp.public.heavy import TEXT_RULE
 from hybridp.public.lattice import Bounds
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.queries import Feature
@@ -38,7 +37,7 @@ from hybridp.randomness import Randomness
 from hybridp.release.release import Release, statistic
 from hybridp.service.formats import Heard, number_field, numbers_field, option_field, record_field
 from hybridp.service.problems import Refused
-from hybridp.service.questions import Forecast, Part, pack_reports, unpacked_reports
+from hybridp.service.questions import Part, pack_reports, unpacked_reports
 from hybridp.tasks.declared import task_of
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.kmeans import kmeans_task
@@ -91,21 +90,21 @@ def _number(declared: Declaration, place: int, asked: Any) -> Part:
         for e in allowed:
             must(LOCAL_LEAST <= e <= LOCAL_MOST, name, f"must lie between {LOCAL_LEAST:g} and {LOCAL_MOST:g}", e)
         must(share == 1, "promise.share", "must be 1: people are promised the epsilon they chose", share)
-        own = Part(asked, personal_task(declared, place), shown, (shown,), None, about, choices=allowed)
-        return own.at(min(allowed))
+        own = Part.of(asked, personal_task(declared, place), shown, None, **about)
+        return replace(own, choices=allowed).at(min(allowed))
     task: Any = task_of(declared, place)
     invite = task.invite
     if asked.form == "steered":
         about |= {"form": "steered", "windows": []}
         invite = task.invite_within(()) if isinstance(task, DistributionTask) else invite
-    return Part(asked, task, shown, (shown,), invite, about)
+    return Part.of(asked, task, shown, invite, **about)
 
 
 def _option(asked: Question, task: Any, **about: Any) -> Part:
     feature = task.invite.encoding
     several = {"several": feature.most or None, **({"edges": list(feature.edges)} if feature.edges else {})}
     shown = option_field(asked.name, _about(asked, options=list(feature.values), **several))
-    return Part(asked, task, shown, (shown,), task.invite, about)
+    return Part.of(asked, task, shown, task.invite, **about)
 
 
 def _choice(declared: Declaration, place: int, asked: Any) -> Part:
@@ -124,7 +123,7 @@ def _several(asked: Any, task: Any, **about: Any) -> Part:
     if about.get("model") == "logistic":  # 0 or 1 is asked for as no or yes
         columns[-1]["yes"] = True
     shown = numbers_field(asked.name, _about(asked, coordinates=columns))
-    return Part(asked, task, shown, (shown,), task.invite, about)
+    return Part.of(asked, task, shown, task.invite, **about)
 
 
 def _vector(declared: Declaration, place: int, asked: Any) -> Part:
@@ -165,21 +164,7 @@ def _regression(declared: Declaration, place: int, asked: Any) -> Part:
 def _records(declared: Declaration, place: int, asked: Any) -> Part:
     own = {"record": list(asked.columns), "max_records": asked.max_records, "max_length": asked.max_length}
     shown = record_field(asked.name, _about(asked, **own, text_rule=TEXT_RULE))
-    return _Discovered(asked, task_of(declared, place), shown, (shown,), None)
-
-
-class _Discovered(Part):
-    def forecast(self, trusted: int) -> Forecast:
-        """How many records pass if their shares fall as 1/rank."""
-        mechanism, among = discovery(self.task.trusted_whole), round(trusted * self.task.discovery_share)
-        threshold, records = mechanism.threshold, float(shown_probability(zipf(1000, 1.0), among, mechanism).sum())
-        share = f"{min(1.0, threshold / max(among, 1)):.1%}"
-        words = (
-            f"A record is listed if about {threshold:,} of the {among:,} people who discover give it ({share}): "
-            f"at most about {among // threshold:,} records, and {records:.1f} if 1,000 are given as often as 1/rank. "
-            "The promise is spent even if the list is empty."
-        )
-        return Forecast(threshold, records, words)
+    return Part.of(asked, task_of(declared, place), shown, None)
 
 
 def _table(declared: Declaration, place: int, asked: Any) -> Part:
@@ -194,7 +179,7 @@ def _table(declared: Declaration, place: int, asked: Any) -> Part:
     rule = f"must have at most {MOST_OPTIONS} cells each on a page"
     asked.must(largest <= MOST_OPTIONS, "marginals", rule, largest)
     columns = [_stated_choice(f.name, f.values, task.invite.promise) for f in schema.features]
-    return _Synthetic(asked, task, columns[0].shown, tuple(one.shown for one in columns), task.invite)
+    return _Synthetic(asked, task, tuple(field for one in columns for field in one.fields), task.invite)
 
 
 def _stated_choice(name: str, options: Sequence[str], promise: Any, **about: Any) -> Part:
@@ -325,5 +310,5 @@ def _pairs(plain: Part, task: Any) -> Part:
     about: dict[str, Any] = {"columns": [groups.name, plain.name]}
     if isinstance(ends := task.joint.answers, Bounds):  # a number counts as one of its bounds, by chance
         about |= {"bounds": {"lower": ends.lower, "upper": ends.upper}, "steps": task.joint.steps}
-    shown = option_field(plain.name, _about(question, options=list(cells), several=None))
-    return Part(question, task, shown, (group, *plain.fields), task.invite, about)
+    about = _about(question, options=list(cells), several=None) | about
+    return Part(question, task, (group, *plain.fields), task.invite, about)

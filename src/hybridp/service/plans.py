@@ -94,7 +94,7 @@ class Survey:
         self.parts = tuple(part for one in asked for part in one.reported)
         self.categories = categories_of(asked)
         self.packed = (*self.parts, *self.categories)
-        self.entrusted = (*(given for one in asked for given in one.fields), *(by.shown for by in self.categories))
+        self.entrusted = tuple(given for one in (*asked, *self.categories) for given in one.fields)
         self.mixed = tuple(part for one in asked for part in [one.mixed] if part is not None)
         # Whether trusted people come first, and whether the final release reads answers of theirs.
         self.phased, self.answers_last = any(one.waits for one in asked), any(not one.waits for one in asked)

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.bench.models import shown_probability, zipf
 from hybridp.curator import models as modelling
 from hybridp.curator import sums as summing
 from hybridp.curator.sources import TrustedAnswers, noisy_sums
@@ -27,6 +28,7 @@ from hybridp.public import rounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.distribution import BinnedReports, by_window
 from hybridp.public.groups import Grouping
+from hybridp.public.heavy import discovery
 from hybridp.public.lattice import NOTHING
 from hybridp.public.messages import Invite, LocalSummary, ReportsByEpsilon, SlotReports
 from hybridp.public.randomisers import best_randomiser
@@ -68,24 +70,27 @@ class Forecast(NamedTuple):
 
 @dataclass
 class Part:
-    """One question at its part of the promise: how it is shown, what trusted people give (`fields`), and the invitation
-    that goes to local people, None where it is not known before the first of two phases."""
+    """One question at its part of the promise: what trusted people give (`fields`), the invitation that goes to local
+    people, None where it is not known before the first of two phases, and what a task document says of it (`about`)."""
 
     question: Question
     task: Any
-    shown: Field
     fields: tuple[Field, ...]
     invite: Any
-    about: Mapping[str, Any] = field(default_factory=dict)  # what else a task document says of the question
+    about: Mapping[str, Any] = field(default_factory=dict)
     grouping: Grouping | None = None  # by which public group the answer is told, which everybody sends as it is
     choices: tuple[float, ...] = ()  # the epsilons that people choose from, where everybody has their own
     said: Transcript | None = None  # the first of two phases
     drawn: ClassVar[bool] = False  # whether a local person's device draws what of it is reported on
 
+    @classmethod
+    def of(cls, question: Question, task: Any, given: Field, invite: Any, **about: Any) -> Part:
+        """Of which trusted people give one field, as it is shown to everybody."""
+        return cls(question, task, (given,), invite, {**given.about, **about})
+
     def __post_init__(self) -> None:
-        about = self.shown.about
-        self.name, self.options = self.question.name, tuple(about.get("options", ()))
-        self.names = tuple(side["name"] for side in about.get("coordinates", ())) or (self.name,)
+        self.name, self.options = self.question.name, tuple(self.about.get("options", ()))
+        self.names = tuple(side["name"] for side in self.about.get("coordinates", ())) or (self.name,)
         # Who is heard; a number's may be open until its people are counted.
         self.estimator: str = (self.task.estimator if self.choices else getattr(self.question, "estimator", None)) or ""
 
@@ -145,7 +150,7 @@ class Part:
     def described(self) -> dict[str, Any]:
         """The question, and how a local person's device answers it, unless the task's choices say that. `mechanism` is
         the line that a device writes beside its report, where that may stand in a table."""
-        result = {**self.shown.about, **self.about}
+        result = dict(self.about)
         if self.invite is None or self.choices:
             return result
         said = _SAID.get(self.invite.way, lambda asked: {})(self.invite)
@@ -198,8 +203,17 @@ class Part:
         return result
 
     def forecast(self, trusted: int) -> Forecast | None:
-        """What a first phase of so many trusted people would find, where public numbers say it."""
-        return None
+        """How many records a first phase of so many trusted people lists if their shares fall as 1/rank."""
+        if (share := getattr(self.task, "discovery_share", None)) is None:
+            return None
+        mechanism, among = discovery(self.task.trusted_whole), round(trusted * share)
+        threshold, records = mechanism.threshold, float(shown_probability(zipf(1000, 1.0), among, mechanism).sum())
+        words = (
+            f"A record is listed if about {threshold:,} of the {among:,} people who discover give it "
+            f"({min(1.0, threshold / max(among, 1)):.1%}): at most about {among // threshold:,} records, and "
+            f"{records:.1f} if 1,000 are given as often as 1/rank. The promise is spent even if the list is empty."
+        )
+        return Forecast(threshold, records, words)
 
 
 # --- all questions of a study -----------------------------------------------------------------------------------------
@@ -212,7 +226,7 @@ def categories_of(parts: Sequence[Part]) -> tuple[Part, ...]:
     for one in parts:
         if (by := one.grouping) is not None:
             shown = option_field(by.column, {"options": list(by.names)})
-            own = Part(Choice(name=by.column, options=by.names), None, shown, (shown,), None)
+            own = Part.of(Choice(name=by.column, options=by.names), None, shown, None)
             rule = "must be those of the other question by the same group: people are asked for it once"
             same = result.setdefault(own.name, own) == own
             one.question.must(same, "categories", rule, "others")

@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import groupby
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, and_, select
@@ -55,8 +56,7 @@ class Writer:
         self._watch = watch
         self._closed = False
         self._commits = Commits(engine)  # the thread's own
-        self._gathering: dict[asyncio.AbstractEventLoop, list[Waiter]] = {}
-        self._uploads: deque[tuple[asyncio.AbstractEventLoop, list[Waiter]]] = deque()
+        self._uploads: deque[Waiter] = deque()
         self._logged = 0
         self.waiting = 0
         self._in_file = engine.dialect.name == "sqlite" and engine.url.database not in (None, "", ":memory:")
@@ -70,20 +70,13 @@ class Writer:
         loop = asyncio.get_running_loop()
         result: asyncio.Future[list[Failure]] = loop.create_future()
         self.waiting += size
-        gathered = self._gathering.get(loop)
-        if gathered is None:
-            # Handed over when this turn of the loop is through: who came in the same turn shares the commit.
-            gathered = self._gathering[loop] = []
-            loop.call_soon(self._hand_over, loop)
-        gathered.append((batch, result))
+        self._uploads.append((batch, result))
+        # Asked for when this turn of the loop is through: who came in the same turn shares the commit.
+        loop.call_soon(self._queue.put, self._commit)
         try:
             return await result
         finally:
             self.waiting -= size
-
-    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._uploads.append((loop, self._gathering.pop(loop)))
-        self._queue.put(self._commit)
 
     def change(self, run: Callable[[Connection], T]) -> T:
         """Run a function in a transaction of its own and wait until it is durable. Not from the event loop."""
@@ -138,32 +131,30 @@ class Writer:
 
     def _commit(self) -> None:
         """Commit what has come in so far; it may have gone with an earlier turn's already."""
-        uploads, size = list[tuple[asyncio.AbstractEventLoop, list[Waiter]]](), 0
+        waiters, size = list[Waiter](), 0
         while self._uploads and size < _TOGETHER:
-            uploads.append(self._uploads.popleft())
-            size += sum([len(batch.reports) for batch, _ in uploads[-1][1]])
-        if not uploads:
+            waiters.append(self._uploads.popleft())
+            size += len(waiters[-1][0].reports)
+        if not waiters:
             return
         began = time.perf_counter()
-        outcome: list[list[Failure]] | Refused
+        outcomes: Sequence[list[Failure] | Refused]
         try:
-            outcome = self._commits.commit([batch for _, waiters in uploads for batch, _ in waiters])
+            outcomes = self._commits.commit([batch for batch, _ in waiters])
         except Exception:
             # What was not acknowledged may be sent again: ids make that harmless.
             self._commits.drop()
-            outcome = Refused("unavailable", "The store did not answer: send the reports again.", retry_after=2)
+            refused = Refused("unavailable", "The store did not answer: send the reports again.", retry_after=2)
+            outcomes = [refused] * len(waiters)
         self._logged += size
         if self._in_file and self._logged >= _LOG:
             self._logged = 0
             threading.Thread(target=self._checkpoint, name="hybridp-checkpoint", daemon=True).start()
         self._watch(size, time.perf_counter() - began)
-        first = 0
-        for loop, waiters in uploads:
-            last = first + len(waiters)
-            mine = outcome if isinstance(outcome, Refused) else outcome[first:last]
-            first = last
+        answers = [(result, outcome) for (_, result), outcome in zip(waiters, outcomes, strict=True)]
+        for loop, own in groupby(answers, key=lambda one: one[0].get_loop()):
             with contextlib.suppress(RuntimeError):  # the loop was closed: its requests went with it
-                loop.call_soon_threadsafe(_answer, waiters, mine)
+                loop.call_soon_threadsafe(_answer, list(own))
 
     def _checkpoint(self) -> None:
         """Move SQLite's log into the database beside the commits, and then the little rest between two of them, so that
@@ -187,14 +178,11 @@ def _sqlite(engine: Engine, statement: str, patience: int = 30_000) -> Any:
             raw.execute("PRAGMA busy_timeout = 30000")
 
 
-def _answer(waiters: Sequence[Waiter], outcome: list[list[Failure]] | Refused) -> None:
-    for i, (_, result) in enumerate(waiters):
+def _answer(answers: Sequence[tuple[asyncio.Future[list[Failure]], list[Failure] | Refused]]) -> None:
+    for result, outcome in answers:
         if result.done():  # the request went away; its reports are stored all the same
             continue
-        if isinstance(outcome, Refused):
-            result.set_exception(outcome)
-        else:
-            result.set_result(outcome[i])
+        result.set_exception(outcome) if isinstance(outcome, Refused) else result.set_result(outcome)
 
 
 class Commits:
