@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from operator import add
 from typing import Annotated, Any
 
 import msgspec
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput
 from hybridp.public.distribution import invite_bins
 from hybridp.public.heavy import OneSlot, normalised
-from hybridp.public.lattice import NOTHING, Sums, column_sums
+from hybridp.public.lattice import Groups, Sums, column_sums, joined
 from hybridp.public.messages import Invite
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import (
@@ -224,7 +225,7 @@ def described(mechanism: Any) -> dict[str, Any]:
             "browser": browser}  # fmt: skip
 
 
-@dataclass
+@dataclass(frozen=True)
 class Heard:
     """What local reports on one question say: how many, the sums of each number that they tell, and their counts, or
     all that by public `groups`. `own` are the sums of people with an epsilon of their own; `mixed` is what came through
@@ -234,32 +235,28 @@ class Heard:
     sums: tuple[Sums, ...] = ()
     counts: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     groups: tuple[Heard, ...] = ()
-    own: dict[float, Sums] = field(default_factory=dict)
+    own: Groups = ()
     mixed: Heard | None = None
     batches: tuple[int, ...] = ()
 
-    @property
-    def sum(self) -> Sums:
-        return self.sums[0] if self.sums else NOTHING
-
     def __add__(self, other: Heard) -> Heard:
-        sums = tuple(a + b for a, b in zip(self.sums, other.sums, strict=True)) if self.sums and other.sums else None
-        return Heard(self.people + other.people, sums or self.sums or other.sums, self.counts + other.counts)
+        sums, groups = (tuple(map(add, *both)) for both in ((self.sums, other.sums), (self.groups, other.groups)))
+        counts, own = self.counts + other.counts, joined(self.own, other.own)
+        return Heard(self.people + other.people, sums, counts, groups, own)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reports(Sent):
     """The reports that one mechanism makes, and how the task document states the `mechanism`.
 
-    `written` is a stored one as a device would write it into a table, and `add` adds stored ones, behind each other, of
-    people with an epsilon, to what was heard, `counted` by so many places. `units` are numbers in reaches from the
-    centre, one row each; NaN where none was told.
+    `written` is a stored one as a device would write it into a table, and `heard` what stored ones say, behind each
+    other, of people with an epsilon. `units` are numbers in reaches from the centre, one row each; NaN where none was
+    told.
     """
 
     mechanism: Mapping[str, Any]
     written: Callable[[bytes], Any]
-    add: Callable[[Heard, bytes, float | None], None]
-    counted: int = 0
+    heard: Callable[[bytes, float | None], Heard]
     units: Callable[[bytes], Floats] | None = None
 
 
@@ -270,15 +267,14 @@ def place_reports(places: int, mechanism: Mapping[str, Any], names: Sequence[str
         (place,) = SLOT.unpack(body)
         return names[place] if names else place
 
-    def add(heard: Heard, body: bytes, epsilon: float | None) -> None:
+    def heard(body: bytes, epsilon: float | None) -> Heard:
         named = np.bincount(np.frombuffer(body, dtype="<u4"), minlength=places)
         if len(named) != places:
             raise InvalidInput("`reports` must name places of their list. Got others.")
-        heard.people += len(body) // SLOT.size
-        heard.counts += named
+        return Heard(len(body) // SLOT.size, counts=named)
 
     return Reports(type=_place(places), size=SLOT.size, longest=max(places - 1, 0), mechanism=mechanism,
-                   pack=SLOT.pack, written=written, add=add, counted=places)  # fmt: skip
+                   pack=SLOT.pack, written=written, heard=heard)  # fmt: skip
 
 
 def _set_reports(made: SubsetSelection) -> Reports:
@@ -289,13 +285,12 @@ def _set_reports(made: SubsetSelection) -> Reports:
         _check_rising(told)
         return np.packbits(np.isin(np.arange(k), told)).tobytes()
 
-    def add(heard: Heard, body: bytes, epsilon: float | None) -> None:
+    def heard(body: bytes, epsilon: float | None) -> Heard:
         bits = np.unpackbits(np.frombuffer(body, dtype=np.uint8).reshape(-1, size), axis=1)
-        heard.people += len(bits)
-        heard.counts += bits[:, :k].sum(axis=0, dtype=np.int64)
+        return Heard(len(bits), counts=bits[:, :k].sum(axis=0, dtype=np.int64))
 
     return Reports(type=_many(_place(k), made.size, made.size), size=size, longest=[k - 1] * made.size,
-                   mechanism=described(made), pack=pack, written=bytes.hex, add=add, counted=k)  # fmt: skip
+                   mechanism=described(made), pack=pack, written=bytes.hex, heard=heard)  # fmt: skip
 
 
 def _number_reports(invite: Invite[Any, Any], binned: bool) -> Reports:
@@ -351,18 +346,15 @@ def _number_reports(invite: Invite[Any, Any], binned: bool) -> Reports:
         result = [None if math.isnan(x) else x for x in own]
         return result if some or direction else result[0]
 
-    def add(heard: Heard, body: bytes, epsilon: float | None) -> None:
+    def heard(body: bytes, epsilon: float | None) -> Heard:
         values = units(body)
-        heard.people += len(values)
-        more = column_sums(values)
-        if epsilon is not None:
-            heard.own[epsilon] = heard.own.get(epsilon, NOTHING) + more[0]
-        heard.sums = tuple(a + b for a, b in zip(heard.sums or (NOTHING,) * len(more), more, strict=True))
+        sums, counts = column_sums(values), np.zeros(0, dtype=np.int64)
         if bins is not None:
-            heard.counts += np.bincount(bins.numbers(values[:, 0]), minlength=bins.size)
+            counts = np.bincount(bins.numbers(values[:, 0]), minlength=bins.size)
+        return Heard(len(values), sums, counts, own=() if epsilon is None else ((epsilon, sums[0]),))
 
     return Reports(type=kind, size=stored.itemsize * many, longest=longest, mechanism=mechanism, pack=pack,
-                   written=written, add=add, counted=0 if bins is None else bins.size, units=units)  # fmt: skip
+                   written=written, heard=heard, units=units)  # fmt: skip
 
 
 def reports_on(invite: Any, *, binned: bool = False) -> Reports:

@@ -29,7 +29,6 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.distribution import BinnedReports, by_window
 from hybridp.public.groups import Grouping
 from hybridp.public.heavy import discovery
-from hybridp.public.lattice import NOTHING
 from hybridp.public.messages import Invite, LocalSummary, ReportsByEpsilon, SlotReports
 from hybridp.public.randomisers import best_randomiser
 from hybridp.public.regression import OnLine
@@ -157,20 +156,13 @@ class Part:
         line = {} if self.invite.way in ("cell", "slot") else {"mechanism": self.invite.text}
         return result | said | {"randomiser": dict(self.reports.mechanism)} | line
 
-    def nothing(self) -> Heard:
-        names = () if self.grouping is None else self.grouping.names
-        counts = (np.zeros(self.reports.counted, dtype=np.int64) for _ in ("all", *names))
-        return Heard(counts=next(counts), groups=tuple(Heard(counts=own) for own in counts))
-
-    def add(self, heard: Heard, body: bytes, epsilon: float | None, groups: NDArray[np.uint32] | None) -> None:
-        """Some reports more, of people with this epsilon; `groups` are their senders' public groups."""
-        if groups is None:
-            self.reports.add(heard, body, epsilon)
-            return
+    def heard(self, body: bytes, epsilon: float | None, groups: NDArray[np.uint32] | None) -> Heard:
+        """What some reports say, of people with this epsilon; `groups` are their senders' public groups."""
+        if self.grouping is None or groups is None:
+            return self.reports.heard(body, epsilon)
         rows = np.frombuffer(body, dtype=np.uint8).reshape(-1, self.reports.size)
-        heard.people += len(rows)
-        for place, own in enumerate(heard.groups):
-            self.reports.add(own, rows[groups == place].tobytes(), epsilon)
+        own = (rows[groups == place].tobytes() for place in range(len(self.grouping.names)))
+        return Heard(len(rows), groups=tuple(self.reports.heard(some, epsilon) for some in own))
 
     def pilot(self, people: int, answers: TrustedAnswers, expected: int, *, rng: Randomness) -> Pilot:
         """The first of two phases: what trusted people say, with noise drawn here; local people are `expected`."""
@@ -283,11 +275,11 @@ class _Some:
 
 
 def _vector_sums(told: Heard, invite: OnVector | OnLine) -> VectorReportSums:
-    return VectorReportSums.of(told.people, told.sums or (NOTHING,) * invite.encoding.dimensions, invite.mechanism)
+    return VectorReportSums.of(told.people, told.sums, invite.mechanism)
 
 
 _TOLD: dict[str, Callable[[Heard, Any], Any]] = {
-    "number": lambda told, to: LocalSummary.of(told.sum, to.mechanism),
+    "number": lambda told, to: LocalSummary.of(told.sums[0], to.mechanism),
     "option": lambda told, to: ShareReports(told.people, told.counts, to.mechanism),
     "vector": _vector_sums,
     "line": _vector_sums,
@@ -373,7 +365,7 @@ class StorePeople(SummedPeople):
 
     def epsilons(self, asked: rounds.Epsilons) -> Any:
         raw = self._kept = modelling.read_levels(self.answers, asked.bounds, sorted(self.levels))
-        reports = ReportsByEpsilon.of(tuple(sorted(self.told.own.items())))
+        reports = ReportsByEpsilon.of(self.told.own)
         return raw.epsilons * asked.share, raw.trusted_people, reports, LevelBatches()
 
     def read(self, asked: Any) -> None:

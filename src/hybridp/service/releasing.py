@@ -302,7 +302,7 @@ class Sealed:
 
 def heard(parts: Sequence[Part], packed: Sequence[Part], drawn: bool, chunks: Iterable[Any]) -> list[Heard]:
     """What stored reports say, part by part; those that a question's estimator does not listen to are left out."""
-    result = [one.nothing() for one in parts]
+    result = [one.heard(b"", None, np.zeros(0, dtype=np.uint32)) for one in parts]
     for rows in chunks:
         own: dict[float | None, list[bytes]] = {}
         for _, epsilon, body in rows:
@@ -310,10 +310,10 @@ def heard(parts: Sequence[Part], packed: Sequence[Part], drawn: bool, chunks: It
         for epsilon, bodies in own.items():
             asked = [one.at(epsilon) for one in packed]
             sent = dict(zip((one.name for one in asked), unpacked_reports(asked, drawn, bodies), strict=True))
-            for one, told in zip(asked, result, strict=False):
+            for i, one in enumerate(asked[: len(parts)]):
                 if one.estimator != "tcm-only":
                     by = None if one.grouping is None else np.frombuffer(sent[one.grouping.column], dtype="<u4")
-                    one.add(told, sent[one.name], epsilon, by)
+                    result[i] += one.heard(sent[one.name], epsilon, by)
     return result
 
 
