@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
@@ -85,7 +86,6 @@ def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failure]]], p
     asked = [report.token for report in sent if report.token is not None]
     tokens = known_tokens(raw, postgres, study, asked) if asked else {}
     fresh: list[Packed] = []
-    bins: Bins = {}
     for batch, failed in work:
         for report in batch.reports:
             if report.token is not None and report.token not in tokens:
@@ -99,7 +99,6 @@ def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failure]]], p
                     tokens[report.token] = True
                 there.add(report.row)
                 fresh.append(report)
-                _count(bins, report, batch.precision)
     used = [r.token for r in fresh if r.token is not None]
     if used and postgres:
         raw.execute("UPDATE invitations SET used = true WHERE study = %s AND token = ANY(%s)", (study, used))
@@ -107,34 +106,19 @@ def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failure]]], p
         sql = "UPDATE invitations SET used = 1 WHERE study = ? AND token = ?"
         raw.executemany(sql, [(study, token) for token in used])
     if fresh:
-        _insert(raw, study, fresh, len(used), bins, postgres)
+        _insert(raw, study, fresh, len(used), work[0][0].precision, postgres)
 
 
 def take_plain(raw: Any, batches: Sequence[Batch]) -> bool:
     """Whether a group was plain, and is stored on PostgreSQL, in one statement: one open study, no invitations. An id
     that is there, or that comes twice, breaks the unique key and undoes all of it."""
-    rows: list[Packed] = []
-    bins: Bins = {}
     head = batches[0]
-    for batch in batches:
-        if batch.late or (batch.study, batch.phase) != (head.study, head.phase):
-            return False
-        for report in batch.reports:
-            if report.token is not None:
-                return False
-            _count(bins, report, batch.precision)
-        rows += batch.reports
-    return _insert_postgres(raw, head.study, rows, 0, bins, head.phase)
-
-
-def _count(bins: Bins, report: Packed, precision: int) -> None:
-    width = max(precision, BIN)
-    key = (report[1] // width * width, report[2])
-    bins[key] = bins.get(key, 0) + 1
-
-
-def _insert(raw: Any, study: int, fresh: list[Packed], used: int, bins: Bins, postgres: bool) -> None:
-    (_insert_postgres if postgres else _insert_sqlite)(raw, study, fresh, used, bins)
+    if any(batch.late or (batch.study, batch.phase) != (head.study, head.phase) for batch in batches):
+        return False
+    rows = [report for batch in batches for report in batch.reports]
+    if any(report.token is not None for report in rows):
+        return False
+    return _insert(raw, head.study, rows, 0, head.precision, True, head.phase)
 
 
 def _refusal(report: Packed, state: str, phase: int, meant: int, tokens: dict[bytes, bool]) -> Failure | None:
@@ -186,16 +170,17 @@ def known_tokens(raw: Any, postgres: bool, study: int, asked: list[bytes]) -> di
     return {bytes(token): bool(used) for token, used in there}
 
 
-Bins = dict[tuple[int, int], int]
-"""How many people of a group came in a stretch of time, by (start, group)."""
-
-
-def _insert_postgres(
-    raw: Any, study: int, fresh: list[Packed], used: int, bins: Bins, phase: int | None = None
+def _insert(
+    raw: Any, study: int, fresh: list[Packed], used: int, precision: int, postgres: bool, phase: int | None = None
 ) -> bool:
-    """Rows, in the order of their names, and counters in one statement; of a `phase` only while the study is open and
-    in it: whether that was so."""
-    fresh.sort()  # within a commit nothing tells who came first
+    """Rows, in the order of their names (within a commit nothing tells who came first), and counters; of a `phase`, on
+    PostgreSQL, only while the study is open and in it: whether that was so."""
+    fresh.sort()
+    width = max(precision, BIN)
+    bins = Counter([(one[1] // width * width, one[2]) for one in fresh])
+    if not postgres:
+        _insert_sqlite(raw, study, fresh, used, bins)
+        return True
     names = ("ids", "ats", "groups", "epsilons", "bodies")
     values: dict[str, Any] = {name: list(column) for name, column in zip(names, zip(*fresh, strict=True), strict=False)}
     starts, grps = zip(*bins, strict=True)
@@ -227,10 +212,8 @@ FROM here WHERE progress.study = here.study
 """
 
 
-def _insert_sqlite(raw: Any, study: int, fresh: list[Packed], used: int, bins: Bins) -> None:
-    """Rows, in the order of their names, by one statement for many of them: the interpreter's lock is given up, and
-    taken again, once."""
-    fresh.sort()
+def _insert_sqlite(raw: Any, study: int, fresh: list[Packed], used: int, bins: Counter[tuple[int, int]]) -> None:
+    """By one statement for many rows: the interpreter's lock is given up, and taken again, once."""
     for start in range(0, len(fresh), _ROWS):
         some = fresh[start : start + _ROWS]
         rows = _marks(len(some), "(?, ?, ?, ?, ?, ?)")
@@ -271,10 +254,7 @@ def take_mixed(db: Connection, study: int, phase: int | None, batch: Mixed, rows
         raise Refused("no-tickets", "The mixer must not send more reports than people have tickets.")
     db.execute(batches.insert().values(study=study, id=batch.id, people=len(fresh), last=batch.last))
     if fresh:
-        bins: Bins = {}
-        for row in fresh.values():
-            _count(bins, row, precision)
-        _insert(raw, study, list(fresh.values()), 0, bins, postgres)
+        _insert(raw, study, list(fresh.values()), 0, precision, postgres)
     return len(fresh)
 
 
