@@ -356,22 +356,19 @@ def one_receipt(receipts: Mapping[str, Receipt], split: str = "", *, once: tuple
         simulated=any(receipt.simulated for receipt in every),
         unit=" / ".join(dict.fromkeys(receipt.unit for receipt in every)),
         assumes=tuple(dict.fromkeys(assumes)),
-        ledger_entries=(),
+        ledger_entries=tuple(dict.fromkeys(entry for receipt in every for entry in receipt.ledger_entries)),
         assumed_mechanism="; ".join(dict.fromkeys(made)) or None,
     )
 
 
 def _added(people: str, against: str, said: Sequence[tuple[str, Promise]], once: bool) -> Promise:
-    budgets = [promise.budget for _, promise in said]
-    known = [budget for budget in budgets if isinstance(budget, (PureDP, ApproxDP))]
-    mechanism = "; ".join(f"{name}: {promise.mechanism}{_level(promise)}" for name, promise in said)
-    notes = "; ".join(dict.fromkeys(promise.note for _, promise in said if promise.note))
-    if len(known) < len(budgets):  # trust in place of a guarantee
-        return Promise(people, against, None, "; ".join(dict.fromkeys(p.mechanism for _, p in said)), notes)
-    if once:
-        most = max(known, key=lambda budget: (budget.epsilon, budget.delta))
-        made = "; ".join(dict.fromkeys(promise.mechanism for _, promise in said))
-        return Promise(people, against, most, made, notes)
+    known = [one.budget for _, one in said if isinstance(one.budget, (PureDP, ApproxDP))]
+    notes = "; ".join(dict.fromkeys(one.note for _, one in said if one.note))
+    trust = len(known) < len(said)  # in place of a guarantee
+    if trust or once:
+        most = None if trust else max(known, key=lambda budget: (budget.epsilon, budget.delta))
+        return Promise(people, against, most, "; ".join(dict.fromkeys(one.mechanism for _, one in said)), notes)
+    mechanism = "; ".join(f"{name}: {one.mechanism}{_level(one)}" for name, one in said)
     return Promise(people, against, added(known), mechanism, notes)
 
 

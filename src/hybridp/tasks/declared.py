@@ -88,7 +88,7 @@ def published(study: Declaration, answers: Mapping[str, Any], entries: tuple[int
     receipts = {name: answer.receipt for name, answer in answers.items()}
     receipt = one_receipt(receipts, _split(study), once=answered_once(study))
     # What an invitation cost was charged when it was made.
-    paid = (*dict.fromkeys(entry for one in receipts.values() for entry in one.ledger_entries), *entries)
+    paid = tuple(dict.fromkeys((*receipt.ledger_entries, *entries)))
     receipt = replace(receipt, assumes=receipt.assumes + _guessed(study), ledger_entries=paid)
     facts = {name: next(iter(answer.questions.values())) for name, answer in answers.items()}
     models = {name: answer for name, answer in answers.items() if not isinstance(answer, Release)}

@@ -29,7 +29,7 @@ from hybridp.public.rounds import Conversation, Crowd, Options, drive
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.study import Declaration, Number
 from hybridp.release.answers import groups_release
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, one_receipt
 from hybridp.release.release import Release
 from hybridp.tasks.mean import MeanTask, mean_task
 from hybridp.tasks.shares import SharesTask, field_rule, shares_task
@@ -117,26 +117,17 @@ def _unheard(study: Study, trusted: int, local: int) -> list[Promise]:
 
 def _one_receipt(each: Mapping[str, Receipt], grouping: Grouping, unheard: Sequence[Promise]) -> Receipt:
     """The receipt of all groups: nobody is in two, so that what each was promised is what everybody was."""
-    receipts = list(each.values())
-    promises: dict[tuple[str, str], list[Promise]] = {}
-    for promise in (promise for receipt in receipts for promise in receipt.promises):
-        promises.setdefault((promise.people, promise.against), []).append(promise)
-    for promise in unheard:  # unless others of their trust, who were heard, were promised the same
-        promises.setdefault((promise.people, promise.against), [promise])
-    order = sorted(promises, key=lambda key: key[0] != "trusted")
+    whole = one_receipt(each, once=("trusted", "local"))
+    told = {(one.people, one.against) for one in whole.promises}  # whoever was not heard was promised the same
+    promises = [*whole.promises, *(one for one in unheard if (one.people, one.against) not in told)]
     said = [
         f"who is in which group of `{grouping.column}` is public, and stays when a person's data is replaced; nobody "
         "is in two groups, so that each person pays once for all of them",
         _small_rule(grouping, "public"),
     ]
     own = _said_once({name: receipt.assumes for name, receipt in each.items()})
-    assumes = dict.fromkeys([*own, *(line for line in said if line)])
-    return replace(
-        receipts[0],
-        promises=tuple(_weakest(promises[key]) for key in order),
-        simulated=any(receipt.simulated for receipt in receipts),
-        assumes=tuple(assumes),
-    )
+    order = sorted(promises, key=lambda one: one.people != "trusted")
+    return replace(whole, promises=tuple(order), assumes=tuple(dict.fromkeys([*own, *filter(None, said)])))
 
 
 def _said_once(lines: Mapping[str, tuple[str, ...]]) -> list[str]:
@@ -150,18 +141,6 @@ def _said_once(lines: Mapping[str, tuple[str, ...]]) -> list[str]:
         for line in some:
             said.setdefault(line, []).append(name)
     return [line if len(names) == len(lines) else f"{', '.join(names)}: {line}" for line, names in said.items()]
-
-
-def _weakest(promises: list[Promise]) -> Promise:
-    """What everybody was promised at least, by whichever of these mechanisms their group has."""
-
-    def level(promise: Promise) -> tuple[float, float]:
-        budget: Any = promise.budget
-        return (0.0, 0.0) if budget is None else (budget.epsilon, budget.delta)
-
-    result = max(promises, key=level)
-    ways = " / ".join(dict.fromkeys(promise.mechanism for promise in promises))
-    return replace(result, mechanism=ways)
 
 
 def _small_rule(grouping: Grouping, counts: str) -> str:
