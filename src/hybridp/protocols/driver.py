@@ -50,7 +50,7 @@ from hybridp.public.rounds import Crowd, drive
 from hybridp.public.study import Declaration
 from hybridp.public.trust import TrustRule, Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
-from hybridp.release.receipt import assuming, noted, plain, values_rule
+from hybridp.release.receipt import noted, plain, values_rule
 from hybridp.release.release import Release
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.groups import ask_groups
@@ -184,7 +184,7 @@ def release(
                 ways, absent = (CHOICES, task.absent) if task.options else (NUMBERS, columns.missing)
                 people.rows = grouped(rows, by.column, columns, ways, absent)
                 result = ask_groups(task, by, people, crowd)
-        result = noted(assuming(result, text if people.assumed else None, batches.assumed), rows.notes)
+        result = noted(result, rows.notes, text if people.assumed else None, batches.assumed)
         stated = columns if epsilon is None else {**plain(columns), "epsilon": epsilon}
         if draft is not None:
             told = any(getattr(answer, "binned", None) is not None for _, answer in heard)

@@ -24,7 +24,7 @@ from hybridp.public.messages import SlotReports
 from hybridp.public.rounds import Answer, drive
 from hybridp.public.trust import TrustRule, Trusts, drawn_trust
 from hybridp.randomness import secure, seeded
-from hybridp.release.receipt import assuming, noted
+from hybridp.release.receipt import noted
 from hybridp.release.release import Release
 from hybridp.tasks.task import Batches
 from hybridp.tasks.transcript import INVITATION, NO_BATCHES, Tape, Transcript, read_invitation
@@ -184,7 +184,7 @@ def release_invited(
             crowd = said.crowd(rng, tuple(entries), simulated_local=lambda: sent.simulated)
             result: Release = drive(task.ask(crowd), Tape(said, sent.answer), heard)
             text = said.invite.text if sent.assumed else None
-            result = noted(assuming(result, text, sent.batches.assumed), (*said.notes, *sent.notes, ASKED_BEFORE))
+            result = noted(result, (*said.notes, *sent.notes, ASKED_BEFORE), text, sent.batches.assumed)
             if draft is not None:
                 first = said.first_reports or sent.digest
                 more = {"entries": (*said.entries, *entries), "notes": sent.notes, "simulated": said.simulated}

@@ -20,10 +20,9 @@ from hybridp.public.personal import PersonalDP
 if TYPE_CHECKING:
     from hybridp.public.rounds import Chance
 
-__all__ = ["ASKED_BEFORE", "COLLUDING", "CURATOR", "MIXED", "VIEWER"]
-__all__ += ["Budget", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]
-__all__ += ["assumed_alike", "choice_unprotected", "chosen_blindly", "honest_devices", "noted", "public_choice"]
-__all__ += ["one_receipt", "values_rule"]
+__all__ = ["ASKED_BEFORE", "COLLUDING", "CURATOR", "MIXED", "VIEWER", "Budget", "Promise", "Protection", "Receipt"]
+__all__ += ["assumed_alike", "build_receipt", "choice_unprotected", "noted", "one_receipt", "plain"]
+__all__ += ["public_choice", "values_rule"]
 
 CURATOR = "the curator"
 MIXED = "whoever sees the mixed batch, the curator too, unless the mixer colludes"
@@ -323,14 +322,6 @@ def choice_unprotected(data: str = "data") -> str:
     return f"the trust choice itself is not protected: where it goes with the {data}, it tells something by itself"
 
 
-def chosen_blindly(what: str = "the bounds") -> str:
-    return f"{what} were chosen without looking at the data"
-
-
-def honest_devices(moves: str = "the local mean") -> str:
-    return f"devices randomise as stated; a dishonest one shifts {moves} by one report's reach over their number"
-
-
 # --- of several answers -----------------------------------------------------------------------------------------------
 
 
@@ -388,19 +379,10 @@ def _level(promise: Promise) -> str:
 R = TypeVar("R", bound=Any)
 
 
-def noted(release: R, notes: tuple[str, ...]) -> R:
-    """The release with what it assumes of its rows (a query that made them, words of trust) on its receipt."""
-    if not notes:
-        return release
-    said = dict.fromkeys(release.receipt.assumes + notes)  # two phases say the same of their rows
-    stated: R = replace(release, receipt=replace(release.receipt, assumes=tuple(said)))
-    return stated
-
-
-def assuming(release: R, *mechanisms: str | None) -> R:
-    """The release with the assumption, on its receipt, that local and mixed reports were made by these mechanisms."""
-    taken = "; ".join(text for text in mechanisms if text is not None)
-    if not taken:
-        return release
-    stated: R = replace(release, receipt=replace(release.receipt, assumed_mechanism=taken))
+def noted(release: R, notes: tuple[str, ...], *mechanisms: str | None) -> R:
+    """The release with what it assumes on its receipt: of its rows (a query that made them, words of trust), and that
+    local and mixed reports were made by these mechanisms."""
+    own, taken = release.receipt, "; ".join(text for text in mechanisms if text is not None)
+    said = tuple(dict.fromkeys(own.assumes + notes))  # two phases say the same of their rows
+    stated: R = replace(release, receipt=replace(own, assumes=said, assumed_mechanism=taken or own.assumed_mechanism))
     return stated

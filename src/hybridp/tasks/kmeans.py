@@ -26,7 +26,7 @@ from hybridp.public.kmeans import Box, Grid, OnMap, Spend, TotalsNoise
 from hybridp.public.rounds import Cells, Conversation, Crowd, Later, Many, Moves
 from hybridp.public.study import Declaration, Points
 from hybridp.public.vector import VectorBounds
-from hybridp.release.receipt import Protection, build_receipt, choice_unprotected, chosen_blindly, plain, public_choice
+from hybridp.release.receipt import Protection, build_receipt, choice_unprotected, plain, public_choice
 from hybridp.release.release import Release, statistic
 from hybridp.tasks.task import Task, declared
 
@@ -236,7 +236,7 @@ class KMeansTask(Task):
 _ASSUMES = (
     public_choice("point is"),
     choice_unprotected(),
-    chosen_blindly("the bounds and the number of clusters"),
+    "the bounds and the number of clusters were chosen without looking at the data",
     "the centres are estimates of a local optimum; nobody's label is published, and labels computed from the centres "
     "for a person are as private as that person's point",
 )

@@ -404,7 +404,8 @@ class TableTask(Task):
                 self._domain_words("questions" if self.choose else "marginals"),
                 rule,
                 "one blend speaks for both groups: trusted and local people are taken to be alike",
-                receipts.honest_devices("a local table"),
+                "devices randomise as stated; a dishonest one shifts a local table by one report's reach over their "
+                "number",
             ]
         if self.choose and invite is not None:
             assumes += [receipts.ASKED_BEFORE, "no trusted person answers the invitation"]

@@ -251,8 +251,8 @@ def task_receipt(
         mixed=mixed_promises(shuffled),
         assumes=(
             *choice,
-            receipts.chosen_blindly(blindly),
-            receipts.honest_devices(moves),
+            f"{blindly} were chosen without looking at the data",
+            f"devices randomise as stated; a dishonest one shifts {moves} by one report's reach over their number",
             *mixed_assumptions(shuffled),
             *rows,
             receipts.assumed_alike(estimator),
