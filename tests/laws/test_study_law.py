@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from hybridp import InvalidInput, Ledger, PureDP, Study
-from hybridp.ledger import Charge, Shared, together
+from hybridp.errors import BudgetExceeded
+from hybridp.ledger import Charge, Noted, together
 from hybridp.ledger.rule import tight_epsilon
 from hybridp.public.budgets import ApproxDP
 
@@ -112,7 +113,7 @@ def test_trusted_people_with_a_promise_of_their_own_share_that_one(folder: Path)
 def test_what_raw_values_decide_stays_charged(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure inside the second question may tell of raw values: the one charge for all stands, as refused."""
     from hybridp.errors import UnusableRows
-    from hybridp.protocols import study as protocol
+    from hybridp.protocols import driver as protocol
 
     done: list[str] = []
 
@@ -122,8 +123,8 @@ def test_what_raw_values_decide_stays_charged(folder: Path, monkeypatch: pytest.
             raise UnusableRows("Column `age` must obey.")
         return real(*given, **more)
 
-    real = protocol.release
-    monkeypatch.setattr(protocol, "release", second_fails)
+    real = protocol.drive
+    monkeypatch.setattr(protocol, "drive", second_fails)
     with pytest.raises(UnusableRows):
         declared().release(folder / "rows.csv", ledger=folder / "l")
     assert [(e.people, e.budget.epsilon, e.state) for e in Ledger.open(folder / "l").history()] == [
@@ -137,17 +138,17 @@ def test_a_question_that_would_spend_more_than_was_charged_ends_the_release(
 ) -> None:
     from hybridp.protocols import study as protocol
 
-    real = protocol.release
+    real = protocol.ask_table
 
     def greedy(data: Any, study: Any, columns: Any, by: Any = None, **more: Any) -> Any:
         from dataclasses import replace
 
         return real(data, replace(study, trusted_guarantee=PureDP(1.0)), columns, by, **more)
 
-    monkeypatch.setattr(protocol, "release", greedy)
-    with pytest.raises(AssertionError, match="spends more than the study charges"):
+    monkeypatch.setattr(protocol, "ask_table", greedy)
+    with pytest.raises(BudgetExceeded):
         declared().release(folder / "rows.csv", ledger=folder / "l")
-    assert Ledger.open(folder / "l").releases() == []
+    assert not (folder / "l").exists()  # nothing was charged
 
 
 def test_charges_together_are_their_exact_sum_for_each_group() -> None:
@@ -157,11 +158,10 @@ def test_charges_together_are_their_exact_sum_for_each_group() -> None:
         Charge("local", PureDP(0.1), "report", "a", digest="x"),
         Charge("local", PureDP(0.2), "report", "b", digest="y"),
     ]
-    shared = Shared()
+    book = Noted()
     for charge in noted:
-        with shared.spending([charge]):
-            pass
-    trusted, local = together(shared.noted, "all", "name")
+        book.charge([charge])
+    trusted, local = together(book.noted, "all", "name")
     assert Fraction(repr(trusted.budget.epsilon)) == 1
     assert trusted.budget.delta == 3e-18
     assert (local.budget.epsilon, local.collection) == (0.3, "name")

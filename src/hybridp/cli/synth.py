@@ -248,7 +248,7 @@ def _second_phase(
     file: Any, invite: Path, trust: Trusts | None, out: Path, asked: Releasing, how: dict[str, Any]
 ) -> Any:
     """The reports that answer an invitation (every row's without `trust`); no trusted row is read again."""
-    from hybridp.protocols.invited import release_invited
+    from hybridp.protocols.driver import release_invited
     from hybridp.tasks.transcript import must_be_new, read_invitation, save_model
 
     purpose = f"synthetic data of {', '.join(read_invitation(invite, 'synthetic data').names)}"

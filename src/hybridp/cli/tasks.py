@@ -174,7 +174,7 @@ def _combine(
     asked: Releasing,
 ) -> None:  # fmt: skip
     """Phase two: reports that answer an invitation, which says the rest."""
-    from hybridp.protocols.invited import release_invited
+    from hybridp.protocols.driver import release_invited
 
     assert asked.invite is not None
     stated = {**promise.values, "record": len(question.values.get("columns", ())) or None}

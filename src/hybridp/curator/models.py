@@ -31,18 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.sources import (
-    Answers,
-    Columns,
-    Raw,
-    Rows,
-    Sent,
-    TableLike,
-    TrustedAnswers,
-    named_mechanism,
-    noisy_sums,
-    only_texts,
-)
+from hybridp.curator import sources
+from hybridp.curator.sources import Answers, Columns, Raw, Rows, TableLike, TrustedAnswers, noisy_sums
 from hybridp.curator.sums import column_reports, people_query, report_sums
 from hybridp.errors import InvalidInput, must
 from hybridp.public.heavy import Discovery, HeadList
@@ -149,7 +139,7 @@ def release_scale(
     return first + int(np.argmax((drawn - np.abs(TAIL * counts - rows.people))[first:]))
 
 
-def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, assume: bool = False) -> Sent:
+def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, assume: bool = False) -> Raw:
     """Reports that answer the invitation, which they must name unless it is assumed. Private already."""
     names, mechanism = invite.encoding.names, invite.text
     bounds = VectorBounds.of((-1.0,) * len(names), (1.0,) * len(names))
@@ -160,11 +150,11 @@ def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, a
             if name not in rows.columns:
                 rule = "must hold the reports that `hybridp randomise regression --invite` writes"
                 raise InvalidInput(f"`file` {rule}. Got {rows.name} without the column `{name}`.")
-        marks = only_texts(rows, MECHANISM, (mechanism, simulated)) if MECHANISM in rows.columns else None
+        marks = sources.only_texts(rows, MECHANISM, (mechanism, simulated)) if MECHANISM in rows.columns else None
         result = tables.add_up(rows, query)
-    assumed = named_mechanism(MECHANISM, None if marks is None else True, result.local_people, assume=assume)
+    assumed = sources.named_mechanism(MECHANISM, None if marks is None else True, result.local_people, assume=assume)
     digest = reports_digest(mechanism, *result.fingerprint)
-    return Sent(report_sums(result, invite), marks is not None and simulated in marks, assumed, digest)
+    return Raw(0, None, report_sums(result, invite), marks is not None and simulated in marks, assumed, digest)
 
 
 # --- K-means ----------------------------------------------------------------------------------------------------------
@@ -246,9 +236,7 @@ def release_moves(rows: LatticeRows, centres: Floats, mechanism: TotalsNoise, *,
 # --- records: discovered by most of the trusted people, counted by the rest -------------------------------------------
 
 
-def sample(
-    rows: tables.Rows, columns: Columns, discovery_share: float, *, rng: Randomness
-) -> tables.RecordSample:
+def sample(rows: tables.Rows, columns: Columns, discovery_share: float, *, rng: Randomness) -> tables.RecordSample:
     """One record of each person, and the split of the trusted people, by a fresh salt. RAW: stays here."""
     return tables.sample_records(rows, columns, int(rng.words(1)[0]), discovery_share=discovery_share)
 

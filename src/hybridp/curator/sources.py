@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,28 +20,14 @@ from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import BATCH, MECHANISM, SlotReports, reports_digest
 from hybridp.public.trust import LOCAL, TRUSTED, Trusts, label_column, rule_of
 from hybridp.randomness import Randomness
+from hybridp.tables import sql
 from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, read_once, stream
 from hybridp.tables.query import Query
 from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, TABLES, Rows, Source, TableLike, open_rows, shown, unstated
-from hybridp.tables.sql import (
-    VIEW,
-    Columns,
-    chosen,
-    column,
-    count_if,
-    is_one_of,
-    labelled,
-    local_rows,
-    named_mechanism,
-    not_a_number,
-    number_of,
-    of_local,
-    select,
-    text,
-)
+from hybridp.tables.sql import VIEW, Columns, column, labelled, local_rows, named_mechanism, number_of, select, text
 from hybridp.tables.totals import count_groups
 
-__all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "NUMBERS", "Raw", "Rows", "Sent", "Source", "TABLES"]
+__all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "NUMBERS", "Raw", "Rows", "Source", "TABLES"]
 __all__ += ["TableLike", "TrustedAnswers", "all_empty", "asks", "batch_digest", "batch_names", "check_answers"]
 __all__ += ["check_batches", "check_mechanism", "count_people", "count_rows", "epsilon_counts"]
 __all__ += ["group_sizes", "grouped", "local_numbers", "local_rows", "must_be_public", "must_not_ask"]
@@ -83,8 +69,9 @@ class Raw:
 
     `trusted` sums up what everybody's answer counts for: a number's steps, those of each column, or one count an option
     (a person counts for `steps`, all in one place unless their vote is divided). Who is left out without a value
-    stands in the middle, and `answered` counts the others. In a trial `held` is what local people hold. With own
-    `epsilons` there is one entry for each of them, ascending.
+    stands in the middle, and `answered` counts the others. `digest` names the set of reports; `simulated_reports` and
+    `assumed` say whether a program drew some, and whether they name no mechanism. In a trial `held` is what local
+    people hold. With own `epsilons` there is one entry for each of them, ascending.
     """
 
     trusted_people: Any
@@ -199,13 +186,13 @@ def check_answers(
                 )
             return dict.fromkeys(reports, 0)
         said = [labelled(column(column_of), name) for name in reports]
-        outputs = {"named": count_if(" OR ".join(said))}
+        outputs = {"named": sql.count_if(" OR ".join(said))}
         for i, (one, columns) in enumerate(zip(said, reports.values(), strict=True)):
-            outputs[f"answered{i}"] = count_if(one)
+            outputs[f"answered{i}"] = sql.count_if(one)
             if columns:
                 empty = " AND ".join(f"{column(name)} IS NULL" for name in columns)
-                outputs[f"astray{i}"] = count_if(f"COALESCE({one}, FALSE) = ({empty})")
-        (result,) = answers(rows, select(outputs, VIEW, of_local(label)))
+                outputs[f"astray{i}"] = sql.count_if(f"COALESCE({one}, FALSE) = ({empty})")
+        (result,) = answers(rows, select(outputs, VIEW, sql.of_local(label)))
     if int(result["named"] or 0) != local:
         raise UnusablePublicRows(
             f"Column `{column_of}` must name one of the questions in every local row, as `hybridp randomise` writes "
@@ -232,29 +219,35 @@ class Counted:
     epsilons: tuple[Levels, Levels] | None = None
 
 
-def count_rows(rows: Rows, trust: str, person: str | None, epsilon: str | None = None) -> Counted:
-    """People by their choices; no value of anybody is read. Without `person`, every row is a person of their own."""
-    rows.need("trust", trust)
-    fields, many = {"label": text(column(trust))}, "COUNT(*)"
+def _counted(rows: Rows, fields: Mapping[str, str], person: str | None = None, more: str = "") -> list[dict[str, Any]]:
+    """How many people (rows, without `person`) there are of each kind by these fields."""
+    many = "COUNT(*)"
     if person is not None:
         rows.need("person", person)
         many = f"COUNT(DISTINCT {column(person)})"
+    return answers(rows, select({**fields, "people": many}, VIEW, f"GROUP BY {', '.join(fields.values())} {more}"))
+
+
+def _levels(groups: Iterable[Mapping[str, Any]]) -> Levels:
+    """The different epsilons of some groups, ascending, and how many people have each."""
+    own = sorted((group["asked"], group["people"]) for group in groups)
+    return np.array([one for one, _ in own], dtype=np.float64), np.array([many for _, many in own], dtype=np.int64)
+
+
+def count_rows(rows: Rows, trust: str, person: str | None, epsilon: str | None = None) -> Counted:
+    """People by their choices; no value of anybody is read. Without `person`, every row is a person of their own."""
+    rows.need("trust", trust)
+    fields = {"label": text(column(trust))}
     if epsilon is not None:
         rows.need("epsilon-column", epsilon)
-        fields["asked"] = number_of(rows, epsilon)
-    result = arrays(rows, select(fields | {"people": many}, VIEW, f"GROUP BY {', '.join(fields.values())}"))
-    labels: Any = np.ma.asarray(result["label"], dtype=object).filled("")
-    counts = np.asarray(result["people"], dtype=np.int64)
-    if not {*labels.tolist()} <= {TRUSTED, LOCAL}:
+        own = number_of(rows, epsilon)
+        fields["asked"] = f"CASE WHEN ABS({own}) < {sql.INFINITY} THEN {own} ELSE {sql.double(0.0)} END"
+    groups = _counted(rows, fields, person)
+    if not {group["label"] for group in groups} <= {TRUSTED, LOCAL}:
         raise rows.unlabelled(trust)
-    inside = [labels == name for name in (TRUSTED, LOCAL)]
-    people = [int(counts[where].sum()) for where in inside]
-    if epsilon is None:
-        return Counted(people[0], people[1])
-    own = np.ma.filled(np.ma.asarray(result["asked"], dtype=np.float64), 0.0)
-    own = np.where(np.isfinite(own), own, 0.0)
-    trusted, local = ((own[where], counts[where]) for where in inside)
-    return Counted(people[0], people[1], (trusted, local))
+    sides = [[group for group in groups if group["label"] == label] for label in (TRUSTED, LOCAL)]
+    trusted, local = (sum(int(group["people"]) for group in side) for side in sides)
+    return Counted(trusted, local, None if epsilon is None else (_levels(sides[0]), _levels(sides[1])))
 
 
 def count_people(
@@ -281,20 +274,18 @@ def count_people(
 def epsilon_counts(rows: Rows, epsilon: str) -> Levels:
     """The distinct epsilons of a column and how many rows have each: what a plan needs, and no value."""
     rows.need("epsilon-column", epsilon)
-    asked = number_of(rows, epsilon)
-    result = arrays(rows, select({"asked": asked, "people": "COUNT(*)"}, VIEW, f"GROUP BY {asked}"))
-    values = np.ma.filled(np.ma.asarray(result["asked"], dtype=np.float64), np.nan)
-    if not bool((values >= 0).all()):
+    groups = _counted(rows, {"asked": number_of(rows, epsilon)})
+    if not all(group["asked"] is not None and group["asked"] >= 0 for group in groups):
         raise UnusablePublicRows(f"Column `{epsilon}` must hold an epsilon of 0 or more for every person.")
-    order = np.argsort(values)
-    return values[order], np.asarray(result["people"], dtype=np.int64)[order]
+    return _levels(groups)
 
 
 def number_column(rows: Rows, name: str) -> NDArray[np.float64]:
     """A column of numbers, none of them missing. For public figures: nothing is protected here."""
     rows.need("count-column", name)
-    result = arrays(rows, select({"value": number_of(rows, name)}, VIEW))["value"]
-    if np.ma.is_masked(result) or not bool(np.isfinite(np.asarray(result, dtype=np.float64)).all()):
+    rows = local_copy(rows, [name])
+    result = np.ma.filled(arrays(rows, select({"value": number_of(rows, name)}, VIEW))["value"], np.nan)
+    if not bool(np.isfinite(result).all()):
         raise UnusableRows(f"Column `{name}` must hold a finite number in every row.")
     return np.asarray(result, dtype=np.float64)
 
@@ -314,9 +305,9 @@ def _kept_by_group(rows: Rows, by: str, columns: Iterable[str | None]) -> Rows:
         raise UnusablePublicRows(f"Column `{by}` must hold text or whole numbers to name a group.")
     wanted = {name: rows.columns[name] for name in dict.fromkeys(columns) if name is not None and name in rows.columns}
     table, rows = fresh("grouped"), local_copy(rows, [*wanted, by])
-    keep(rows, table, select(chosen(wanted) | {_GROUP: text(column(by))}, VIEW))
+    keep(rows, table, select(sql.chosen(wanted) | {_GROUP: text(column(by))}, VIEW))
     result = {**wanted, _GROUP: "VARCHAR"}
-    return replace(rows, columns=MappingProxyType(result), part=select(chosen(result), table))
+    return replace(rows, columns=MappingProxyType(result), part=select(sql.chosen(result), table))
 
 
 def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -> Rows:
@@ -333,23 +324,21 @@ def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -
 
 def rows_of(kept: Rows, groups: Iterable[str]) -> Rows:
     """The rows of people in one of these groups."""
-    return replace(kept, part=f"{kept.part} WHERE {is_one_of(column(_GROUP), groups)}")
+    return replace(kept, part=f"{kept.part} WHERE {sql.is_one_of(column(_GROUP), groups)}")
 
 
 def sizes_of(kept: Rows, by: str, trust: str, person: str | None) -> dict[str, tuple[int, int]]:
     """How many trusted and local people each group has, in the order of the names. Everybody is in one group."""
-    group, trusted, many = column(_GROUP), labelled(column(trust), TRUSTED), "COUNT(*)"
+    group, trusted = column(_GROUP), labelled(column(trust), TRUSTED)
     if person is not None:
         kept.need("person", person)
-        many = f"COUNT(DISTINCT {column(person)})"
         each = select({"many": f"COUNT(DISTINCT {group})"}, VIEW, f"GROUP BY {column(person)}")
         (result,) = answers(kept, f"SELECT MAX(many) AS most FROM ({each}) AS groups")
         if (result["most"] or 0) > 1:
             raise UnusablePublicRows(f"Column `{by}` must hold one group for each person, not several.")
-    more = f"GROUP BY {group}, {trusted} LIMIT {2 * MOST_GROUPS + 3}"
     sizes: dict[Any, list[int]] = {}
-    for row in answers(kept, select({"name": group, "trusted": trusted, "n": many}, VIEW, more)):
-        sizes.setdefault(row["name"], [0, 0])[0 if row["trusted"] else 1] += int(row["n"])
+    for row in _counted(kept, {"name": group, "trusted": trusted}, person, f"LIMIT {2 * MOST_GROUPS + 3}"):
+        sizes.setdefault(row["name"], [0, 0])[0 if row["trusted"] else 1] += int(row["people"])
     if None in sizes or "" in sizes:
         raise UnusablePublicRows(f"Column `{by}` must name a group in every row.")
     if len(sizes) > MOST_GROUPS:
@@ -373,16 +362,6 @@ _MOST_BATCHES = 100_000
 _SIMULATED = " SIMULATED"
 
 
-class Sent(NamedTuple):
-    """Reports, added up, and what they say of themselves: whether a program drew them, and whether their mechanism is
-    only assumed; `digest` names the set of them."""
-
-    reports: Any
-    simulated: bool = False
-    assumed: bool = False
-    digest: str | None = None
-
-
 def only_texts(rows: Rows, name: str, allowed: tuple[str, ...]) -> set[str]:
     """Which of the allowed texts a column holds; any other is refused, and not repeated."""
     texts = set(rows.texts(name, len(allowed) + 1))
@@ -401,24 +380,23 @@ def all_empty(rows: Rows, names: tuple[str, ...]) -> bool:
 def slot_counts(rows: Rows, name: str, slots: int) -> NDArray[np.int64]:
     """How many reports name each slot; a number that is no slot is refused."""
     rows.need("report", name)
-    value = number_of(rows, name)
-    result = arrays(rows, select({"slot": value, "reports": "COUNT(*)"}, VIEW, f"GROUP BY {value}"))
-    told = np.ma.filled(np.ma.asarray(result["slot"], dtype=np.float64), np.nan)
-    ok = (told >= 0) & (told < slots) & (told == np.floor(told))
-    if not bool(ok.all()):
-        raise UnusablePublicRows(f"Column `{name}` must hold the number of a slot of the invitation, 0 to {slots - 1}.")
     out = np.zeros(slots, dtype=np.int64)
-    out[told.astype(np.int64)] = np.asarray(result["reports"], dtype=np.int64)
+    for group in _counted(rows, {"slot": number_of(rows, name)}):
+        slot = group["slot"]
+        if slot is None or not 0 <= slot < slots or slot != int(slot):
+            rule = f"must hold the number of a slot of the invitation, 0 to {slots - 1}"
+            raise UnusablePublicRows(f"Column `{name}` {rule}.")
+        out[int(slot)] += int(group["people"])
     return out
 
 
-def read_slots(path: TableLike, mechanism: str, slots: int, *, table: str | None = None, assume: bool = False) -> Sent:
+def read_slots(path: TableLike, mechanism: str, slots: int, *, table: str | None = None, assume: bool = False) -> Raw:
     """`slots_told` of a file."""
     with open_rows(path, table=table) as rows:
         return slots_told(rows, mechanism, slots, assume=assume)
 
 
-def slots_told(rows: Rows, mechanism: str, slots: int, *, assume: bool = False) -> Sent:
+def slots_told(rows: Rows, mechanism: str, slots: int, *, assume: bool = False) -> Raw:
     """How many reports name each slot, by the mechanism with this text, which they must name unless it is assumed.
 
     Counts alone cannot tell two sets of reports apart, so that the digest also holds the random names of the batches
@@ -430,7 +408,7 @@ def slots_told(rows: Rows, mechanism: str, slots: int, *, assume: bool = False) 
     counts = slot_counts(rows, "report", slots)
     people, digest = int(counts.sum()), reports_digest(mechanism, counts.tolist(), batch_names(rows, BATCH))
     assumed = named_mechanism(MECHANISM, named or None, people, assume=assume)
-    return Sent(SlotReports(people, counts), simulated in marks, assumed, digest)
+    return Raw(0, None, SlotReports(people, counts), simulated in marks, assumed, digest)
 
 
 def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str) -> bool | None:
@@ -442,8 +420,8 @@ def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str) ->
     if mechanism_column not in rows.columns:
         return None
     words = {"real": real, "simulated": f"{real}{_SIMULATED}"}
-    asked = {name: count_if(labelled(column(mechanism_column), word)) for name, word in words.items()}
-    (result,) = answers(rows, select({"local": "COUNT(*)", **asked}, VIEW, of_local(trust)))
+    asked = {name: sql.count_if(labelled(column(mechanism_column), word)) for name, word in words.items()}
+    (result,) = answers(rows, select({"local": "COUNT(*)", **asked}, VIEW, sql.of_local(trust)))
     if (result["real"] or 0) + (result["simulated"] or 0) != result["local"]:
         raise OtherMechanism(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
     return bool(result["simulated"])
@@ -457,9 +435,9 @@ def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: 
         rows.need("report", name)
         rows.need_number(name, text=True)
         value = number_of(rows, name)
-        fields |= {f"n{i}": value, f"text{i}": not_a_number(column(name), value)}
+        fields |= {f"n{i}": value, f"text{i}": sql.not_a_number(column(name), value)}
     rows = local_copy(rows, [*names, trust])
-    for part in stream(rows, select(fields, VIEW, of_local(trust)), chunk):
+    for part in stream(rows, select(fields, VIEW, sql.of_local(trust)), chunk):
         for i, name in enumerate(names):
             if bool(np.any(part[f"text{i}"])):
                 raise UnusableRows(f"Column `{name}` must hold numbers.")

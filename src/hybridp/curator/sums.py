@@ -19,46 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.sources import (
-    Columns,
-    Raw,
-    Rows,
-    TrustedAnswers,
-    batch_digest,
-    check_mechanism,
-    count_rows,
-    local_rows,
-    named_mechanism,
-    noisy_sums,
-)
+from hybridp.curator import sources
+from hybridp.curator.sources import Columns, Raw, Rows, TrustedAnswers, noisy_sums
 from hybridp.errors import UnusablePublicRows
 from hybridp.noise.reports import voted_cells
+from hybridp.public import shares
 from hybridp.public.distribution import BinnedReports, by_window, invite_bins
 from hybridp.public.groups import Joint
 from hybridp.public.lattice import LEVELS, NOTHING, Bounds, Ints, Lattice, exact_sums
 from hybridp.public.mean import answered_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import (
-    SQUARE_STEPS,
-    LocalSummary,
-    NoisySquares,
-    OnNumber,
-    TrustedSummary,
-    reports_digest,
-)
+from hybridp.public.messages import SQUARE_STEPS, LocalSummary, NoisySquares, OnNumber, TrustedSummary, reports_digest
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.rounds import Options
-from hybridp.public.shares import (
-    CountNoise,
-    MarginalReports,
-    NoisyCounts,
-    OnOptions,
-    ShareReports,
-    read_marginal_reports,
-    read_reports,
-    tick_counts,
-    unreadable,
-)
+from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.steered_mean import Window, WindowNoise
 from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
@@ -97,9 +71,7 @@ def column_reports(invite: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {"reports": tuple(reports), "reported": getattr(made, "reported", 1)}
 
 
-def _query(
-    rows: Rows, columns: Columns, invite: Any, local_raw: bool, joint: Joint | None = None, **how: Any
-) -> Query:
+def _query(rows: Rows, columns: Columns, invite: Any, local_raw: bool, joint: Joint | None = None, **how: Any) -> Query:
     """The query for what an invitation asked of these columns; a table needs no reports while nobody is local."""
     if not local_raw and any(name in rows.columns for name in columns.reports):
         how |= column_reports(invite, columns.reports)
@@ -121,10 +93,10 @@ def read(
         rows.need("column" if len(columns.names) == 1 else "columns", name)
     says: bool | None = True if local_raw else None
     if not local_raw and any(name in rows.columns for name in columns.reports):
-        says = check_mechanism(rows, columns.label, columns.mechanism, invite.text)
+        says = sources.check_mechanism(rows, columns.label, columns.mechanism, invite.text)
     raw = _READERS[invite.way](rows, columns, invite, local_raw, **how)
     sent = raw.local.people if raw.epsilons is None else int(raw.local.people[raw.local.epsilons > 0].sum())
-    assumed = named_mechanism(columns.mechanism, says, sent, assume=assume)
+    assumed = sources.named_mechanism(columns.mechanism, says, sent, assume=assume)
     return replace(raw, simulated_reports=bool(says), assumed=assumed, digest=None if local_raw else raw.digest)
 
 
@@ -174,26 +146,28 @@ def _option(rows: Rows, columns: Columns, invite: OnOptions, local_raw: bool, *,
     elif not (sets or local_raw):
         local = ShareReports(result.local_people, result.report_counts, invite.mechanism)
     for texts in report_texts(rows, query, CHUNK) if sets and result.local_people and not local_raw else ():
-        local = local + read_reports(invite.mechanism, texts, unreadable(columns.report or "", invite.text))
-    digest = None if local_raw else batch_digest(rows, columns, invite.text, local.counts, local.people)
+        local = local + shares.read_reports(
+            invite.mechanism, texts, shares.unreadable(columns.report or "", invite.text)
+        )
+    digest = None if local_raw else sources.batch_digest(rows, columns, invite.text, local.counts, local.people)
     return Raw(result.trusted_people, counts, local, digest=digest, steps=steps, held=held if local_raw else None)
 
 
 def _marginal(rows: Rows, columns: Columns, invite: Any, local_raw: bool) -> Raw:
     """The reports of local people on a table, of which trusted rows are read elsewhere."""
     labels, report = columns.label, columns.report or "report"
-    told, digest = MarginalReports.nobody(invite), None
-    if count_rows(rows, labels, None).local:
+    told, digest = shares.MarginalReports.nobody(invite), None
+    if sources.count_rows(rows, labels, None).local:
         if report not in rows.columns:
             raise UnusablePublicRows(
-                f"{local_rows(labels)}, and no column `{report}` holds their reports: make them with `hybridp "
+                f"{sources.local_rows(labels)}, and no column `{report}` holds their reports: make them with `hybridp "
                 "randomise synth`, or add --simulate-local for a trial on raw rows."
             )
         query = Query(values=(), trust=labels, reports=(Report(report, text=True),))
         for texts in report_texts(rows, query, CHUNK):
-            told = told + read_marginal_reports(invite, texts, report)
+            told = told + shares.read_marginal_reports(invite, texts, report)
         counts = np.concatenate([one.counts for one in told.told])
-        digest = batch_digest(rows, columns, invite.text, counts, told.people)
+        digest = sources.batch_digest(rows, columns, invite.text, counts, told.people)
     return Raw(0, None, told, digest=digest, notes=rows.notes)
 
 
@@ -232,7 +206,7 @@ def _option_answers(answers: TrustedAnswers, invite: OnOptions, joint: Joint | N
     for codes in answers.codes(1 if joint is None else 2):
         many, own = len(codes), codes[:, 0]
         if question.most:
-            yield Raw(many, tick_counts(own, np.ones(many, dtype=np.int64), question))
+            yield Raw(many, shares.tick_counts(own, np.ones(many, dtype=np.int64), question))
         elif joint is None:
             yield Raw(many, np.bincount(own, minlength=question.size))
         elif not isinstance(joint.answers, Bounds):  # the place of both among all pairs
@@ -417,8 +391,7 @@ def _by_bin(counts: Ints, invite: OnNumber) -> BinnedReports | tuple[BinnedRepor
 
 
 def binned(rows: Rows, columns: Columns, invite: OnNumber, people: int) -> Any:
-    """The local reports by public bins, or the answers within an invitation's windows, after `read` has checked them.
-    """
+    """The local reports by public bins, or the answers within an invitation's windows, after `read` checked them."""
     query = _query(rows, columns, invite, local_raw=False)
     return _by_bin(report_counts(rows, query, invite_bins(invite), people), invite)
 

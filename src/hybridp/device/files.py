@@ -17,15 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import tables
-from hybridp.device.reports import (
-    answer_map,
-    answer_question,
-    randomise_levels,
-    randomise_own,
-    randomise_steps,
-    report_marginals,
-    report_options,
-)
+from hybridp.device import reports as drawing
 from hybridp.noise import categories
 from hybridp.public.envelope import appearing
 from hybridp.public.groups import Joint
@@ -68,12 +60,12 @@ def _way(asked: Asked, rng: Randomness) -> tuple[tuple[str, ...], Query, Callabl
     elif invite.way == "option":  # a report on a private category too: local rows lose both
         lost = (encoding.name,) if joint is None else (joint.value, joint.by.name)
     draws: dict[str, Callable[..., Any]] = {
-        "line": lambda held: answer_question(held, invite, rng=rng),
-        "marginal": lambda held: report_marginals(held.T.astype(np.uint16), invite, rng=rng),
-        "number": lambda held: randomise_levels(held[:, 0], invite, rng=rng),
-        "option": lambda held: report_options(held[:, 0], invite, joint, rng=rng),
-        "own": lambda held, own: randomise_own(held[:, 0], own, encoding, rng=rng),
-        "vector": lambda held: randomise_steps(held, invite, rng=rng),
+        "line": lambda held: drawing.answer_question(held, invite, rng=rng),
+        "marginal": lambda held: drawing.report_marginals(held.T.astype(np.uint16), invite, rng=rng),
+        "number": lambda held: drawing.randomise_levels(held[:, 0], invite, rng=rng),
+        "option": lambda held: drawing.report_options(held[:, 0], invite, joint, rng=rng),
+        "own": lambda held, own: drawing.randomise_own(held[:, 0], own, encoding, rng=rng),
+        "vector": lambda held: drawing.randomise_steps(held, invite, rng=rng),
     }
     return lost, Query.asking(encoding, columns, joint), draws[invite.way]
 
@@ -177,7 +169,7 @@ def _cells(rows: tables.Rows, invite: OnMap, columns: Any, rng: Randomness) -> I
     query = Query.asking(invite.encoding.box, columns, reads="local")
     count_groups(rows, query)
     for part in kept_levels(rows, query, "local", ordered=False)():
-        yield answer_map(np.ascontiguousarray(part.T, dtype=np.float64), invite, rng=rng)
+        yield drawing.answer_map(np.ascontiguousarray(part.T, dtype=np.float64), invite, rng=rng)
 
 
 _PLACES: dict[str, Callable[..., Iterator[NDArray[np.int64]]]] = {"slot": _slots, "cell": _cells}

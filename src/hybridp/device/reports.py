@@ -191,9 +191,7 @@ def choose_names(inner: Floats, plan: UnitVector, *, rng: Randomness) -> tuple[I
     order = np.argsort(-np.abs(inner), axis=1, kind="stable")
     near = bernoulli(plan.inside, 64, people, rng=rng)
     place = np.where(
-        near,
-        uniform_below(plan.top, people, rng=rng),
-        plan.top + uniform_below(2 * pairs - plan.top, people, rng=rng),
+        near, uniform_below(plan.top, people, rng=rng), plan.top + uniform_below(2 * pairs - plan.top, people, rng=rng)
     )
     # The names in order: the nearer of each pair by distance, then their opposites.
     index = np.take_along_axis(order, (place % pairs)[:, None], axis=1)[:, 0]

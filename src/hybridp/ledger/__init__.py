@@ -22,14 +22,10 @@ Traceback (most recent call last):
 hybridp.errors.BudgetExceeded: The trusted group was asked for epsilon 0.5, delta 0, but has epsilon 0.25, delta 0 left.
 >>> folder.cleanup()
 
-While several questions are answered one by one, `Shared` stands in for the ledger that pays once.
+Several questions are paid for at once, each group by the sum of what its people spend.
 
->>> shared = Shared()
->>> with shared.spending([Charge("trusted", PureDP(0.25), "Laplace", "salary")]):
-...     pass
->>> with shared.spending([Charge("trusted", PureDP(0.75), "Laplace", "age")]):
-...     pass
->>> [(charge.people, charge.budget.epsilon) for charge in together(shared.noted, "pay and age")]
+>>> both = [Charge("trusted", PureDP(share), "Laplace", name) for name, share in (("salary", 0.25), ("age", 0.75))]
+>>> [(charge.people, charge.budget.epsilon) for charge in together(both, "pay and age")]
 [('trusted', 1.0)]
 """
 
@@ -45,31 +41,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hybridp.errors import (
-    HybridpError,
-    InvalidInput,
-    LedgerProblem,
-    must,
-)
+from hybridp.errors import HybridpError, InvalidInput, LedgerProblem, must
 from hybridp.ledger import rule
 from hybridp.ledger.rule import SEALED, SHARES, Account, Book, Charge, tight_epsilon
 from hybridp.public.budgets import ApproxDP, PureDP, added
 from hybridp.public.envelope import appearing
 from hybridp.public.messages import reports_digest
 
-__all__ = [
-    "SEALED",
-    "SHARES",
-    "Account",
-    "Charge",
-    "Entry",
-    "Kept",
-    "Ledger",
-    "Shared",
-    "Spending",
-    "tight_epsilon",
-    "together",
-]
+__all__ = ["SEALED", "SHARES", "Account", "Charge", "Entry", "Kept", "Ledger", "Noted", "Spending", "tight_epsilon"]
+__all__ += ["together"]
 
 _APPLICATION = 0x48594250  # "HYBP" in the file header: this file is a ledger of ours
 _VERSION = 4
@@ -127,6 +107,17 @@ class Spending(list[int]):
         if self._ledger is not None:
             named = charges if digest is None else [replace(one, digest=digest) for one in charges]
             self.extend(self._ledger.charge(named, trial=self._trial))
+
+
+class Noted(Spending):
+    """Charges that are noted, while several questions are answered one by one: whoever asks them pays for all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[Charge] = []
+
+    def charge(self, charges: Iterable[Charge], *, digest: str | None = None) -> None:
+        self.noted += charges if digest is None else [replace(one, digest=digest) for one in charges]
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,24 +406,6 @@ def _connection(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 # --- several questions, one charge ------------------------------------------------------------------------------------
-
-
-class Shared(Ledger):
-    """Notes what each question would be charged, and pays for nothing: whoever uses it has paid, or pays, for all."""
-
-    def __init__(self) -> None:
-        self.noted: list[Charge] = []
-
-    def charge(self, charges: Iterable[Charge], later: Iterable[Charge] = (), *, trial: bool = False) -> list[int]:
-        """Note these charges. `later` ones come again when their reports have been read."""
-        self.noted += charges
-        return []
-
-    @contextmanager
-    def spending(
-        self, charges: Iterable[Charge], later: Iterable[Charge] = (), *, trial: bool = False
-    ) -> Iterator[Spending]:
-        yield Spending(self, self.charge(charges), trial=trial)
 
 
 def together(

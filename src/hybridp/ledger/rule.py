@@ -31,24 +31,8 @@ from hybridp.public.budgets import SEALED, SHARES, ZCDP, ApproxDP, Charge, Neigh
 if TYPE_CHECKING:
     from hybridp.ledger import Ledger
 
-__all__ = [
-    "DELTA",
-    "EPSILON",
-    "SEALED",
-    "SHARES",
-    "Account",
-    "Book",
-    "Charge",
-    "account",
-    "accounts",
-    "budget_of",
-    "charge",
-    "open_accounts",
-    "such_reports_paid",
-    "tells_nothing",
-    "tight_epsilon",
-    "units",
-]
+__all__ = ["DELTA", "EPSILON", "SEALED", "SHARES", "Account", "Book", "Charge", "account", "accounts", "budget_of"]
+__all__ += ["charge", "open_accounts", "such_reports_paid", "tells_nothing", "tight_epsilon", "units"]
 
 EPSILON, DELTA = 10**12, 10**18
 """How many units of the ledger an epsilon of 1 has, and a delta of 1."""
@@ -289,6 +273,7 @@ def such_reports_paid(book: Book, one: Charge) -> bool:
 
 
 # --- a whole history --------------------------------------------------------------------------------------------------
+
 
 def tight_epsilon(ledger: Ledger, people: str, delta: float, own_epsilon: float | None = None) -> float:
     """The epsilon, at this delta, of everything a group has spent, by privacy loss distributions (dp-accounting).

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from os import PathLike
@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hybridp.curator.sources import TableLike, asks, must_not_ask
-from hybridp.errors import HybridpError, LedgerProblem, must
-from hybridp.ledger import Charge, Ledger, Shared, Spending
+from hybridp.errors import HybridpError, InvalidInput, LedgerProblem, NotShown, must
+from hybridp.ledger import Charge, Ledger, Spending
 from hybridp.ledger.rule import tells_nothing
+from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP, warned
 from hybridp.release.receipt import ASKED_BEFORE, plain
 from hybridp.release.release import Release
 from hybridp.release.synth import SyntheticModel, digest_of
+from hybridp.tasks.transcript import INVITATION, Transcript
 
-__all__ = ["ASKED_BEFORE", "FLOOR", "answered_after", "charged", "must_have_paid", "on_reports"]
-__all__ += ["paying", "record_release"]
+__all__ = ["ASKED_BEFORE", "FLOOR", "Draft", "Way", "answered_after", "charged", "must_have_paid", "on_reports"]
+__all__ += ["pay_for", "paying", "record_release"]
 
 Guarantee = PureDP | ApproxDP
 T = TypeVar("T")
@@ -92,7 +94,7 @@ def _told_by(path: TableLike | None, ledger: Ledger, entries: Spending, charges:
     except BaseException as failure:
         if asks(path) and getattr(failure, "of_rows", None) is None:
             failure.of_rows = True  # type: ignore[attr-defined]
-        if asks(path) and not tells_nothing(failure) and not isinstance(ledger, Shared):
+        if asks(path) and not tells_nothing(failure):
             entries.charge(_up_to_floor(ledger, entries, charges))
             price = f"costs trusted people an epsilon of {FLOOR:g}, or all they have left"
             failure.args = (f"{failure} A query that ends in no release {price}.".strip(),)
@@ -128,7 +130,7 @@ def must_have_paid(ledger: Ledger | None, invite: Path) -> None:
     The ledger that paid for an invitation keeps it, or the model whose rounds it tells. One that no ledger paid for
     belongs to none.
     """
-    if ledger is None or isinstance(ledger, Shared):
+    if ledger is None:
         return
     document = json.loads(invite.read_text())
     named = document["digest"], digest_of(document["answers"])
@@ -142,8 +144,6 @@ def record_release(found: R, ledger: Ledger | None, entries: list[int], *, purpo
     Called inside `charged`. What is kept is the document that is published, and nothing else. Promises that protect
     hardly anybody among so many people are told as warnings, and on the receipt.
     """
-    if isinstance(ledger, Shared):
-        return found  # one question of several: they are kept together
     budgets = (promise.budget for promise in found.receipt.promises)
     people: Any = found.people
     heard = sum(people.values()) if isinstance(people, Mapping) else people
@@ -161,14 +161,80 @@ def record_release(found: R, ledger: Ledger | None, entries: list[int], *, purpo
     return numbered(ledger.keep(purpose, entries, lambda number: plain(numbered(number).to_dict())))
 
 
-def on_reports(charges: list[Charge], *, trial: bool, digest: str | None = None) -> tuple[list[Charge], list[Charge]]:
+def on_reports(charges: list[Charge], *, trial: bool) -> tuple[list[Charge], list[Charge]]:
     """The charges to make before a row is read, and those for reports, which are named by their digest when read.
 
-    A trial draws new reports every time, so that all of it is charged first, every time; a tally has its digest.
+    A trial draws new reports every time, so that all of it is charged first, every time.
     """
     if trial:
         must(all(c.collection is None for c in charges), "collection", "must not name the reports of a trial", "a name")
         return charges, []
     sent = [c for c in charges if c.people.startswith(("local", "shuffled"))]
-    first = [c for c in charges if c not in sent]
-    return (first, sent) if digest is None else (first + [replace(c, digest=digest) for c in sent], [])
+    return [c for c in charges if c not in sent], sent
+
+
+# --- one question -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Draft:
+    """An invitation that is about to be written: made while its release is paid for, written after that."""
+
+    out: Path
+    made: dict[str, Any] = field(default_factory=dict)
+    again: str = "it was kept nowhere: give a ledger for that"
+
+    @classmethod
+    def checked(cls, out: Path) -> Draft:
+        if out.exists():
+            raise InvalidInput(f"`invite-out` must name a new file. Got {out}, which exists.")
+        if not out.parent.is_dir():
+            raise InvalidInput(f"`invite-out` must lie in an existing folder. Got {out}.")
+        return cls(out)
+
+    def hold(self, said: Transcript, ledger: Ledger | None) -> None:
+        """Keep what was made in the ledger, if there is one, before it is shown."""
+        self.made = said.document()
+        if ledger is not None:
+            number = ledger.keep(f"{INVITATION} to {said.task.called}", said.entries, lambda _: self.made)
+            self.again = f"`hybridp ledger show {ledger.path} --release {number} --json` prints it again, for free"
+
+    def write(self) -> None:
+        """Outside of what is paid for: a failure while it is written may have shown it."""
+        try:
+            envelope.save(self.out, self.made, new=True)
+        except OSError as error:
+            raise NotShown(
+                f"The invitation was made, but `invite-out` {self.out} could not be written ({error.strerror}); "
+                f"{self.again}."
+            ) from None
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one question is answered: what is charged before a row of `path` is read (`first`) and when reports are
+    (`later`), and the conversation, which charges them.
+
+    `answer` gives the release, what it states was asked, and all that was said, for an invitation to others (`draft`).
+    """
+
+    first: list[Charge]
+    later: list[Charge]
+    answer: Callable[[Spending], tuple[Any, Any, Transcript | None]]
+    path: Any
+    purpose: str
+    columns: Any
+    trial: bool
+    draft: Draft | None = None
+
+
+def pay_for(way: Way, ledger: Ledger | None) -> Release:
+    """The release of one question: charged, answered, kept, and then shown."""
+    with charged(ledger, way.first, way.later, trial=way.trial, path=way.path) as entries:
+        answer, study, said = way.answer(entries)
+        if way.draft is not None and said is not None:
+            way.draft.hold(said, ledger)
+        result: Release = record_release(answer, ledger, entries, purpose=way.purpose, study=study, columns=way.columns)
+    if way.draft is not None:
+        way.draft.write()
+    return result

@@ -20,22 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.tally import Tally, invite_in
-from hybridp.curator import sums
-from hybridp.curator.sources import (
-    Columns,
-    Rows,
-    Sent,
-    TableLike,
-    all_empty,
-    batch_names,
-    epsilon_counts,
-    local_numbers,
-    open_rows,
-    read_mechanism,
-    shown,
-    slot_counts,
-    slots_told,
-)
+from hybridp.curator import sources, sums
+from hybridp.curator.sources import Columns, Raw, Rows, TableLike, open_rows
 from hybridp.errors import InvalidInput, OtherMechanism, UnusablePublicRows, UnusableRows, must
 from hybridp.public.envelope import appearing
 from hybridp.public.messages import Invite, reports_digest
@@ -105,7 +91,7 @@ def number_tally(
     With `sums_only` it will tell a mean and nothing else of the distribution; those of personal epsilons always do.
     """
     with open_rows(path, table=table, trust=columns.trust) as rows:
-        text, _ = read_mechanism(rows, columns)
+        text, _ = sources.read_mechanism(rows, columns)
     if text is None:
         raise UnusableRows("The file must hold a report, whose mechanism a new tally is for.")
     return Tally.of(invite_in(text), collection, sums_only=sums_only)
@@ -118,7 +104,7 @@ def add_file(
     """The tally with the reports of a file, whose mechanism must be the tally's and whose content must be new to it."""
     batch = _fingerprint(path, table)
     with open_rows(path, table=table, trust=columns.trust) as rows:
-        text, simulated = read_mechanism(rows, columns)
+        text, simulated = sources.read_mechanism(rows, columns)
         if text not in (None, tally.mechanism):
             raise UnusableRows(f"Column `{columns.mechanism}` must name the mechanism of the tally in every row.")
         # The batch is refused before its rows are read.
@@ -126,12 +112,12 @@ def add_file(
         if tally.kind == "slots":
             rule = "must be left out: a file of answers holds nothing else"
             must(columns.trust is None, "trust", rule, columns.trust)
-            return ready.add(slot_counts(rows, columns.report or "", len(tally.counts or ())))
+            return ready.add(sources.slot_counts(rows, columns.report or "", len(tally.counts or ())))
         own, names = tally.kind == "personal-mean", tuple(f"{name}_report" for name in tally.columns)
         if own and epsilon is None:
             raise InvalidInput("`epsilon-column` must name the column of personal epsilons for this tally. Got none.")
         read = names or (columns.report or "", *((epsilon,) if own and epsilon else ()))
-        for part in local_numbers(rows, read, label_column(columns.trust), max(1, _CHUNK // len(read))):
+        for part in sources.local_numbers(rows, read, label_column(columns.trust), max(1, _CHUNK // len(read))):
             told = _numbers(part, read, own=own, some=bool(names))
             ready = ready.add(told if own or names else told[:, 0])
     return ready
@@ -144,7 +130,7 @@ def _fingerprint(path: str | PathLike[str], table: str | None) -> str:
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()[:32]
     except OSError:
-        raise InvalidInput(f"`file` must be a file of reports that can be read. Got {shown(path)}.") from None
+        raise InvalidInput(f"`file` must be a file of reports that can be read. Got {sources.shown(path)}.") from None
     return f"sha256:{digest}" + ("" if table is None else f" table {table}")
 
 
@@ -198,18 +184,18 @@ def read_batches(
         own = Columns(columns.value, _EVERYBODY, columns.report)
         held = columns.names, (*columns.reports, *how.values())
 
-    def read(rows: Rows) -> Sent:
+    def read(rows: Rows) -> Raw:
         if columns is None:
-            return slots_told(rows, asked.text, asked.encoding.categories, assume=assume)
+            return sources.slots_told(rows, asked.text, asked.encoding.categories, assume=assume)
         result = sums.read(rows, own, asked, assume=assume, **how)
         if epsilon is not None:
             levels = len(result.local.epsilons)
             alike = not rows.is_text(epsilon) or len(rows.texts(epsilon, levels + 1)) == levels
             rule = f"must hold every epsilon of `{epsilon}` written in one way: two may tell whose"
             must(alike, "mixed", rule, "two")
-        return Sent(result.local, result.simulated_reports, result.assumed, result.digest)
+        return result
 
-    sent: dict[str, Sent] = {}
+    sent: dict[str, Raw] = {}
     for path in paths:
         with open_rows(path, trust=_EVERYBODY) as rows:
             name = _alone(rows, *held, start)
@@ -227,7 +213,7 @@ def read_batches(
     digest = reports_digest(asked.text, *sorted(str(one.digest) for one in every))
     assumed = asked.text if any(one.assumed for one in every) else None
     result: Batches[Any] = (Batches if epsilon is None else LevelBatches)(
-        tuple(one.reports for one in every), digest, any(one.simulated for one in every), assumed
+        tuple(one.local for one in every), digest, any(one.simulated_reports for one in every), assumed
     )
     levels = len(result.sizes) if isinstance(result, LevelBatches) else 0
     must(levels <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{levels:,}")
@@ -237,7 +223,7 @@ def read_batches(
 def written_levels(mixing: LevelMixing, batch: TableLike, epsilon: str) -> dict[str, Any]:
     """What the people of each epsilon keep in a batch that was written, as plain data."""
     with open_rows(batch) as rows:
-        told = zip(*(numbers.tolist() for numbers in epsilon_counts(rows, epsilon)), strict=True)
+        told = zip(*(numbers.tolist() for numbers in sources.epsilon_counts(rows, epsilon)), strict=True)
     levels = []
     for level in mixed_levels(mixing, {own: (people,) for own, people in told}):
         kept = next(iter(level.pop("batches")), {"epsilon": level["local_epsilon"], "delta": 0.0})
@@ -252,8 +238,8 @@ def _alone(rows: Rows, values: tuple[str, ...], reports: tuple[str, ...], start:
     rule = f"must hold nothing but reports ({', '.join(f'`{name}`' for name in (*held, *told))}): others may tell whose"
     must(not more, "mixed", rule, f"{more} more column{'s' if more > 1 else ''}")
     rule = f"must hold nothing in {', '.join(f'`{name}`' for name in values)}: reports stand for the answers"
-    must(all_empty(rows, values), "mixed", rule, "a value")
-    names = batch_names(rows, told[1])
+    must(sources.all_empty(rows, values), "mixed", rule, "a value")
+    names = sources.batch_names(rows, told[1])
     rule = f"must hold one name of the batch in `{told[1]}`, the same in every row"
     must(len(names) == 1 and names != [""], "mixed", rule, f"{len(names)} names" if any(names) else "none")
     return names[0]

@@ -20,7 +20,7 @@ import numpy as np
 from hybridp.curator import marginals as tabulating
 from hybridp.curator import models as modelling
 from hybridp.curator import sums as summing
-from hybridp.curator.sources import Raw, Rows, Sent, local_rows, open_rows, rows_of, sizes_of
+from hybridp.curator.sources import Raw, Rows, local_rows, open_rows, rows_of, sizes_of
 from hybridp.device.files import Asked, write_reports
 from hybridp.device.reports import answer_map, answer_question, reach_reports, simulated_marginals, simulated_reports
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
@@ -178,7 +178,7 @@ class TablePeople(SummedPeople):
     digest: str | None = None
     unasked: bool = False
     """Whether local rows hold no report, and are not heard: local people are asked later."""
-    cells_told: Sent | None = None
+    cells_told: Raw | None = None
     """Answers to a map, which local people gave in a file of their own."""
     stack: ExitStack = field(default_factory=ExitStack)
     _kept: Any = None
@@ -338,8 +338,8 @@ class TablePeople(SummedPeople):
             )
         self.simulated = self.simulated or (raw and (others.people > 0 or drawn_trust(columns.trust)))
         if local is not None:
-            self.simulated, self.assumed = local.simulated, local.assumed
-        told = None if local is None else local.reports.counts
+            self.simulated, self.assumed = local.simulated_reports, local.assumed
+        told = None if local is None else local.local.counts
         people = self._kept = LatticePeople(trusted, others, self.rng, told)
         return people.many(asked)
 

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from os import PathLike
@@ -18,17 +18,12 @@ from typing import Any, cast
 
 from hybridp.curator.sources import check_answers, check_batches, must_read_again, with_public
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
-from hybridp.ledger import Charge, Ledger, Shared, together
-from hybridp.protocols.driver import columns_of, must_declare, release, reports_in, trust_rule
-from hybridp.protocols.invited import release_invited
-from hybridp.protocols.paying import answered_after, charged, must_have_paid, on_reports, record_release
+from hybridp.ledger import Ledger, Noted, together
+from hybridp.protocols.driver import ask_invited, ask_table, columns_of, must_declare, release, reports_in, trust_rule
+from hybridp.protocols.paying import Way, answered_after, charged, must_have_paid, record_release
 from hybridp.protocols.reports import tally_for
 from hybridp.public import envelope
-from hybridp.public.study import (
-    ANSWERED,
-    ANSWERED_IN,
-    Declaration,
-)
+from hybridp.public.study import ANSWERED, ANSWERED_IN, Declaration
 from hybridp.public.trust import LABEL, Answering, drawn_trust, keyed, label_column, rule_of
 from hybridp.randomness import Randomness, secure
 from hybridp.release.release import Release
@@ -39,7 +34,7 @@ from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.mean import mean_task
 from hybridp.tasks.number import number_task
 from hybridp.tasks.steered import SteeredTask
-from hybridp.tasks.transcript import NO_BATCHES, Transcript, invitation_to, kept_missing, read_invitation
+from hybridp.tasks.transcript import Transcript, invitation_to, kept_missing, read_invitation
 
 __all__ = ["Files", "first_phase", "invite_study", "release_study"]
 
@@ -58,16 +53,6 @@ class Files:
 
 
 NO_FILES = Files({}, {}, {})
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """How one question is answered: what it spends before a row is read, what when reports are, and the protocol."""
-
-    first: list[Charge]
-    later: list[Charge]
-    answer: Callable[[Shared], Any]
-    trial: bool = False
 
 
 def release_study(
@@ -114,17 +99,6 @@ def release_study(
     labels: Any = keyed(rule, rng.words(2).tolist()) if drawn_trust(rule) else rule  # one draw for all questions
     for folder in files.models.values():
         transcripts.must_be_new(folder)
-    result = _release(study, data, rule, labels, files, run, ledger, collection)
-    for name, folder in files.models.items():
-        transcripts.save_model(result.models[name], folder)
-    return result
-
-
-def _release(
-    study: Declaration, data: Any, rule: Any, labels: Any, files: Files, run: Mapping[str, Any], ledger: Ledger | None,
-    collection: str | None,
-) -> Release:  # fmt: skip
-    rng, simulate_local = run["rng"], run["simulate_local"]
     once = answered_once(study)
     heard = _heard(study, labels, run)
     ways = {q.name: _way(study, i, data, heard[i], files, run) for i, q in enumerate(study.questions)}
@@ -134,16 +108,16 @@ def _release(
     later = together([charge for way in ways.values() for charge in way.later], study.purpose, collection, once=once)
     must(collection is None or not simulate_local, "collection", "must not name the reports of a trial", collection)
     trial = rng.simulated or simulate_local or any(way.trial for way in ways.values())
-    shared, drew, answers = Shared(), None, dict[str, Any]()
+    noted, drew, answers = Noted(), None, dict[str, Any]()
     reports: dict[str, tuple[str, ...]] = {}
     with charged(ledger, first, later, trial=trial, path=data) as entries:
         if study.drawn and not simulate_local:
             reports = {q.name: reports_in(study, i) for i, q in enumerate(study.questions)}
-            drew = check_answers(data, labels, study.people.column, ANSWERED, reports, table=run["table"])
+            drew = check_answers(data, labels, study.people.column, ANSWERED, reports, table=table)
             for told_in in files.reports.values():
-                check_batches(data, run["table"], ANSWERED_IN, told_in)
+                check_batches(data, table, ANSWERED_IN, told_in)
         for name, way in ways.items():
-            answers[name] = answered_after(answers, data, lambda way=way: way.answer(shared))  # type: ignore[misc]
+            answers[name] = answered_after(answers, data, lambda way=way: way.answer(noted)[0])  # type: ignore[misc]
             if drew is not None and not reports[name]:
                 heard_here = people_in(answers[name])[1]
                 if heard_here > drew[name]:
@@ -151,12 +125,13 @@ def _release(
                         f"`reports` must hold at most {drew[name]:,}, one for every local row in which `{ANSWERED}` "
                         f"says {name}. Got {heard_here:,}."
                     )
-        _check_paid(shared.noted, first, later, once)
-        told = [charge for charge in shared.noted if charge.digest is not None]
-        entries.charge(together(told, study.purpose, collection, once=once))
+        entries.charge(together(noted.noted, study.purpose, collection, once=once))
         result = published(study, answers, tuple(entries))
         columns = {"trust": rule, "questions": {q.name: list(q.columns_read) for q in study.questions}}
-        return record_release(result, ledger, entries, purpose=study.purpose, study=study.to_dict(), columns=columns)
+        result = record_release(result, ledger, entries, purpose=study.purpose, study=study.to_dict(), columns=columns)
+    for name, folder in files.models.items():
+        transcripts.save_model(result.models[name], folder)
+    return result
 
 
 def _heard(study: Declaration, labels: Any, run: Mapping[str, Any]) -> list[Any]:
@@ -175,63 +150,26 @@ def _heard(study: Declaration, labels: Any, run: Mapping[str, Any]) -> list[Any]
     ]
 
 
-def _check_paid(noted: list[Charge], first: list[Charge], later: list[Charge], once: tuple[str, ...]) -> None:
-    """Nobody's data may be used for more than was charged, or will be in a moment."""
-    paid = {charge.people: charge.budget for charge in [*later, *first]}
-    for spent in together(noted, "", once=once):
-        most = paid.get(spent.people)
-        ok = most is not None and spent.budget.epsilon <= most.epsilon and spent.budget.delta <= most.delta
-        if not ok:
-            raise AssertionError(f"a question spends more than the study charges the {spent.people} group")
-
-
-def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
-    question, simulate, mixed = study.questions[i], run["simulate_local"], run.get("mixed", ())
-    task, columns, groups = task_of(study, i), columns_of(study, i, trust), study.questions[i].groups
+def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> Way:
+    question, mixed = study.questions[i], run.get("mixed", ())
+    task, columns, groups = task_of(study, i), columns_of(study, i, trust), question.groups
     told: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
-    by = None if groups is None or groups.private else groups
-    own = task.prepared(columns) if by is None else task.prepared(columns).prepared_for(by, columns)
-    charges = own.charges(question.name, None)
     if task.by_invitation:
         invite, reports = files.invites.get(question.name), files.reports.get(question.name)
         both = (invite is None) == (reports is None) or (reports is None and (bool(mixed) or "tally" in run))
         must(both, "reports", f"must be given together with the invitation, for {question.name}", reports)
         must(invite is not None or not mixed, "mixed", "must go with the invitation that its reports answer", "none")
         if invite is not None:
-            must(not simulate, "simulate_local", "must not join reports that answer an invitation", True)
-            said = invitation_to(task, columns, invite)
-            charges = [replace(c, mechanism=said.invite.text) if c.people == "local" else c for c in charges]
+            must(not run["simulate_local"], "simulate_local", "must not join reports that answer an invitation", True)
             if not task.planned:
-                return _second(question.name, study.level, task, columns, said, invite, reports, mixed, run)
+                only = label_column(trust) == LABEL  # no column says who trusts, and only local people answer
+                how: dict[str, Any] = {"trust": None if only else trust, "person": columns.person, "mixed": mixed}
+                how |= {"report": columns.report or "report", "tally": run.get("tally"), "purpose": question.name}
+                how |= {"level": study.level, "joint": getattr(task, "joint", None)}
+                how["assume_mechanism"] = run["assume_mechanism"]
+                return ask_invited(invitation_to(task, columns, invite), reports, **how)
             told |= {"invite": invite, "reports": reports}
-        elif not simulate:
-            charges = [charge for charge in charges if charge.people == "trusted"]
-
-    def answer(shared: Shared) -> Any:
-        return release(data, task, columns, by, ledger=shared, **told, **run)
-
-    # Nobody shuffled is asked for anything where no batch is given: a table holds none.
-    due = [charge for charge in charges if mixed or not charge.people.startswith("shuffled")]
-    return _Way(*on_reports(due, trial=simulate), answer)
-
-
-def _second(
-    name: str, level: float, task: Any, columns: Any, said: Transcript, invite: Path, reports: Path | None, mixed: Any,
-    run: Mapping[str, Any],
-) -> _Way:  # fmt: skip
-    """The second phase of a question: reports that answer its invitation."""
-    later = said.charges(name, mixed=NO_BATCHES if mixed else None)
-    only = label_column(columns.trust) == LABEL  # no column says who trusts, and only local people answer
-    how: dict[str, Any] = {"trust": None if only else columns.trust, "person": columns.person, "mixed": mixed}
-    how |= {"report": getattr(columns, "report", None) or "report", "level": level, "purpose": name}
-    how |= {"joint": getattr(task, "joint", None), "assume_mechanism": run["assume_mechanism"]}
-    how["tally"] = run.get("tally")
-    return _Way(
-        [],
-        later if reports is not None or how["tally"] is not None else later[1:],
-        lambda shared: release_invited(reports, invite, ledger=shared, **how),
-        trial=said.simulated,
-    )
+    return ask_table(data, task, columns, None if groups is None or groups.private else groups, **told, **run)
 
 
 # --- what goes to the devices first -----------------------------------------------------------------------------------

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from hybridp.public.lattice import Lattice
-from hybridp.tables.heavy import (
-    RecordSample,
-    discovery_counts,
-    head_counts,
-    local_slots,
-    records_at,
-    sample_records,
-)
+from hybridp.tables.heavy import RecordSample, discovery_counts, head_counts, local_slots, records_at, sample_records
 from hybridp.tables.query import ByCategory, Category, Number, Query, Report
 from hybridp.tables.source import ENGINES, Rows, Source, TableLike, open_rows
 from hybridp.tables.sql import Columns

@@ -15,7 +15,6 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -26,9 +25,8 @@ from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
 from hybridp.tables.sql import VIEW, chosen, column, literal, select
 
 if TYPE_CHECKING:
-    from hybridp.tables.postgres import Postgres
+    from hybridp.tables.servers import Postgres, Spark
     from hybridp.tables.source import Rows, Source
-    from hybridp.tables.spark import Spark
 
 __all__ = ["DECIMAL", "Duck", "Engine", "answers", "arrays", "attempt", "drop", "fresh", "give", "keep"]
 __all__ += ["filled_columns", "held", "kind_of", "local_copy", "memory_short", "on_duck", "open_duck", "parquet_or_csv"]
@@ -91,31 +89,9 @@ def answers(rows: Rows, query: str) -> list[dict[str, Any]]:
 
 
 def arrays(rows: Rows, query: str) -> dict[str, Any]:
-    """The columns that answer a query, as NumPy arrays (masked where a value is missing)."""
-    engine = rows.engine
-    if isinstance(engine, Duck):
-        result: dict[str, Any] = engine.execute(sql_for(rows, query)).fetchnumpy()
-        return result
-    names, listed = attempt(engine, lambda: engine.ask(sql_for(rows, query)))
-    return {name: _array_of([row[place] for row in listed]) for place, name in enumerate(names)}
-
-
-def _array_of(values: list[Any]) -> Any:
-    """One column; masked where something is missing, whole numbers exact (objects, if they need more than 64 bits)."""
-    mask = [value is None for value in values]
-    some = next((value for value in values if value is not None), 0)
-    if isinstance(some, Decimal):
-        values = [None if value is None else int(value) for value in values]
-        some = 0
-    if isinstance(some, str):
-        plain: Any = np.array(values, dtype=object)
-    else:
-        filled = [type(some)() if value is None else value for value in values]
-        try:
-            plain = np.array(filled, dtype=np.int64 if type(some) is int else None)
-        except OverflowError:
-            plain = np.array(filled, dtype=object)
-    return np.ma.masked_array(plain, mask=mask) if any(mask) else plain
+    """The columns that answer a query to DuckDB, as NumPy arrays (masked where a value is missing)."""
+    result: dict[str, Any] = on_duck(rows).execute(sql_for(rows, query)).fetchnumpy()
+    return result
 
 
 # --- what is kept: always in a private DuckDB -------------------------------------------------------------------------

@@ -14,27 +14,9 @@ from hybridp.public.lattice import HALF, LEVELS, Bounds, Lattice, missing_each
 from hybridp.public.queries import Feature, Schema
 from hybridp.public.trust import label_column
 from hybridp.public.vector import SHRINK, VectorBounds
+from hybridp.tables import sql
 from hybridp.tables.source import CHOICES, Rows
-from hybridp.tables.sql import (
-    INFINITY,
-    VIEW,
-    Columns,
-    chosen,
-    column,
-    count_if,
-    double,
-    feature_code,
-    joined,
-    labelled,
-    level,
-    not_a_number,
-    number,
-    number_of,
-    select,
-    steps,
-    text,
-    whole,
-)
+from hybridp.tables.sql import VIEW, Columns, chosen, column, double, feature_code, number_of, select, text, whole
 
 __all__ = ["TIMES", "ByCategory", "Category", "Codec", "Number", "Query", "Report", "flags", "labels", "one_each"]
 __all__ += ["people", "records", "totals"]
@@ -71,12 +53,12 @@ class Number:
         return {f"value{j}": number_of(rows, self.column, decimal=rows.decimal)}
 
     def level(self, rows: Rows, j: int) -> str:
-        return level(f"value{j}", self.lattice, self.missing)
+        return sql.level(f"value{j}", self.lattice, self.missing)
 
     def outside(self, j: int) -> str:
         """Whether it is clipped; NaN is no number."""
         low, high = double(self.lattice.lower), double(self.lattice.upper)
-        return f"value{j} < {low} OR (value{j} > {high} AND value{j} <= {INFINITY})"
+        return f"value{j} < {low} OR (value{j} > {high} AND value{j} <= {sql.INFINITY})"
 
 
 @dataclass(frozen=True)
@@ -305,7 +287,7 @@ def labels(trust: str | None, table: str = "") -> dict[str, str]:
     """Whether a row is trusted, and whether it is local; without a column of labels everybody is local."""
     if trust is None:
         return {"trusted": "FALSE", "local": "TRUE"}
-    return {label: labelled(column(trust, table), label) for label in ("trusted", "local")}
+    return {label: sql.labelled(column(trust, table), label) for label in ("trusted", "local")}
 
 
 def flags(query: Query) -> list[str]:
@@ -356,7 +338,7 @@ def records(rows: Rows, query: Query, *, alike: bool = False, local: str = "") -
     outputs |= chosen(_sent(rows, query))
     if query.epsilon is not None:
         fields["own"] = number_of(rows, query.epsilon)
-        stated = f"own >= {double(0.0)} AND own <= {INFINITY}"
+        stated = f"own >= {double(0.0)} AND own <= {sql.INFINITY}"
         outputs["asked"] = f"CASE WHEN {stated} THEN own WHEN trusted THEN {double(0.0)} END"
     if query.person is not None:
         label = "'local'" if query.trust is None else f"COALESCE({column(query.trust)}, '')"
@@ -367,7 +349,7 @@ def records(rows: Rows, query: Query, *, alike: bool = False, local: str = "") -
         own = {"key_field": key, "key": f"MD5({text(key)})" if query.record_id is not None else key}
         if _text_keys(rows, query):
             # Numbers kept as text are compared as numbers; keys that are the same double are compared as text.
-            own["key_number"] = number(key, is_text=True)
+            own["key_number"] = sql.number(key, is_text=True)
         fields |= own
         outputs |= chosen(own)
     held = VIEW
@@ -415,7 +397,7 @@ def people(rows: Rows, query: Query, *, alike: bool = False) -> str:
     # Records with one key are told apart by their levels: where those are the same too, it does not matter.
     along = [*(["key_number"] if _text_keys(rows, query) else []), "key", *query.levels]
     if query.order is None:
-        drawn = f"MD5({joined(*map(text, query.levels))})" if query.levels else "label"
+        drawn = f"MD5({sql.joined(*map(text, query.levels))})" if query.levels else "label"
         along[0] = f"CASE WHEN NOT {query.levels[0]} IS NULL THEN {drawn} END" if query.excludes else drawn
     over = f"OVER (PARTITION BY who ORDER BY {', '.join(f'{part} NULLS LAST' for part in along)})"
     outputs = {
@@ -446,7 +428,7 @@ def totals(rows: Rows, query: Query) -> str:
     """
     keys = ["trusted", *(["asked"] if query.epsilon is not None else [])]
     outputs = chosen(["local", *keys, *flags(query), *query.levels, *_clipped(query)])
-    asked = {"records": "COUNT(*)", "local": count_if("local")}
+    asked = {"records": "COUNT(*)", "local": sql.count_if("local")}
     for j, (c, codec) in enumerate(zip(query.levels, query.values, strict=True)):
         asked[f"sum{j}"] = f"SUM({c})"
         if codec.missing == "exclude":
@@ -458,11 +440,11 @@ def totals(rows: Rows, query: Query) -> str:
             far = f"CAST(FLOOR(CAST(ABS({away}) AS DOUBLE) * {scale}) AS BIGINT)"
             asked[f"square{j}"] = f"SUM({far} * {far})"
     if query.count_clipped:
-        asked["clipped"] = count_if("clipped")
+        asked["clipped"] = sql.count_if("clipped")
     for j, report in enumerate(query.sent):
         # The sums are divided by `half` once, at the end: a division here costs as much as a sum.
         moved = f"(number{j} - {double(report.centre)})"
-        outputs |= {f"number{j}": f"number{j}", f"moved{j}": moved, f"steps{j}": steps(moved, 2**31 / report.half)}
+        outputs |= {f"number{j}": f"number{j}", f"moved{j}": moved, f"steps{j}": sql.steps(moved, 2**31 / report.half)}
         asked |= {
             f"reports{j}": f"SUM(CAST(moved{j} AS DOUBLE))",
             f"squares{j}": f"SUM(CAST(moved{j} * moved{j} AS DOUBLE))",
@@ -475,11 +457,11 @@ def totals(rows: Rows, query: Query) -> str:
             f"parity{j}": f"BIT_XOR(steps{j})",
         }
         if rows.is_text(report.column):
-            outputs[f"wordy{j}"] = not_a_number(f"sent{j}", f"number{j}")
-            asked[f"wordy{j}"] = count_if(f"wordy{j}")
+            outputs[f"wordy{j}"] = sql.not_a_number(f"sent{j}", f"number{j}")
+            asked[f"wordy{j}"] = sql.count_if(f"wordy{j}")
     if len(query.sent) > 1:
         several = " + ".join(f"CAST(NOT number{j} IS NULL AS INT)" for j in range(len(query.sent)))
-        asked["partial"] = count_if(f"{one_each(query, 'local')} AND ({several}) <> {whole(query.reported)}")
-    asked |= {flag: count_if(flag) for flag in flags(query)}
+        asked["partial"] = sql.count_if(f"{one_each(query, 'local')} AND ({several}) <> {whole(query.reported)}")
+    asked |= {flag: sql.count_if(flag) for flag in flags(query)}
     numbers = select(outputs, f"({people(rows, query)}) AS chosen")
     return select(chosen(keys) | asked, f"({numbers}) AS numbers", f"GROUP BY {', '.join(keys)}")

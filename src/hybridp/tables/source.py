@@ -13,13 +13,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 
-import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows, did_you_mean, must
 from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, Trusts, rule_of, suggestion
 from hybridp.randomness import Randomness
-from hybridp.tables.engine import Duck, Engine, arrays, filled_columns, held, open_duck, parquet_or_csv, stated_decimal
+from hybridp.tables.engine import Duck, Engine, answers, filled_columns, held, open_duck, parquet_or_csv, stated_decimal
 from hybridp.tables.sql import VIEW, answers_here, chosen, column, drawn_label, of_local, select, text, worded_label
 
 __all__ = ["ENGINES", "EngineName", "Rows", "Source", "TableLike", "is_number_type", "open_rows"]
@@ -254,8 +253,7 @@ class Rows:
         With `trust`, those of local rows alone.
         """
         query = f"SELECT DISTINCT {text(column(name))} AS told FROM {VIEW} {of_local(trust)} LIMIT {most}"
-        result = np.ma.asarray(arrays(self, query)["told"], dtype=object).tolist()
-        return sorted("" if one is None else str(one) for one in result)
+        return sorted("" if row["told"] is None else str(row["told"]) for row in answers(self, query))
 
     def need_labels(self, name: str) -> None:
         """Refuse a column that cannot hold the labels."""
@@ -376,10 +374,10 @@ def _opened(
     if source.engine == "duckdb":
         return *open_duck(source, table=table, threads=threads, memory_limit=memory_limit), None
     if source.engine == "postgresql":
-        from hybridp.tables.postgres import open_postgres
+        from hybridp.tables.servers import open_postgres
 
         return open_postgres(source, table)
-    from hybridp.tables.spark import open_spark
+    from hybridp.tables.servers import open_spark
 
     return *open_spark(source, table), None
 

@@ -24,23 +24,11 @@ from hybridp.public.personal import local_terms
 from hybridp.public.queries import Schema
 from hybridp.public.shares import tick_counts
 from hybridp.public.trust import LABEL
+from hybridp.tables import sql
 from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, read_kept, stream
 from hybridp.tables.query import TIMES, ByCategory, Category, Number, Query, flags, one_each, people, totals
 from hybridp.tables.source import TABLES, Rows, unstated
-from hybridp.tables.sql import (
-    VIEW,
-    chosen,
-    code_of,
-    column,
-    count_if,
-    double,
-    feature_code,
-    labelled,
-    local_rows,
-    select,
-    text,
-    whole,
-)
+from hybridp.tables.sql import VIEW, chosen, column, count_if, feature_code, select, text, whole
 
 __all__ = ["CHUNK", "Totals", "add_up", "changed", "check_columns", "check_schema", "codes", "count_groups"]
 __all__ += ["count_options", "domain", "kept_levels", "levels_of", "no_reports", "report_counts", "report_texts"]
@@ -266,11 +254,11 @@ def _counted(rows: Rows, query: Query, *, named: bool) -> str:
         asked["local"] = f"CAST(SUM(CAST(local AS INT) * {times}) AS BIGINT)"
     asked |= {flag: count_if(flag) for flag in flags(query)}
     if isinstance(codec, ByCategory) and isinstance(codec.answer, Number):  # the category, and beside it the level
-        slot = f"CAST(FLOOR(CAST(c0 AS DOUBLE) * {double(1 / codec.stride)}) AS BIGINT)"
+        slot = f"CAST(FLOOR(CAST(c0 AS DOUBLE) * {sql.double(1 / codec.stride)}) AS BIGINT)"
         outputs["rest"] = f"c0 - {slot} * {whole(codec.stride)}"
         asked["steps"] = "CAST(SUM(rest) AS BIGINT)"
     if named and query.sent:
-        told = f"COALESCE(CAST({code_of(text('sent0'), query.names)} AS BIGINT), {whole(-1)})"
+        told = f"COALESCE(CAST({sql.code_of(text('sent0'), query.names)} AS BIGINT), {whole(-1)})"
         slot = f"CASE WHEN trusted THEN {slot} ELSE {told} END"
     coded = select(outputs | {"slot": slot}, f"({people(rows, query, alike=alike)}) AS people")
     return select(chosen(["trusted", "slot"]) | asked, f"({coded}) AS coded", "GROUP BY trusted, slot")
@@ -293,17 +281,17 @@ def stretch_counts(rows: Rows, query: Query, cuts: Sequence[int], people: int) -
 def report_counts(rows: Rows, query: Query, bins: ReportBins, people: int) -> Ints:
     """How many local reports lie in each bin. Reports are private already; the rules have been checked."""
     (report,) = query.sent
-    half, moved = report.half, f"(number0 - {double(report.centre)})"
+    half, moved = report.half, f"(number0 - {sql.double(report.centre)})"
 
     def place(start: float) -> str:
-        step = f"FLOOR(({moved} - {double(start * half)}) / {double(bins.width * half)})"
-        first, last = double(0.0), double(float(bins.count - 1))
+        step = f"FLOOR(({moved} - {sql.double(start * half)}) / {sql.double(bins.width * half)})"
+        first, last = sql.double(0.0), sql.double(float(bins.count - 1))
         return f"CASE WHEN {step} < {first} THEN {first} WHEN {step} > {last} THEN {last} ELSE {step} END"
 
     slot = place(bins.starts[0])
     if bins.signed:
-        above = f"{place(bins.starts[1])} + {double(float(bins.count))}"
-        slot = f"CASE WHEN {moved} > {double(0.0)} THEN {above} ELSE {slot} END"
+        above = f"{place(bins.starts[1])} + {sql.double(float(bins.count))}"
+        slot = f"CASE WHEN {moved} > {sql.double(0.0)} THEN {above} ELSE {slot} END"
     return _grouped(rows, query, f"CAST({slot} AS BIGINT)", bins.size, "local", people)
 
 
@@ -398,7 +386,7 @@ def _check_reports(group: dict[str, Any], people: int, query: Query) -> None:
 def no_reports(query: Query) -> UnusablePublicRows:
     """Local people, whose reports are nowhere."""
     return UnusablePublicRows(
-        f"{local_rows(query.trust or LABEL)}, and no column holds their reports: make them with "
+        f"{sql.local_rows(query.trust or LABEL)}, and no column holds their reports: make them with "
         "`hybridp randomise`, or add --simulate-local for a trial on raw rows."
     )
 
@@ -465,7 +453,7 @@ def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = 
     check_schema(rows, schema, declared=False)
     rows = local_copy(rows, [*schema.names, trust])
     outputs = {f"c{i}": feature_code(rows, feature) for i, feature in enumerate(schema.features)}
-    result = arrays(rows, select(outputs, VIEW, "" if trust is None else f"WHERE {labelled(column(trust), label)}"))
+    result = arrays(rows, select(outputs, VIEW, "" if trust is None else f"WHERE {sql.labelled(column(trust), label)}"))
     out = np.empty((len(schema.features), len(result["c0"])), dtype=np.uint16)
     for i in range(len(schema.features)):
         out[i] = np.asarray(result[f"c{i}"])
