@@ -111,11 +111,10 @@ def test_a_refusal_by_the_rows_is_an_answer_and_stays_charged(ledger: Ledger, fa
     audit(ledger.path)
 
 
-def test_checking_writes_nothing(ledger: Ledger) -> None:
+def test_an_overdraft_writes_nothing(ledger: Ledger) -> None:
     before = ledger.path.read_bytes()
-    ledger.check([of(1.0, 1e-6), of(2.0, people="local")])
     with pytest.raises(BudgetExceeded):
-        ledger.check([of(0.6), of(0.6)])
+        ledger.charge([of(0.6), of(0.6)])
     assert ledger.history() == []
     assert ledger.remaining("trusted") == ApproxDP(1.0, 1e-6)
     assert Ledger.open(ledger.path).accounts() == Ledger.open(ledger.path).accounts()

@@ -144,17 +144,15 @@ def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, a
     names, mechanism = invite.encoding.names, invite.text
     bounds = VectorBounds.of((-1.0,) * len(names), (1.0,) * len(names))
     query = Query.on(bounds, names, None, **column_reports(Invite(bounds, invite.mechanism), names))
-    simulated = f"{mechanism} SIMULATED"
     with tables.open_rows(path, table=table) as rows:
         for name in names:
             if name not in rows.columns:
                 rule = "must hold the reports that `hybridp randomise regression --invite` writes"
                 raise InvalidInput(f"`file` {rule}. Got {rows.name} without the column `{name}`.")
-        marks = sources.only_texts(rows, MECHANISM, (mechanism, simulated)) if MECHANISM in rows.columns else None
-        result = tables.add_up(rows, query)
-    assumed = sources.named_mechanism(MECHANISM, None if marks is None else True, result.local_people, assume=assume)
+        says, result = sources.check_mechanism(rows, None, MECHANISM, mechanism), tables.add_up(rows, query)
+    assumed = sources.named_mechanism(MECHANISM, says, result.local_people, assume=assume)
     digest = reports_digest(mechanism, *result.fingerprint)
-    return Raw(0, None, report_sums(result, invite), marks is not None and simulated in marks, assumed, digest)
+    return Raw(0, None, report_sums(result, invite), bool(says), assumed, digest)
 
 
 # --- K-means ----------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ __all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "NUMBERS", "Ra
 __all__ += ["TableLike", "TrustedAnswers", "all_empty", "asks", "batch_digest", "batch_names", "check_answers"]
 __all__ += ["check_batches", "check_mechanism", "count_people", "count_rows", "epsilon_counts"]
 __all__ += ["group_sizes", "grouped", "local_numbers", "local_rows", "must_be_public", "must_not_ask"]
-__all__ += ["must_read_again", "named_mechanism", "noisy_sums", "number_column", "only_texts", "open_rows", "read_as"]
+__all__ += ["must_read_again", "named_mechanism", "noisy_sums", "number_column", "open_rows", "read_as"]
 __all__ += ["read_mechanism", "read_slots", "rows_of", "shown", "sizes_of", "slot_counts", "slots_told", "unstated"]
 __all__ += ["with_public"]
 
@@ -362,14 +362,6 @@ _MOST_BATCHES = 100_000
 _SIMULATED = " SIMULATED"
 
 
-def only_texts(rows: Rows, name: str, allowed: tuple[str, ...]) -> set[str]:
-    """Which of the allowed texts a column holds; any other is refused, and not repeated."""
-    texts = set(rows.texts(name, len(allowed) + 1))
-    if not texts <= set(allowed):
-        raise UnusablePublicRows(f"Column `{name}` must hold `{allowed[0]}` in every row.")
-    return texts
-
-
 def all_empty(rows: Rows, names: tuple[str, ...]) -> bool:
     """Whether these columns, as far as the table has them, hold nothing in any row."""
     here = [f"NULLIF({text(column(name))}, '')" for name in names if name in rows.columns]
@@ -402,21 +394,19 @@ def slots_told(rows: Rows, mechanism: str, slots: int, *, assume: bool = False) 
     Counts alone cannot tell two sets of reports apart, so that the digest also holds the random names of the batches
     that devices write beside them.
     """
-    named = MECHANISM in rows.columns
-    simulated = f"{mechanism}{_SIMULATED}"
-    marks = only_texts(rows, MECHANISM, (mechanism, simulated)) if named else set()
-    counts = slot_counts(rows, "report", slots)
+    says, counts = check_mechanism(rows, None, MECHANISM, mechanism), slot_counts(rows, "report", slots)
     people, digest = int(counts.sum()), reports_digest(mechanism, counts.tolist(), batch_names(rows, BATCH))
-    assumed = named_mechanism(MECHANISM, named or None, people, assume=assume)
-    return Raw(0, None, SlotReports(people, counts), simulated in marks, assumed, digest)
+    assumed = named_mechanism(MECHANISM, says, people, assume=assume)
+    return Raw(0, None, SlotReports(people, counts), bool(says), assumed, digest)
 
 
-def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str) -> bool | None:
+def check_mechanism(rows: Rows, trust: str | None, mechanism_column: str, real: str) -> bool | None:
     """Refuse reports that say they were made by another mechanism; True when some say that they were simulated.
 
-    None for a table without that column, which says nothing (see `named_mechanism`).
+    Without `trust` all rows are local. None for a table without that column, which says nothing (`named_mechanism`).
     """
-    rows.need("trust", trust)
+    if trust is not None:
+        rows.need("trust", trust)
     if mechanism_column not in rows.columns:
         return None
     words = {"real": real, "simulated": f"{real}{_SIMULATED}"}

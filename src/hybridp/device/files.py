@@ -85,15 +85,13 @@ def write_reports(
     trial: bool = False,
     rng: Randomness,
 ) -> tuple[list[int], list[str]]:
-    """A copy of the table in which local rows (all rows where `columns` name no trust) have reports in place of their
-    answers, as each invitation asks for it, marked where a seed or a trial draws it.
+    """A copy of the table (`Copy`) in which local rows have reports in place of their answers, as each invitation asks,
+    marked where a seed or a trial draws it.
 
-    Of a `mixed` batch only the reports are written, sorted, with a name of the batch: what whoever sees a mixed batch
-    would see. The column `epsilon` holds everybody's own. Local rows hold nothing in the columns `emptied`, which they
-    tell elsewhere: in a file of answers to an invitation, whose batch is named `beside` those who answer there (column,
-    name, the column of drawn questions, this one). Gives the number of reports on each question, and the columns that
-    were left out: those that neither the release needs nor `kept` names. Slots of a list and cells of a map are a file
-    of their own.
+    Local rows hold nothing in the columns `emptied`, which they tell elsewhere: in a file of answers to an invitation,
+    whose batch is named `beside` those who answer there (column, name, the column of drawn questions, this one). Gives
+    the number of reports on each question, and the columns that were left out: those that neither the release needs nor
+    `kept` names. Slots of a list and cells of a map are a file of their own.
     """
     first = questions[0]
     if first.invite.way in _PLACES:

@@ -16,7 +16,7 @@ on.
 ...     pass
 >>> ledger.remaining("trusted").epsilon
 0.25
->>> ledger.check([Charge("trusted", PureDP(0.5), "Laplace", "mean of salary")])
+>>> ledger.charge([Charge("trusted", PureDP(0.5), "Laplace", "mean of salary")])
 Traceback (most recent call last):
     ...
 hybridp.errors.BudgetExceeded: The trusted group was asked for epsilon 0.5, delta 0, but has epsilon 0.25, delta 0 left.
@@ -247,16 +247,6 @@ class Ledger:
         return fitted or any(kept.get("digest") == digest for kept in every)
 
     # --- spending -----------------------------------------------------------------------------------------------------
-
-    def check(self, charges: Iterable[Charge], *, trial: bool = False) -> None:
-        """Raise `BudgetExceeded` if these charges would not fit now. Writes nothing."""
-        with self._db() as db:
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                _check_trial(db, trial)
-                rule.charge(_book(db), charges, _now())
-            finally:
-                db.execute("ROLLBACK")
 
     def charge(self, charges: Iterable[Charge], later: Iterable[Charge] = (), *, trial: bool = False) -> list[int]:
         """Write these charges, all or none, and give the ids of the new ones.

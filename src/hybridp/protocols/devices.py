@@ -82,15 +82,11 @@ def randomise_study(
     trust: TrustRule | None = None,
     rng: Randomness | None = None,
 ) -> Randomised:
-    """Replace every local person's answers by reports, each at its question's part of the promise.
+    """Replace every local person's answers by reports, each at its question's part of the promise (`Study.randomise`).
 
-    Questions of kind number, choice, count and vector become a copy of the table, whose local rows hold reports and no
-    value; so does one of kind table, with reports on one drawn marginal. Where every local person answers one drawn
-    question, its name stands in the column `answered`.
-    With an `invite`, the one question of kind records, points or regression that it is to is answered, in its own file:
-    `out`, or beside the copy in `reports` where every local person answers one drawn question, since both must know
-    which. With `mixed`, everybody in the table trusts the study's mixer, and their reports alone are written, as a
-    batch. `trust` stands in for the study's own rule.
+    Where every local person answers one drawn question, its name stands in the column `answered`; those who drew the
+    one with an `invite` answer it in the file `reports`, since both must know which. `trust` stands in for the study's
+    own rule.
     """
     rng = secure() if rng is None else rng
     data = with_public(data, study.people.public)

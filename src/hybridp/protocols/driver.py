@@ -76,23 +76,19 @@ def ask_table(
     assume_mechanism: bool = False,
     rng: Randomness | None = None,
 ) -> Way:
-    """How a question is answered from a table of trusted values and local reports.
+    """How a question is answered from a table of trusted values and local reports; of what may be given,
+    `hybridp.Study.release` tells more.
 
-    `path` is a file, a URL, a `Source` or a table that Python holds (`hybridp.Source` lists the kinds), and
-    `columns.trust` a column that holds `trusted` or `local`, or a `TrustRule` on other words. With `by` the answer is
-    told group by group; where the study is one of people's own epsilons, the column `epsilon` holds them.
+    `columns.trust` is a column that holds `trusted` or `local`, or a `TrustRule` on other words. With `by` the answer
+    is told group by group; where the study is one of people's own epsilons, the column `epsilon` holds them.
 
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data, one
     record a person; of a public group, who is in which stays what it is, as the choice of trust does. Local people: the
     guarantee of their own report, against everyone. With `simulate_local` the local rows are raw and are randomised
     here: a trial, and marked as such. The local reports are charged once, however often these very ones are used;
-    `collection` may name the set, and is refused for another one. A `tally` stands in for the local rows: the table
-    then holds trusted people only. Reports name their mechanism and column, which must be this study's;
-    `assume_mechanism` takes those that name none, and says so on the receipt. `mixed` lists the batches that a mixer
-    handed on, each a table of reports, of a study with `mixing`. `phases` are the shares of local people whom a trial
-    asks one after another, each within the windows that are known by then; with `invite_out` an invitation for local
-    people who are asked later is written to that file: `local_people` of them, or as many as the table has. `reports`,
-    or a tally of them, answer the map of an invitation (`invite`) that was planned from public numbers.
+    `collection` may name the set, and is refused for another one. Reports name their mechanism and column, which must
+    be this study's; `assume_mechanism` takes those that name none, and says so on the receipt. `reports`, or a tally of
+    them, answer the map of an invitation (`invite`) that was planned from public numbers.
     """
     rng = secure() if rng is None else rng
     raw = simulate_local or drawn_trust(columns.trust)

@@ -192,7 +192,7 @@ class TablePeople(SummedPeople):
         """RAW: both groups' totals in one scan."""
         how: dict[str, Any] = {"local_raw": self._no_reports, "assume": self.assume}
         if asked.invite.way == "option":
-            how |= {"joint": getattr(asked, "joint", None)}
+            how["joint"] = asked.joint
         else:
             clipped = getattr(asked, "clipped", None) is not None
             how |= {"count_clipped": clipped, "sum_squares": asked.squares is not None}
@@ -200,7 +200,7 @@ class TablePeople(SummedPeople):
 
     def pay(self, totals: Any) -> Any:
         """Charge for the reports that were read."""
-        self._heard(totals.local.people, totals.digest, totals.simulated_reports, totals.assumed)
+        self._heard(totals.local.people, totals)
         return totals
 
     def sizes(self, by: Grouping) -> dict[str, tuple[int, int]]:
@@ -211,11 +211,11 @@ class TablePeople(SummedPeople):
         """The people of some groups, whose reports were paid for."""
         return replace(self, rows=rows_of(self.rows, members), charge=_paid)
 
-    def _heard(self, people: int, digest: str | None, simulated: bool, assumed: bool) -> None:
-        self.assumed, self.digest = self.assumed or assumed, digest
-        self.simulated = self.simulated or simulated or self.batches.simulated
+    def _heard(self, people: int, totals: Raw) -> None:
+        self.assumed, self.digest = self.assumed or totals.assumed, totals.digest
+        self.simulated = self.simulated or totals.simulated_reports or self.batches.simulated
         if people:
-            self.charge("local", digest)
+            self.charge("local", totals.digest)
         if self.batches.people:
             self.charge("shuffled", self.batches.digest)
         if self.tally is not None:
@@ -240,12 +240,13 @@ class TablePeople(SummedPeople):
         if asked.all_report and totals.trusted_people:
             own = summing.levels(self.rows, self.columns, invite, local_raw=self.raw)
             local = local + summing.randomised(own, invite, rng=self.rng)[0]
-        trusted, clipped = summing.release_totals(totals, asked, rng=self.rng), None
-        if trusted is not None and asked.clipped is not None:
-            clipped = summing.release_clipped(totals, asked.clipped, rng=self.rng)
-        return self._said(asked, totals, trusted, local, binned=binned, clipped=clipped)
+        said = self._said(asked, totals, local, binned=binned)
+        if said.trusted is None or asked.clipped is None:
+            return said
+        return replace(said, clipped=summing.release_clipped(totals, asked.clipped, rng=self.rng))
 
-    def _said(self, asked: Any, totals: Any, trusted: Any, local: Any, **more: Any) -> Answer:
+    def _said(self, asked: Any, totals: Any, local: Any, **more: Any) -> Answer:
+        trusted = summing.release_totals(totals, asked, rng=self.rng)
         mixed = None if not asked.heard or isinstance(self.batches, LevelBatches) else self.batches.reports
         return Answer(totals.trusted_people, trusted, local if asked.heard else None, mixed, **more)
 
@@ -347,7 +348,7 @@ class TablePeople(SummedPeople):
         if self._kept is None:
             how: dict[str, Any] = {"local_raw": self.raw, "assume": self.assume}
             groups = tabulating.groups_of(self.rows, asked.schema, self.columns, asked.invite, **how)
-            self._heard(groups.local_people, groups.digest, groups.simulated_reports, groups.assumed)
+            self._heard(groups.local_people, groups)
             self._kept = CodePeople(groups, self.rng)
         result: CodePeople = self._kept
         return result
@@ -368,7 +369,7 @@ class TablePeople(SummedPeople):
             if invite.encoding.most:
                 values, held = held
             local = simulated_reports(held, invite, values, rng=self.rng)
-        return self._said(asked, totals, summing.release_totals(totals, asked, rng=self.rng), local)
+        return self._said(asked, totals, local)
 
     def vectors(self, asked: rounds.Vectors) -> Answer:
         totals, invite = self.pay(self.read(asked)), asked.invite
@@ -376,7 +377,7 @@ class TablePeople(SummedPeople):
         if self.raw and asked.heard:
             steps = summing.levels(self.rows, self.columns, invite, "local", chunk=2**16)
             local = sum_reports(steps, partial(reach_reports, invite=invite, rng=self.rng), invite)
-        return self._said(asked, totals, summing.release_totals(totals, asked, rng=self.rng), local)
+        return self._said(asked, totals, local)
 
     # --- everybody's own epsilon --------------------------------------------------------------------------------------
 
@@ -395,6 +396,6 @@ class TablePeople(SummedPeople):
             columns = replace(columns, trust=trust)
         invite = Invite(bounds, OwnEpsilon(), columns.names)
         totals = self._kept = summing.read(rows, columns, invite, assume=self.assume, epsilon=epsilon)
-        self._heard(totals.local.count, totals.digest, totals.simulated_reports, totals.assumed)
+        self._heard(totals.local.count, totals)
         reports = totals.local if self.tally is None else self.tally.summary()
         return totals.epsilons * asked.share, totals.trusted_people, reports, self.batches

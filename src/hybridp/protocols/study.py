@@ -71,13 +71,10 @@ def release_study(
     phases: Sequence[float] = (),
     rng: Randomness | None = None,
 ) -> Release:
-    """Release the answers to all questions from a table of trusted values and local reports.
+    """Release the answers to all questions from a table of trusted values and local reports (`hybridp.Study.release`).
 
     Every person is promised the study's guarantee by all answers together: trusted people against whoever sees them,
-    local people against everyone. With `simulate_local` local rows are raw and randomised here: a trial, and marked as
-    such. `trust` stands in for the study's own rule. `mixed` are the batches that the study's mixer handed on, each a
-    table of reports; people in them are protected as the receipt says of every batch. A `tally` of the reports on the
-    only question stands in for local rows; `phases` of its quantiles are asked one after another, in a trial.
+    local people against everyone. `trust` stands in for the study's own rule.
     """
     rng = secure() if rng is None else rng
     rule = trust_rule(study) if trust is None else trust

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hybridp.errors import UnusablePublicRows, finite, must
+from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import Box
 from hybridp.public.lattice import HALF, LEVELS, Bounds, Lattice, missing_each
@@ -18,7 +18,7 @@ from hybridp.tables import sql
 from hybridp.tables.source import CHOICES, Rows
 from hybridp.tables.sql import VIEW, Columns, chosen, column, double, feature_code, number_of, select, text, whole
 
-__all__ = ["TIMES", "ByCategory", "Category", "Codec", "Number", "Query", "Report", "flags", "labels", "one_each"]
+__all__ = ["ByCategory", "Category", "Codec", "Number", "Query", "Report", "flags", "labels", "one_each"]
 __all__ += ["people", "records", "totals"]
 
 
@@ -143,11 +143,6 @@ class Report:
     high: float = math.inf
     text: bool = False
 
-    def __post_init__(self) -> None:
-        must(self.low < self.high, "report_low", "must be below `report_high`", self.low)
-        finite("report_centre", self.centre)
-        must(finite("report_half", self.half) > 0, "report_half", "must be positive", self.half)
-
 
 # --- what is read of every person -------------------------------------------------------------------------------------
 
@@ -192,7 +187,6 @@ class Query:
     def __post_init__(self) -> None:
         names = [value.column for value in self.values]
         must(len({*names}) == len(names), "columns", "must name each column once", ", ".join(names))
-        must(self.reads in ("trusted", "local", "all"), "reads", "must be trusted, local or all", self.reads)
         must(None in (self.record_key, self.record_id), "record_id", "must not join `record_key`", self.record_id)
         must(self.order is None or self.person is not None, "person", "must go with a record's key or id", self.person)
 
@@ -279,9 +273,6 @@ class Query:
 # Names within them: `c0`, ... are everybody's whole numbers, `sent0` a report as it was sent, `number0` the number that
 # it is, `moved0` that number less its centre, `asked` everybody's own epsilon.
 
-TIMES = "hybridp times"
-"""The column that says how many records are alike."""
-
 
 def labels(trust: str | None, table: str = "") -> dict[str, str]:
     """Whether a row is trusted, and whether it is local; without a column of labels everybody is local."""
@@ -317,13 +308,12 @@ def _text_keys(rows: Rows, query: Query) -> bool:
     return query.record_key is not None and rows.is_text(query.record_key)
 
 
-def records(rows: Rows, query: Query, *, alike: bool = False, local: str = "") -> str:
+def records(rows: Rows, query: Query, *, local: str = "") -> str:
     """Every record: its labels as flags, the levels of values that are read here, its reports and its epsilon; `local`
     says who is taken for local.
 
     No field of a trusted record is refused: a value has a level whatever it is, and an epsilon that is missing,
-    negative or no number is 0, so that nothing is used of that person. With `alike` those that hold the same are one
-    row, with their number: fields of options, of which there are few, are worked out once for many people.
+    negative or no number is 0, so that nothing is used of that person.
     """
     fields = labels(query.trust) | ({"local": local} if local else {})
     outputs = chosen(fields)
@@ -352,15 +342,7 @@ def records(rows: Rows, query: Query, *, alike: bool = False, local: str = "") -
             own["key_number"] = sql.number(key, is_text=True)
         fields |= own
         outputs |= chosen(own)
-    held = VIEW
-    if alike:
-        read = chosen(
-            [query.trust or "", *(value.column for value in query.values), *(one.column for one in query.sent)]
-        )
-        counted = select(read | {TIMES: "COUNT(*)"}, VIEW, f"GROUP BY {', '.join(read.values())}")
-        held = f"({counted}) AS held"
-        fields[TIMES] = outputs[TIMES] = column(TIMES)
-    return _shrunk(query, outputs, f"({select(fields, held)}) AS fields")
+    return _shrunk(query, outputs, f"({select(fields, VIEW)}) AS fields")
 
 
 def _shrunk(query: Query, outputs: dict[str, str], source: str) -> str:
@@ -386,12 +368,12 @@ def _shrunk(query: Query, outputs: dict[str, str], source: str) -> str:
     return select(last, f"({factored}) AS factored")
 
 
-def people(rows: Rows, query: Query, *, alike: bool = False) -> str:
+def people(rows: Rows, query: Query) -> str:
     """The records, or of each person one, along their keys, an empty key last; what is on the others is left out.
 
     Labels are flags, levels are those of values read here, reports are as they were sent.
     """
-    every = records(rows, query, alike=alike)
+    every = records(rows, query)
     if query.person is None:
         return every
     # Records with one key are told apart by their levels: where those are the same too, it does not matter.

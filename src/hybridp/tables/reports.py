@@ -69,9 +69,8 @@ class Copy:
     Rows labelled `local` (all rows when `trust` is None) get reports; trusted rows keep their values and get nothing.
     Of the other columns only those in `kept` are copied, as they are: a raw column beside a report may tell what the
     report hides. `beside` is a column and a text in local rows that hold a word in another column (the last two). A
-    `mixed` batch is what a mixer hands on: the reports alone, without trusted rows or any other column, sorted, so that
-    their order tells nothing. Everyone's own `epsilon`, which is public, stands beside their report there, as a number:
-    how somebody writes it may tell who they are.
+    `mixed` batch is what a mixer hands on: the reports alone, sorted, so that their order tells nothing, and everyone's
+    own `epsilon`, which is public, as a number: how somebody writes it may tell who they are.
     """
 
     values: tuple[str, ...] = ()
