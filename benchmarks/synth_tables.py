@@ -122,7 +122,7 @@ def _rows(people: int) -> int:
 
 
 def _ours(folder: str, how: str, epsilon: float, seed: int) -> dict[str, float]:
-    from hybridp.blend.relaxed import round_rows
+    from hybridp.blend.tables import round_rows
     from hybridp.curator.marginals import codes_of
     from hybridp.protocols.driver import fit_synth
     from hybridp.public.budgets import ApproxDP

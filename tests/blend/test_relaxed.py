@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridp.blend.relaxed import Goal, _descend, fit_rows, pair_sums, sparsemax
+from hybridp.blend.tables import Goal, _descend, fit_rows, pair_sums, sparsemax
 from hybridp.errors import InvalidInput
 from hybridp.public.synth import MeasuredTable
 
@@ -85,7 +85,7 @@ def test_large_tables_are_fitted_as_well_as_small_ones(monkeypatch: pytest.Monke
     noisy = [_measured(shares, 200.0, seed) for seed in range(5, 11)]
     small = fit_rows(noisy, SIZES, PEOPLE, rows=100, seed=3)
     for name in ("_LARGE", "_STEP"):
-        monkeypatch.setattr(f"hybridp.blend.relaxed.{name}", 1000)
+        monkeypatch.setattr(f"hybridp.blend.tables.{name}", 1000)
     large = fit_rows(noisy, SIZES, PEOPLE, rows=100, seed=3)
     assert not np.array_equal(small, large)
     assert abs(_largest(small, shares) - _largest(large, shares)) < 0.01
@@ -108,7 +108,7 @@ def test_the_slope_is_that_of_the_stated_loss(
     features: tuple[int, ...], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against differences of the loss, on rows that are taken one by one, or all at once."""
-    monkeypatch.setattr("hybridp.blend.relaxed._MOST", most)
+    monkeypatch.setattr("hybridp.blend.tables._MOST", most)
     draw, sizes = np.random.default_rng(4), (3, 4, 5, 2)
     blocks = [draw.random((size, 7)) for size in sizes]
     counts = draw.integers(0, 9, [sizes[f] for f in features])
@@ -160,7 +160,7 @@ def test_pairs_of_larger_tables_have_the_noise_that_is_stated() -> None:
 
 def test_what_only_sums_of_cells_tell_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two columns that agree, and a third of 60 values: no cell stands out of the noise, their sums do."""
-    from hybridp.blend import relaxed as blending
+    from hybridp.blend import tables as blending
 
     counts = np.zeros((2, 2, 60), np.int64)
     counts[0, 0], counts[1, 1] = 40, 43

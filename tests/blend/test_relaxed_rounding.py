@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.blend.relaxed import round_rows, sparsemax
+from hybridp.blend.tables import round_rows, sparsemax
 from hybridp.errors import InvalidInput
 
 SIZES = (2, 3, 5)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridp.blend.relaxed import fit_rows
+from hybridp.blend.tables import fit_rows
 from hybridp.errors import InvalidInput
 from hybridp.public.queries import Schema, Threshold, Workload, at_least
 from hybridp.public.synth import MeasuredTable

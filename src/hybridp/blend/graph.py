@@ -9,7 +9,7 @@ proportional fitting, Jirousek and Preucil 1995), each table's step being exact 
 s_t = sigma_t / people, of which theta_t = (y_t - mu_t) / lambda_t is the dual: an error of a tenth of the noise moves a
 cell by a factor of e. The noisier a table is, the less it is followed (10 s_t, but s_t where it has one feature): one
 of two features whose noise is a tenth of the people to within that noise, a one-way one where the noise is everybody.
-A cell that does not stand out of its noise (`significance`) is a ceiling, as in `hybridp.blend.synth`: its theta is at
+A cell that does not stand out of its noise (`significance`) is a ceiling, as in `hybridp.blend.tables`: its theta is at
 most 0. Before the fit the tables are made consistent: what two of them share has one value.
 
 >>> noisy = MeasuredTable((0, 1), np.array([[500, 0], [3, 497]]), 2.0)

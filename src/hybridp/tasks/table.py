@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.graph import GraphModel, pooled, tree_cells
-from hybridp.blend.relaxed import fit_rows, round_rows
-from hybridp.blend.tables import blend_tables, raked
+from hybridp.blend.tables import blend_tables, fit_rows, raked, round_rows
 from hybridp.errors import InvalidInput, PromiseWarning, must
 from hybridp.public import synth as planning
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
