@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hybridp.blend.shares import simplex
 from hybridp.errors import InvalidInput
-from hybridp.public.kmeans import Box, Grid, TrustedRound, nearest, packing, separation
+from hybridp.public.kmeans import Box, Grid, TrustedRound, lloyd, nearest, packing, separation
 from hybridp.public.lattice import Floats
 from hybridp.public.oracles import estimate
 from hybridp.public.shares import ShareReports
@@ -146,18 +146,18 @@ def _best(points: Floats, mass: Floats, clusters: int, spare: Floats) -> Floats:
     for _ in range(clusters):
         chosen.append(added(near))
         near = np.minimum(near, ((points - chosen[-1]) ** 2).sum(axis=1))
-    centres = _settle(points, mass, np.stack(chosen))
+    centres = lloyd(points, mass, np.stack(chosen))
     cost = _cost(points, mass, centres)
     for _ in range(2):
         before = cost
         for k in range(clusters if clusters > 1 else 0):
             rest = np.delete(centres, k, axis=0)
-            tried = _settle(points, mass, np.concatenate([rest, added(_near(points, rest))[None]]), 10)
+            tried = lloyd(points, mass, np.concatenate([rest, added(_near(points, rest))[None]]), 10)
             if (now := _cost(points, mass, tried)) < cost * (1 - 1e-9):
                 centres, cost = tried, now
         if cost >= before:
             break
-    return _settle(points, mass, centres)
+    return lloyd(points, mass, centres)
 
 
 def _near(points: Floats, centres: Floats) -> Floats:
@@ -168,20 +168,6 @@ def _near(points: Floats, centres: Floats) -> Floats:
 
 def _cost(points: Floats, mass: Floats, centres: Floats) -> float:
     return float(_near(points, centres) @ mass)
-
-
-def _settle(points: Floats, mass: Floats, centres: Floats, steps: int = 50) -> Floats:
-    """Weighted Lloyd steps; an empty cluster stays."""
-    columns = np.ascontiguousarray(points.T)
-    for _ in range(steps):
-        label = nearest(columns, centres)
-        size = np.bincount(label, weights=mass, minlength=len(centres))
-        sums = np.stack([np.bincount(label, weights=mass * c, minlength=len(centres)) for c in columns], axis=1)
-        moved = np.where(size[:, None] > 0, sums / np.maximum(size, 1e-300)[:, None], centres)
-        if np.allclose(moved, centres, rtol=0, atol=1e-3):
-            return np.asarray(moved)
-        centres = moved
-    return centres
 
 
 # --- a round ----------------------------------------------------------------------------------------------------------

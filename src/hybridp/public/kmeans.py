@@ -31,7 +31,7 @@ from hybridp.public.messages import Invite
 from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
 
 __all__ = ["LEAST_CLUSTERED", "MOST_CELLS", "STEPS", "Box", "Grid", "OnMap", "Spend", "TotalsNoise", "TrustedRound"]
-__all__ += ["map_invite", "map_noise", "nearest", "packing", "round_noise", "separation"]
+__all__ += ["lloyd", "map_invite", "map_noise", "nearest", "packing", "round_noise", "separation"]
 
 Spend = PureDP | ZCDP
 
@@ -54,14 +54,9 @@ class Box:
     upper: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        d = len(self.lower)
+        d, many = len(self.lower), len(self.upper)
         must(1 <= d <= MOST_DIMENSIONS, "lower", f"must have 1 to {MOST_DIMENSIONS:,} coordinates", d)
-        must(
-            len(self.lower) == len(self.upper),
-            "upper",
-            "must have as many coordinates as lower",
-            f"{len(self.upper)} and {d}",
-        )
+        must(d == many, "upper", "must have as many coordinates as lower", f"{many} and {d}")
         for low, high in zip(self.lower, self.upper, strict=True):
             Bounds(low, high)
         must(min(self.tops) >= 1, "upper", "must not make one side a millionth of another", self.upper)
@@ -141,6 +136,20 @@ def nearest(levels: Floats, centres: ArrayLike, *, scores: Floats | None = None)
     return out
 
 
+def lloyd(points: Floats, mass: Floats, centres: Floats, steps: int = 50) -> Floats:
+    """Weighted steps of Lloyd's algorithm, a row a point; an empty cluster stays."""
+    columns = np.ascontiguousarray(points.T)
+    for _ in range(steps):
+        label = nearest(columns, centres)
+        size = np.bincount(label, weights=mass, minlength=len(centres))
+        sums = np.stack([np.bincount(label, weights=mass * c, minlength=len(centres)) for c in columns], axis=1)
+        moved = np.where(size[:, None] > 0, sums / np.maximum(size, 1e-300)[:, None], centres)
+        if np.allclose(moved, centres, rtol=0, atol=1e-3):
+            return np.asarray(moved)
+        centres = moved
+    return centres
+
+
 # --- places that depend on no data ------------------------------------------------------------------------------------
 
 
@@ -168,12 +177,8 @@ def packing(box: Box, clusters: int) -> Floats:
         apart = np.minimum(apart, np.linalg.norm(points - points[chosen[-1]], axis=1))
         chosen.append(int(np.argmax(np.minimum(apart / 2, room))))
     result = points[chosen]
-    for _ in range(20):  # a few steps of Lloyd's algorithm on the sequence itself: even shares of the box
-        label = nearest(np.ascontiguousarray(points.T), result)
-        size = np.bincount(label, minlength=clusters)
-        sums = np.stack([np.bincount(label, weights=points[:, j], minlength=clusters) for j in range(box.dims)], axis=1)
-        result = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], result)
-    return np.floor(result)
+    # A few steps on the sequence itself: even shares of the box.
+    return np.floor(lloyd(points, np.ones(len(points)), result, 20))
 
 
 def separation(centres: ArrayLike) -> Floats:
@@ -284,6 +289,7 @@ def map_noise(spend: Spend) -> TotalsNoise:
 
 
 # --- what travels between the rooms -----------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TrustedRound:

@@ -70,12 +70,8 @@ class Feature:
         must(bool(self.name), "name", "must not be empty", repr(self.name))
         must(len(self.values) >= 2, label, "must be at least 2: a column with one value tells nothing", self.size)
         must(self.size <= MOST_VALUES, label, f"must be at most {MOST_VALUES}: bin or group them", self.size)
-        must(
-            len(set(self.values)) == self.size,
-            label,
-            "must all be different",
-            f"{len(set(self.values))} of {self.size}",
-        )
+        different = len(set(self.values))
+        must(different == self.size, label, "must all be different", f"{different} of {self.size}")
         known = self.absent is None or self.absent in self.values
         must(known, f"missing of {self.name}", f"must be one of {', '.join(self.values)}", repr(self.absent))
         if self.most:

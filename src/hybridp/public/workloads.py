@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, must
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
 
-__all__ = ["Atom", "Count", "Formula", "Not", "default_workload", "listed_workload", "parse_formula", "parse_spec"]
+__all__ = ["Atom", "Count", "Formula", "default_workload", "listed_workload", "parse_formula", "parse_spec"]
 __all__ += ["sample_thresholds", "stated_workload"]
 
 _MOST_MARGINALS = 1000  # Of a default workload: beyond 18 columns, pairs alone.
@@ -128,6 +128,7 @@ def stated_workload(
 
 # --- formulas ---------------------------------------------------------------------------------------------------------
 
+
 @dataclass(frozen=True, slots=True)
 class Atom:
     """The value of one feature is among these codes."""
@@ -137,27 +138,22 @@ class Atom:
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
-    part: Node
-
-
-@dataclass(frozen=True, slots=True)
 class Count:
-    """At least `low` and at most `high` of the parts hold: "and" is all of them, "or" at least one."""
+    """At least `low` and at most `high` of the parts hold: "and" is all of them, "or" at least one, "not" none."""
 
     low: int
     high: int
     parts: tuple[Node, ...]
 
 
-Node = Atom | Not | Count
+Node = Atom | Count
 
 
 def _atoms(node: Node) -> Iterator[Atom]:
     if isinstance(node, Atom):
         yield node
     else:
-        for part in (node.part,) if isinstance(node, Not) else node.parts:
+        for part in node.parts:
             yield from _atoms(part)
 
 
@@ -165,8 +161,6 @@ def _truth(node: Node, of: Callable[[Atom], Any]) -> Any:
     """The formula's value from the atoms' values: booleans, or arrays of them."""
     if isinstance(node, Atom):
         return of(node)
-    if isinstance(node, Not):
-        return np.logical_not(_truth(node.part, of))
     held = sum(np.asarray(_truth(part, of), dtype=np.int64) for part in node.parts)
     return (held >= node.low) & (held <= node.high)
 
@@ -266,7 +260,7 @@ class _Reader:
                 self.at = counted.end()
                 return self.counted(counted[1].lower(), int(counted[2]))
             if self.taken("not"):
-                return Not(self.negation())
+                return Count(0, 0, (self.negation(),))
             if self.taken("("):
                 return self.closed(self.disjunction())
         return self.atom()
@@ -305,7 +299,7 @@ class _Reader:
         while self.taken("|"):
             codes |= set(self.values(self.schema.features[index]))
         node = Atom(index, frozenset(codes))
-        return Not(node) if differs else node
+        return Count(0, 0, (node,)) if differs else node
 
     def values(self, feature: Feature) -> Iterable[int]:
         self.blank()

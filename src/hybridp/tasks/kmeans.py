@@ -262,14 +262,13 @@ def _publish(study: KMeansTask, found: blending.Clusters, plan: Plan, crowd: Cro
         noise=noise,
     )
     level = f"composed as {spent}" if isinstance(spent, ZCDP) else "composed by adding up"
-    promise = study.trusted_whole if isinstance(spent, ZCDP) else PureDP(study.trusted_whole.epsilon)
     kind = f"discrete {noise} noise on counts in cells and sums by cluster"
     once = "one report of a point, with the whole epsilon, on their own device"
     return Release(
         {"points": {"centres": plain(facts)}},
         None,
         receipt=build_receipt(
-            Protection(promise, kind, f"{plan.iterations} answers, {level}") if people[0] else None,
+            Protection(study.trusted_promise, kind, f"{plan.iterations} answers, {level}") if people[0] else None,
             Protection(PureDP(study.guarantee.epsilon), once) if people[1] else None,
             assumes=(*_ASSUMES, crowd.rows(VectorBounds.of(study.box.lower, study.box.upper))),
             reads="points",
