@@ -10,14 +10,5 @@ from hybridp.noise.additive import (
 )
 from hybridp.noise.reports import categories, dithered, reports
 
-__all__ = [
-    "LARGEST_SCALE",
-    "bernoulli",
-    "categories",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "dithered",
-    "perturb",
-    "reports",
-    "uniform_below",
-]
+__all__ = ["LARGEST_SCALE", "bernoulli", "categories", "discrete_gaussian", "discrete_laplace", "dithered", "perturb"]
+__all__ += ["reports", "uniform_below"]

@@ -24,25 +24,8 @@ from numbers import Real
 
 from hybridp.errors import PromiseWarning, must
 
-__all__ = [
-    "LOCAL_LIMIT",
-    "ApproxDP",
-    "Budget",
-    "Guarantee",
-    "Neighbours",
-    "PureDP",
-    "ZCDP",
-    "added",
-    "as_approx",
-    "doubts",
-    "hides_little",
-    "promised",
-    "split",
-    "split_off",
-    "turning_point",
-    "warned",
-    "zcdp_for",
-]
+__all__ = ["LOCAL_LIMIT", "ApproxDP", "Budget", "Guarantee", "Neighbours", "PureDP", "ZCDP", "added", "as_approx"]
+__all__ += ["doubts", "hides_little", "promised", "split", "split_off", "turning_point", "warned", "zcdp_for"]
 
 
 class Neighbours(StrEnum):

@@ -28,26 +28,9 @@ from hybridp.public.lattice import SQUARE_STEPS, Bounds, Floats, Groups, Ints, S
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, KRandomisedResponse, Randomiser
 
-__all__ = [
-    "BATCH",
-    "MECHANISM",
-    "OWN_EPSILON",
-    "SQUARE_STEPS",
-    "Invite",
-    "LocalSummary",
-    "NoisySquares",
-    "OnList",
-    "OnNumber",
-    "OptInCounts",
-    "OwnEpsilon",
-    "ReportSums",
-    "ReportsByEpsilon",
-    "SlotReports",
-    "TrustedSummary",
-    "WeightedSum",
-    "report_text",
-    "reports_digest",
-]
+__all__ = ["BATCH", "MECHANISM", "OWN_EPSILON", "SQUARE_STEPS", "Invite", "LocalSummary", "NoisySquares", "OnList"]
+__all__ += ["OnNumber", "OptInCounts", "OwnEpsilon", "ReportSums", "ReportsByEpsilon", "SlotReports"]
+__all__ += ["TrustedSummary", "WeightedSum", "report_text", "reports_digest"]
 
 OWN_EPSILON = "best-for-own-epsilon"
 MECHANISM = "report_mechanism"

@@ -28,26 +28,9 @@ from hybridp.public.budgets import ApproxDP, Guarantee, PureDP
 from hybridp.public.lattice import LEVELS
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
 
-__all__ = [
-    "LEVELS",
-    "LOCAL_NAMES",
-    "DitheredBit",
-    "DitheredReports",
-    "KRandomisedResponse",
-    "LocalAdditive",
-    "LocalName",
-    "Piecewise",
-    "Randomiser",
-    "best_randomiser",
-    "exact_context",
-    "exact_exp",
-    "dithered_bit",
-    "k_randomised_response",
-    "local_additive",
-    "piecewise",
-    "randomised_response",
-    "randomiser",
-]
+__all__ = ["LEVELS", "LOCAL_NAMES", "DitheredBit", "DitheredReports", "KRandomisedResponse", "LocalAdditive"]
+__all__ += ["LocalName", "Piecewise", "Randomiser", "best_randomiser", "exact_context", "exact_exp", "dithered_bit"]
+__all__ += ["k_randomised_response", "local_additive", "piecewise", "randomised_response", "randomiser"]
 
 WORD = 2**64
 """Probabilities are multiples of 1/WORD."""

@@ -48,16 +48,8 @@ from hybridp.public.budgets import ApproxDP, PureDP, turning_point
 from hybridp.public.lattice import Floats
 from hybridp.public.personal import LOCAL_LEAST
 
-__all__ = [
-    "MOST_LEVELS",
-    "MOST_LOCAL",
-    "LevelMixing",
-    "Mixing",
-    "central_epsilon",
-    "largest_local_epsilon",
-    "mixed_delta",
-    "overstated",
-]
+__all__ = ["MOST_LEVELS", "MOST_LOCAL", "LevelMixing", "Mixing", "central_epsilon", "largest_local_epsilon"]
+__all__ += ["mixed_delta", "overstated"]
 
 MOST_LOCAL = 16.0
 """The largest local epsilon that is ever planned with: beyond it a report alone protects nobody."""

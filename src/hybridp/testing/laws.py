@@ -22,19 +22,8 @@ import mpmath as mp
 
 from hybridp.testing import Law
 
-__all__ = [
-    "Law",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "enumerated",
-    "gaussian",
-    "k_response",
-    "laplace",
-    "of_outcomes",
-    "precise",
-    "real",
-    "unstated",
-]
+__all__ = ["Law", "discrete_gaussian", "discrete_laplace", "enumerated", "gaussian", "k_response", "laplace"]
+__all__ += ["of_outcomes", "precise", "real", "unstated"]
 
 DIGITS = 40
 WORD = 2**64
