@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["FILE_PATH", "FOLDER_PATH", "check_delta", "check_plot", "count", "emit", "insist_option", "json_option"]
 __all__ += ["names_of", "needed", "note", "number", "plot_option", "progress", "public_option", "receipt"]
 __all__ += ["rows_argument", "rows_in", "save_plot", "sd_range", "share_type", "show_release", "show_words", "stack"]
-__all__ += ["table", "table_option"]
+__all__ += ["table", "table_option", "tell"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -125,8 +125,7 @@ insist_option = click.option(
 
 def needed(name: str, value: Any, instead: str) -> Any:
     """An option that another one can stand in for."""
-    if value is None:
-        raise InvalidInput(f"`{name}` must be given, or {instead}. Got neither.")
+    must(value is not None, name, f"must be given, or {instead}", "neither")
     return value
 
 
@@ -148,6 +147,16 @@ def emit(document: dict[str, Any]) -> None:
     from hybridp.release.receipt import plain
 
     click.echo(json.dumps(plain(document), allow_nan=False))
+
+
+def tell(document: dict[str, Any], said: str | Callable[[], None], *, as_json: bool) -> None:
+    """What a command made: the one JSON object, or for people a text or what shows it, marked where it is a trial."""
+    if as_json:
+        emit(document)
+        return
+    if document.get("simulated"):
+        note("SIMULATED: this is a trial, not a private release.")
+    said() if callable(said) else click.echo(said)
 
 
 def note(text: str) -> None:
@@ -180,12 +189,15 @@ def table(
     click.echo(drawn.get(), nl=False)
 
 
-def progress() -> Progress:
-    """A progress bar on stderr, silent when stderr is not a terminal."""
+def progress(task: str = "") -> Progress:
+    """A progress bar on stderr, silent when stderr is not a terminal; with a task that has no known end."""
     from rich.console import Console
     from rich.progress import Progress
 
-    return Progress(console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty())
+    bar = Progress(console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty())
+    if task:
+        bar.add_task(task, total=None)
+    return bar
 
 
 def check_plot(path: Path | None) -> None:
@@ -231,9 +243,7 @@ def show_words(found: Any) -> None:
 
 
 def show_release(found: Any, *, full: bool = False, ledger: Path | None = None) -> None:
-    """A release as a terminal shows it: whether it is a trial, its numbers, and its receipt."""
-    if found.simulated:
-        note("SIMULATED: this is a trial, not a private release.")
+    """A release as a terminal shows it: its numbers, and its receipt."""
     show_words(found)
     receipt(found, full=full, ledger=ledger)
 

@@ -70,8 +70,7 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float) -> Any:
     asked = {"name": "salary", "kind": "number", "lower": 0, "upper": UPPER, "missing": "middle"}
     study = Study(questions=[asked], promise={"epsilon": epsilon}, trust={"column": "trust"})
     out.mkdir(parents=True, exist_ok=True)
-    with progress() as bar:
-        bar.add_task("demo", total=None)
+    with progress("demo"):
         pay = salary_like(people, rng=seeded(2010))
         clipped = np.clip(pay, 0, UPPER)
         truth, sd = float(clipped.mean()), float(clipped.std())

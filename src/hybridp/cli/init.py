@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from hybridp.cli.common import FILE_PATH, note, rows_argument, table_option
-from hybridp.cli.options import Later, joined, number_or_word, some, telling
+from hybridp.cli.options import Options, joined, number_or_word, some, telling
 from hybridp.curator.sources import must_not_ask, open_rows
 from hybridp.errors import InvalidInput, must
 from hybridp.public.fields import write_new
@@ -92,7 +92,7 @@ def _look(file: Any, table: str | None) -> tuple[str, dict[str, bool | None]]:
     promise=some(Promise, "epsilon", later=True),
 )  # fmt: skip
 def init(
-    file: Any, out_file: Path, defaults: bool, question: Later, trust: Later, people: Later, promise: Later,
+    file: Any, out_file: Path, defaults: bool, question: Options, trust: Options, people: Options, promise: Options,
     table_name: str | None,
 ) -> Any:  # fmt: skip
     """Write a study file with comments, ready for `hybridp plan`, `randomise`, `release` and `serve`.

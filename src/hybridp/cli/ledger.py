@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from hybridp.cli.common import FILE_PATH, check_delta, count, needed, number, table
-from hybridp.cli.options import Later, some, telling
-from hybridp.errors import InvalidInput
+from hybridp.cli.options import Options, some, telling
+from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Ledger, tight_epsilon
 from hybridp.public.budgets import PureDP, promised
 from hybridp.public.study import Promise
@@ -24,7 +24,7 @@ __all__ = ["create", "show"]
     click.option("--trial", is_flag=True, help="For trials (--seed, --simulate-local): nothing real is charged to it."),
     promise=some(Promise, "epsilon", "delta", "trusted_epsilon", later=True),
 )  # fmt: skip
-def create(file: Path, promise: Later, personal: bool, trial: bool) -> Any:
+def create(file: Path, promise: Options, personal: bool, trial: bool) -> Any:
     """A new ledger file with a total for each group. It can never be raised: it is what people were promised."""
     if personal:
         from hybridp.tasks.personal import ACCOUNTS
@@ -53,13 +53,11 @@ def show(file: Path, number_of: int | None, delta: float | None, epsilon: float 
     """What each group was promised, what is spent, and on what; or one of the releases, again and for free."""
     ledger = Ledger.open(file)
     if number_of is not None:
-        if delta is not None:
-            raise InvalidInput("`delta` must not go with --release. Got both.")
+        must(delta is None, "delta", "must not go with --release", "both")
         kept = ledger.release(number_of)
         return kept, "\n".join([f"Release {number_of} of {file}", *_outline(kept, 1)])
     document = _document(ledger)
-    if epsilon is not None and delta is None:
-        raise InvalidInput(f"`epsilon` must go with --delta. Got {epsilon} alone.")
+    must(epsilon is None or delta is not None, "epsilon", "must go with --delta", f"{epsilon} alone")
     if delta is not None:
         try:
             for account in document["accounts"]:

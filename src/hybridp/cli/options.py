@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,22 +26,22 @@ from hybridp.cli.common import (
     check_delta,
     check_plot,
     count,
-    emit,
     json_option,
     needed,
     plot_option,
     save_plot,
     share_type,
     stack,
+    tell,
 )
-from hybridp.errors import InvalidInput, did_you_mean
+from hybridp.errors import InvalidInput, did_you_mean, must
 from hybridp.public.fields import Declared, Fields, declared
 from hybridp.public.lattice import Bounds
 from hybridp.public.study import KINDS, Mixer, People, Promise, Question
 from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust
 from hybridp.study import Study
 
-__all__ = ["FILE", "Later", "Spread", "Verb", "all_given", "binned", "command", "count", "edges_options", "given"]
+__all__ = ["FILE", "Options", "Spread", "Verb", "all_given", "binned", "command", "count", "edges_options", "given"]
 __all__ += ["joined", "list_option", "listed", "must_not_join", "number_or_word", "numbers", "one_question"]
 __all__ += ["options_of", "said_as_options", "share_type", "some", "telling", "trust_options", "value_of"]
 
@@ -75,14 +75,19 @@ _METAVARS = {"texts": "TEXT...", "numbers": "FLOAT...", "value": "FLOAT|WORD", "
 
 
 @dataclass(frozen=True)
-class Some:
-    """A declaration, of which a command takes these fields as options; `needed` ones must be given there."""
+class Options:
+    """A declaration, of which a command takes these fields as options; `needed` ones must be given there.
+
+    Commands that make the declaration `later` get this with the `values` that were given, nothing of which is required
+    or checked; called, it makes the declaration.
+    """
 
     of: type[Fields]
     names: tuple[str, ...]
     needed: frozenset[str]
     later: bool
     alone: bool = False
+    values: dict[str, Any] = field(default_factory=dict)
 
     @property
     def fields(self) -> list[Declared]:
@@ -114,11 +119,11 @@ class Some:
             help=re.sub(r" Default: [^.]*\.", "", one.help) if required else one.help,
         )
 
-    def make(self, values: dict[str, Any]) -> Any:
+    def __call__(self) -> Any:
         """The declaration itself, or the only value; a question is named after what it asks for."""
         if self.alone:
-            return next(iter(values.values()))
-        stated = {name: value for name, value in values.items() if value is not None and value != ()}
+            return next(iter(self.values.values()))
+        stated = {name: value for name, value in self.values.items() if value is not None and value != ()}
         for one in self.fields:
             if one.name not in stated and (one.name in self.needed or one.required):
                 raise click.UsageError(f"Missing option '--{one.option}'.")
@@ -142,36 +147,24 @@ def joined(text: str) -> list[str]:
 def listed(name: str, text: str) -> list[str]:
     """The parts of A,B,C, of which none is empty."""
     parts = joined(text)
-    if not parts or not all(parts):
-        raise InvalidInput(f"`{name}` must be a list such as A,B,C without empty parts. Got {text}.")
+    must(bool(parts) and all(parts), name, "must be a list such as A,B,C without empty parts", text)
     return parts
 
 
-@dataclass(frozen=True)
-class Later:
-    """What was given, before anything is required or checked; called, it makes the declaration."""
-
-    group: Some
-    values: dict[str, Any]
-
-    def __call__(self) -> Any:
-        return self.group.make(self.values)
-
-
-def some(of: type[Fields] | str, *names: str, needed: tuple[str, ...] = (), later: bool = False) -> Some:
+def some(of: type[Fields] | str, *names: str, needed: tuple[str, ...] = (), later: bool = False) -> Options:
     """Some fields of a declaration, or of a kind of question (all that are options unless named).
 
     With `later` the command makes it by itself: nothing is required, or checked, before that.
     """
-    return Some(KINDS[of] if isinstance(of, str) else of, names, frozenset(needed), later)
+    return Options(KINDS[of] if isinstance(of, str) else of, names, frozenset(needed), later)
 
 
-def value_of(of: type[Fields] | str, name: str) -> Some:
+def value_of(of: type[Fields] | str, name: str) -> Options:
     """One field of a declaration, of which the command gets the value."""
     return replace(some(of, name), alone=True)
 
 
-def options_of(**groups: type[Fields] | Some | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def options_of(**groups: type[Fields] | Options | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options of some declarations, which the command gets as objects, under these names; None is no group."""
     chosen = {name: some(group) if isinstance(group, type) else group for name, group in groups.items() if group}
 
@@ -179,8 +172,8 @@ def options_of(**groups: type[Fields] | Some | None) -> Callable[[Callable[..., 
         @functools.wraps(function)
         def run(**given: Any) -> Any:
             for name, group in chosen.items():
-                values = {one.name: given.pop(f"{name}_{one.name}") for one in group.fields}
-                given[name] = Later(group, values) if group.later else group.make(values)
+                made = replace(group, values={one.name: given.pop(f"{name}_{one.name}") for one in group.fields})
+                given[name] = made if group.later else made()
             return function(**given)
 
         wrapped: Callable[..., Any] = run
@@ -221,23 +214,20 @@ def numbers(name: str, text: str) -> list[float]:
 
 
 def binned(
-    question: Later, edges: str | None, lower: float | None, upper: float | None, bins: int | None, column: str = ""
+    question: Options, edges: str | None, lower: float | None, upper: float | None, bins: int | None, column: str = ""
 ) -> Any:
     """A choice among options or, where they are given, among the bins of a number."""
     values, options = question.values, question.values.get("options")
     if edges is not None:
-        if lower is not None or upper is not None:
-            raise InvalidInput("`edges` must not go with --lower and --upper. Got both.")
+        must(lower is None and upper is None, "edges", "must not go with --lower and --upper", "both")
         values["edges"] = tuple(numbers("edges", edges))
     elif lower is not None or upper is not None:
-        if options:
-            raise InvalidInput("`options` must not go with --lower and --upper. Got both.")
+        must(not options, "options", "must not go with --lower and --upper", "both")
         limits, many = (
             Bounds(needed("lower", lower, "--edges"), needed("upper", upper, "--edges")),
             20 if bins is None else bins,
         )
-        if not 2 <= many <= _MOST_BINS:
-            raise InvalidInput(f"`bins` must be at least 2 and at most {_MOST_BINS:,}. Got {many}.")
+        must(2 <= many <= _MOST_BINS, "bins", f"must be at least 2 and at most {_MOST_BINS:,}", many)
         values["edges"] = (*(limits.lower + limits.width * i / many for i in range(many)), limits.upper)
     else:
         needed("options", options or None, "--edges, or --lower and --upper")
@@ -308,7 +298,7 @@ class Spread(click.Command):
 
 
 def command(
-    name: str, *options: Callable[[Any], Any], **groups: type[Fields] | Some | None
+    name: str, *options: Callable[[Any], Any], **groups: type[Fields] | Options | None
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A command with these options and declarations, which shows by itself what it made."""
 
@@ -319,7 +309,7 @@ def command(
 
 
 def telling(
-    name: str, *options: Callable[[Any], Any], plot: bool = False, **groups: type[Fields] | Some | None
+    name: str, *options: Callable[[Any], Any], plot: bool = False, **groups: type[Fields] | Options | None
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A command with --json, whose function gives what programs read, and what people do: a text, or what shows it.
 
@@ -334,10 +324,7 @@ def telling(
             if plot_file is not None:
                 save_plot(plot_file, *draw)
                 document["plot"] = str(plot_file)
-            if as_json:
-                emit(document)
-            else:
-                said() if callable(said) else click.echo(said)
+            tell(document, said, as_json=as_json)
 
         shared = [plot_option, json_option] if plot else [json_option]
         return command(name, *options, *shared, **groups)(run)
@@ -441,7 +428,7 @@ def trust_options(*, devices: bool = False, draws: bool = True) -> Callable[[Cal
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def run(trust: Later, trial_opt_in: float | None = None, **given: Any) -> Any:
+        def run(trust: Options, trial_opt_in: float | None = None, **given: Any) -> Any:
             said = trust.values
             ways = {"trust": said["column"], "everyone": said["everyone"], "trial-opt-in": trial_opt_in}
             stated = [name for name, way in ways.items() if way is not None]
@@ -476,7 +463,7 @@ def one_question(
     trust: Trusts | None = None,
     people: People | None = None,
     level: float = 0.95,
-    mixer: Later | None = None,
+    mixer: Options | None = None,
 ) -> Study:
     """The study of one question that a command on one task declares."""
     check_delta(promise.delta)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,7 @@ from hybridp.cli.common import (
 )
 from hybridp.cli.options import (
     FILE,
-    Later,
-    Some,
+    Options,
     Verb,
     binned,
     edges_options,
@@ -87,7 +86,7 @@ TWO = some(Crowd, "n", "opt_in")
 
 
 def planned(
-    name: str, *options: Any, plot: bool = True, **groups: type[Fields] | Some
+    name: str, *options: Any, plot: bool = True, **groups: type[Fields] | Options
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A command that shows the plan, and perhaps more, that a function makes of declarations and other options."""
 
@@ -104,7 +103,7 @@ def planned(
 
 
 def _plan(
-    question: Question, crowd: Crowd, promise: Promise, *, mixer: Later | None = None, people: People | None = None,
+    question: Question, crowd: Crowd, promise: Promise, *, mixer: Options | None = None, people: People | None = None,
     **guessed: Any,
 ) -> Plan:  # fmt: skip
     """The plan of a declared question; where some trust a mixer, with that of three groups."""
@@ -116,7 +115,7 @@ def _plan(
         if not (mixer.values["delta"] or promise.delta):
             raise InvalidInput("`shuffled-delta` must be given: a mixed batch has no pure guarantee. Got none.")
         batch = mixer.values["batch"] or max(crowd.groups["shuffled"], 2)
-        mixing = Later(mixer.group, {**mixer.values, "batch": batch})
+        mixing = replace(mixer, values={**mixer.values, "batch": batch})
     if guessed.get("shares") is not None:
         guessed["shares"] = numbers("shares", guessed["shares"])
     study = one_question(question, promise, people=people, mixer=mixing)
@@ -156,7 +155,7 @@ _guessed_mean = click.option("--mean", type=float, help="A guess of the mean.  [
     mixer=_MIXER,
 )  # fmt: skip
 def mean(
-    crowd: Later, question: Later, promise: Later, mixer: Later, groups: str | None, local_groups: str | None,
+    crowd: Options, question: Options, promise: Options, mixer: Options, groups: str | None, local_groups: str | None,
     epsilon_column: str, public: tuple[str, ...], sd: Any, rmse: float | None, elasticity: float | None,
     **guessed: Any,
 ) -> Plan:  # fmt: skip
@@ -183,8 +182,7 @@ def mean(
     asked["column"] = "value"
     if by:
         must_not_join("by", "rmse", "elasticity")
-        if isinstance(sd, tuple):
-            raise InvalidInput("`sd` must be one number with --by. Got a range.")
+        must(not isinstance(sd, tuple), "sd", "must be one number with --by", "a range")
     else:
         Expected(people.n, people.opt_in).must_be_both()
     plan = _plan(question(), people, promise(), mixer=mixer, sd=sd, **guessed)
@@ -201,16 +199,13 @@ def mean(
     return plan.adding(**more)
 
 
-def _personal_plan(stated: Any, lower: float | None, upper: float | None, sd: Any, mixer: Later) -> Plan:
+def _personal_plan(stated: Any, lower: float | None, upper: float | None, sd: Any, mixer: Options) -> Plan:
     from hybridp.bench.models import plan_personal
 
-    if isinstance(sd, tuple):
-        raise InvalidInput(f"`sd` must be one number with personal epsilons. Got {sd[0]:g}:{sd[1]:g}.")
-    if (lower is None) != (upper is None):
-        raise InvalidInput("`lower` and `upper` must be given together. Got one of them.")
+    must(not isinstance(sd, tuple), "sd", "must be one number with personal epsilons", "a range")
+    must((lower is None) == (upper is None), "lower", "and `upper` must be given together", "one of them")
     mixed = mixer.values
-    if mixed["delta"] is None and given("batch"):
-        raise InvalidInput("`shuffled-delta` must go with --batch. Got none.")
+    must(mixed["delta"] is not None or not given("batch"), "shuffled-delta", "must go with --batch", "none")
     bounds = None if lower is None or upper is None else Bounds(lower, upper)
     return plan_personal(*stated, bounds=bounds, sd=sd, mixed_delta=mixed["delta"], batch=mixed["batch"])
 
@@ -228,7 +223,7 @@ def _personal(stated: str | None, column: str, public: tuple[str, ...]) -> Any:
         return epsilon_counts(rows, column)
 
 
-def _quantiles(question: Later, at: str = "0.5", **given: Any) -> Plan:
+def _quantiles(question: Options, at: str = "0.5", **given: Any) -> Plan:
     """Predicted errors of quantiles: steered, in one go, by trusted people alone and by local people alone.
 
     Says which to use, and why, from public numbers alone.
@@ -250,7 +245,7 @@ quantiles, median = (
 
 
 def _choice_plan(
-    question: Later, edges: str | None, lower: float | None, upper: float | None, bins: int | None, **given: Any
+    question: Options, edges: str | None, lower: float | None, upper: float | None, bins: int | None, **given: Any
 ) -> Plan:
     """Predicted errors of the shares of several options, or of a number's bins, by who is heard.
 
@@ -279,7 +274,7 @@ def count_people(shares: str, **given: Any) -> Plan:
 @planned("vector-mean", plot=False, crowd=Crowd, promise=PROMISE, mixer=_MIXER,
          question=some("vector", "columns", "lower", "upper", "norm", "radius", "sd", "noise", "local", later=True)
          )  # fmt: skip
-def vector_mean(question: Later, **given: Any) -> Plan:
+def vector_mean(question: Options, **given: Any) -> Plan:
     """Predicted error of every estimator of a vector mean, column by column.
 
     The promise covers a person's whole vector. Errors overall are in half-ranges of the bounds, so that columns of
@@ -314,7 +309,7 @@ def _name(values: dict[str, Any], name: str, what: str, most: int = 10_000) -> N
     question=some("records", "head", later=True),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
 )  # fmt: skip
-def heavy_hitters(question: Later, popularity: str, column: str, **given: Any) -> Plan:
+def heavy_hitters(question: Options, popularity: str, column: str, **given: Any) -> Plan:
     """Expected size of the head list and error of its estimates, for a popularity curve."""
     question.values["columns"] = ("record",)
     return _plan(question(), **given, people=People(column="person"), popularity=_popularity(popularity, column))
@@ -366,7 +361,7 @@ def kmeans(crowd: Crowd, question: Question, promise: Promise, invite_out: Path 
                 "in half-ranges of the bounds.  [default: 0.5,0.2]"),
     crowd=TWO, promise=PROMISE, question=some("regression", "target", "on", "model", "clip", "noise", later=True),
 )  # fmt: skip
-def regression(question: Later, sd: str, **given: Any) -> Plan:
+def regression(question: Options, sd: str, **given: Any) -> Plan:
     """Predicted errors of a regression: trusted people alone, and both by what local people are asked.
 
     --on may also say only how many columns explain the target. Errors and --clip are in unit coordinates, where the
@@ -399,7 +394,7 @@ def regression(question: Later, sd: str, **given: Any) -> Plan:
     promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
 )  # fmt: skip
 def synth(
-    question: Later, promise: Promise, n: int, opt_in: float | None, method: str | None, like: Path | None,
+    question: Options, promise: Promise, n: int, opt_in: float | None, method: str | None, like: Path | None,
     stated: StatedSchema,
 ) -> Plan:  # fmt: skip
     """Predicted errors of a synthetic table.
@@ -415,11 +410,9 @@ def synth(
     workload, usual = workload_of(stated.features()[0], question.values)
     assert promise.epsilon is not None
     guarantee = ApproxDP(promise.epsilon, promise.delta)
-    if opt_in is not None and method is not None:
-        raise InvalidInput(f"`method` must be left out with --opt-in, which compares them. Got {method}.")
+    must(opt_in is None or method is None, "method", "must be left out with --opt-in, which compares them", method)
     if opt_in is None and (method or usual) != "adaptive":
-        if like is not None:
-            raise InvalidInput("`like` must go with --opt-in or --method adaptive. Got it with the plan of tables.")
+        must(like is None, "like", "must go with --opt-in or --method adaptive", "it with the plan of tables")
         return plan_synth(n, workload, guarantee)
     rows = None
     if like is not None:
@@ -437,7 +430,7 @@ def synth(
     FILE, study_argument, rows_in("DATA", required=False), _invited, table_option, plot=True,
     crowd=some(Crowd, later=True),
 )  # fmt: skip
-def _plan_study(study_file: Path, file: Any, crowd: Later, invite_out: Path | None, table_name: str | None) -> Any:
+def _plan_study(study_file: Path, file: Any, crowd: Options, invite_out: Path | None, table_name: str | None) -> Any:
     """What error every question of a study will have.
 
     How many people trust is read in the study, counted in DATA (where only that column is read), or given here. Where
@@ -445,8 +438,7 @@ def _plan_study(study_file: Path, file: Any, crowd: Later, invite_out: Path | No
     """
     check_out(invite_out)
     stated = any(value is not None for value in crowd.values.values())
-    if file is not None and stated:
-        raise InvalidInput("`n` must not go with a table, whose people are counted. Got both.")
+    must(file is None or not stated, "n", "must not go with a table, whose people are counted", "both")
     groups = crowd().groups if stated else {}
     study = read_study(study_file)
     result = study.plan(file, table=table_name, **groups)

@@ -19,7 +19,6 @@ from hybridp.cli.common import (
     FOLDER_PATH,
     check_delta,
     check_plot,
-    emit,
     insist_option,
     note,
     progress,
@@ -27,6 +26,7 @@ from hybridp.cli.common import (
     save_plot,
     share_type,
     show_release,
+    tell,
 )
 from hybridp.cli.options import FILE, command, some
 from hybridp.errors import InvalidInput, NotShown, must
@@ -112,8 +112,7 @@ class Releasing(Running):
     def working(self, task: str = "reading and adding up") -> Iterator[None]:
         """A bar while it works, and a word on the ledger that was made, if one was."""
         new = self.ledger is not None and not self.ledger.exists()
-        with progress() as bar:
-            bar.add_task(task, total=None)
+        with progress(task):
             yield
         if new and self.ledger is not None and self.ledger.exists():
             kind = "It is for trials only: a release refuses it. " if Ledger.open(self.ledger).trial else ""
@@ -148,10 +147,7 @@ class Releasing(Running):
                     save_plot(self.plot, draw)
                     document["plot"] = str(self.plot)
             with _noted(problems, "standard output"):
-                if self.as_json:
-                    emit({**document, "problems": problems} if problems else document)
-                else:
-                    show()
+                tell(document | ({"problems": problems} if problems else {}), show, as_json=self.as_json)
                 answered = True
         except KeyboardInterrupt:
             sentence = f"interrupted after the release was made; {_again(places)}."
@@ -231,7 +227,7 @@ class Writing(Running):
 
 def said_randomised(
     found: Randomised, asked: Writing, document: dict[str, Any], promise: PureDP | ApproxDP | None, *,
-    named: bool = False, drawn: bool = False,
+    named: bool = False, drawn: bool = False, reports: Path | None = None,
 ) -> None:  # fmt: skip
     """Say what was written and left out, and warn of a promise that protects hardly anybody, as a release does."""
     most, mixing, levels = max(found.reports.values()), found.mixing, found.levels
@@ -246,16 +242,12 @@ def said_randomised(
     if names := found.left_out:
         few = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
         note(f"Left out, because the release does not need them: {few}. --keep copies columns as they are, raw.")
-    if asked.as_json:
-        emit(document)
-        return
-    if asked.rng.simulated:
-        note("SIMULATED: a seeded generator was used; these reports protect nobody.")
-    if drawn:
+    if drawn and not asked.as_json:
         note(f"TRIAL: who trusts was drawn, and stands in the column {LABEL}; nobody was asked.")
-    for name, sent in found.reports.items():
-        about, end = (f"{name}: ", "") if named else ("", f" written to {asked.out}.")
-        click.echo(f"{about}{sent:,} reports by {found.mechanisms[name]}{end}")
+    sent = {name: f"{many:,} reports by {found.mechanisms[name]}" for name, many in found.reports.items()}
+    lines = [f"{name}: {text}" for name, text in sent.items()] if named else [*sent.values()]
+    lines[-1] += f" written to {asked.out}" + (f" and {reports}." if reports is not None else ".")
+    tell(document, "\n".join(lines), as_json=asked.as_json)
 
 
 def check_out(path: Path | None) -> None:
@@ -299,14 +291,11 @@ def randomise_file(study_file: Path, file: Any, asked: Writing, reports: Path | 
     that a batch allows, sorted, so that their order tells nothing.
     """
     study = read_study(study_file)
-    with progress() as bar:
-        bar.add_task("randomising", total=None)
+    with progress("randomising"):
         how = {"invite": asked.invite, "reports": reports, "mixed": asked.mixed, **asked.run}
         result = study.randomise(file, asked.out, keep=asked.kept, **how)
     promise = None if study.promise.personal else study.guarantee
-    said_randomised(result, asked, result.to_dict(), promise, named=True)
-    if not asked.as_json:
-        click.echo(f"Written to {asked.out}" + (f" and {reports}." if reports is not None else "."))
+    said_randomised(result, asked, result.to_dict(), promise, named=True, reports=reports)
 
 
 @command(

@@ -194,8 +194,7 @@ def _read(url: str, own: str) -> Route:
     base = f"{parts.scheme}://{parts.netloc}/{kind.rpartition('/')[0]}".rstrip("/")
     try:
         stated = fetch_task(base, study)["mixer"]
-        if stated["key"] != own:
-            raise InvalidInput("`url` must be of a study that names this mixer's key. Got one that names another.")
+        must(stated["key"] == own, "url", "must be of a study that names this mixer's key", "one that names another")
         ticket_key, report_key = (from_text(stated[name], 32, name) for name in ("ticket_key", "report_key"))
         batch, size, closes = int(stated["batch"]), int(stated["bytes"]), stated.get("closes")
         origin = f"{parts.scheme}://{parts.netloc}"

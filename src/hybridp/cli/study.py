@@ -43,8 +43,7 @@ def declared_study(file: str) -> dict[str, Any]:
         raise InvalidInput(f"`study` must be a file that can be read. Got {file} ({error.strerror}).") from None
     except (ValueError, RecursionError):
         stated = None
-    if not isinstance(stated, dict):
-        raise InvalidInput("`study` must be a study.toml or a JSON object with its fields. Got something else.")
+    must(isinstance(stated, dict), "study", "must be a study.toml or a JSON object with its fields", "something else")
     return stated
 
 

@@ -29,7 +29,17 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
-from hybridp.cli.options import Later, command, given, must_not_join, options_of, some, telling, trust_options, value_of
+from hybridp.cli.options import (
+    Options,
+    command,
+    given,
+    must_not_join,
+    options_of,
+    some,
+    telling,
+    trust_options,
+    value_of,
+)
 from hybridp.cli.releasing import Releasing
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP
@@ -179,8 +189,8 @@ def must_be_stated(asked: Mapping[str, Any]) -> None:
 )  # fmt: skip
 @insist_option
 def fit(
-    file: Any, stated: StatedSchema, domain_from_file: bool, question: Later, trust: Trusts | None,
-    stated_promise: Later, asked: Releasing, out: Path | None,
+    file: Any, stated: StatedSchema, domain_from_file: bool, question: Options, trust: Trusts | None,
+    stated_promise: Options, asked: Releasing, out: Path | None,
 ) -> None:  # fmt: skip
     """Fit a synthetic data set to a table, one person a row, with a privacy receipt.
 
@@ -220,7 +230,7 @@ def fit(
 
 
 def _task_of(
-    file: Any, schema: Any, promise: Promise, question: Later, asked: Releasing, *, mixed: bool
+    file: Any, schema: Any, promise: Promise, question: Options, asked: Releasing, *, mixed: bool
 ) -> Any:  # fmt: skip
     """The task of a fit that options state, after what cannot go together was refused."""
     from hybridp.tasks.table import TableTask
@@ -298,8 +308,6 @@ def invite(model: Path, out: Path) -> Any:
     about, (trusted, _) = sent.about, sent.task.people or (0, 0)
 
     def show() -> None:
-        if sent.simulated:
-            note("SIMULATED: this is a trial, not a private release.")
         rows = [(", ".join(one["columns"]), f"{one['cells']:,}", f"{100 * one['drawn_by']:.3g} %")
                 for one in about["marginals"]]  # fmt: skip
         title = f"{len(rows)} marginals that {trusted:,} trusted people chose; the invitation is in {out}"
@@ -341,12 +349,11 @@ def sample(model: Path, rows: int, out: Path, seed: int) -> Any:
     result = _load(model)
     result.write_sample(out, rows, seed=seed)
     document = {"out": str(out), "rows": rows, "columns": list(result.schema.names), "simulated": result.simulated}
-    mark = "SIMULATED: this is a trial. " if result.simulated else ""
-    return document, f"{mark}{rows:,} synthetic records written to {out}."
+    return document, f"{rows:,} synthetic records written to {out}."
 
 
 @telling("evaluate", _model, rows_argument, table_option, question=some("table", "thresholds", "marginals", later=True))
-def evaluate(model: Path, file: Path, question: Later, table_name: str | None) -> Any:
+def evaluate(model: Path, file: Path, question: Options, table_name: str | None) -> Any:
     """The true errors of a model against the real FILE. NOT PRIVATE: for data that is public or made up.
 
     Other questions than the model's own may be given, as in fit.

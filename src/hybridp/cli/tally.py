@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 import click
 
 from hybridp.blend.tally import Tally
-from hybridp.cli.common import FILE_PATH, note, progress, table_option
-from hybridp.cli.options import Later, one_question, some, telling, trust_options, value_of
+from hybridp.cli.common import FILE_PATH, progress, table_option
+from hybridp.cli.options import Options, one_question, some, telling, trust_options, value_of
 from hybridp.curator.sources import Columns
-from hybridp.errors import InvalidInput
+from hybridp.errors import InvalidInput, must
 from hybridp.protocols.reports import add_file, invitation_tally, load_tally, number_tally, save_tally
 from hybridp.public.study import Promise
 from hybridp.public.trust import Trusts
@@ -37,7 +36,7 @@ __all__ = ["add", "merge", "show"]
 )  # fmt: skip
 def add(
     files: tuple[Path, ...], state: Path, trust: Trusts | None, epsilon_column: str | None, collection: str | None,
-    publish: str, invite: Path | None, question: Later, promise: Later, table_name: str | None,
+    publish: str, invite: Path | None, question: Options, promise: Options, table_name: str | None,
 ) -> Any:  # fmt: skip
     """Add files of reports to a tally: all of them, or none.
 
@@ -55,8 +54,7 @@ def add(
     before = load_tally(state) if state.exists() else None
     wanted: Tally | None = None
     if named and (stated or len(named) > 1):
-        if epsilon is None:
-            raise InvalidInput("`epsilon` must be given with --column. Got none.")
+        must(epsilon is not None, "epsilon", "must be given with --column", "none")
         asked = question()
         own = vector_task(one_question(asked, promise()), 0)
         wanted = Tally.of(own.named(asked.columns), collection)
@@ -85,7 +83,7 @@ def add(
             bar.advance(task)
     save_tally(result, state, before=before)
     document = {**_about(result), "state": str(state), "added": result.people - start.people}
-    return document, _said(result, f"{document['added']:,} reports added to {state}, which holds {result.people:,}.")
+    return document, f"{document['added']:,} reports added to {state}, which holds {result.people:,}."
 
 
 @telling(
@@ -94,12 +92,11 @@ def add(
 )  # fmt: skip
 def merge(files: tuple[Path, ...], out: Path) -> Any:
     """Merge tallies of one mechanism and collection, in any order and grouping: the result is the same to the bit."""
-    if out.exists():
-        raise InvalidInput(f"`out` must name a new file. Got {out}, which exists.")
+    must(not out.exists(), "out", "must name a new file", f"{out}, which exists")
     result = reduce(operator.add, [load_tally(file) for file in files])
     save_tally(result, out)
     document = {**_about(result), "out": str(out), "merged": len(files)}
-    return document, _said(result, f"{len(files)} tallies with {result.people:,} reports merged into {out}.")
+    return document, f"{len(files)} tallies with {result.people:,} reports merged into {out}."
 
 
 @telling("show", click.argument("state", type=FILE_PATH))
@@ -111,7 +108,7 @@ def show(state: Path) -> Any:
     for name in ("kind", "people", "mechanism", "collection", "batches", "entries", "bytes"):
         value = document[name]
         lines.append(f"{name:<11}{f'{value:,}' if isinstance(value, int) else 'none' if value is None else value}")
-    return {**document, "batch_names": sorted(result.batches)}, _said(result, "\n".join(lines))
+    return {**document, "batch_names": sorted(result.batches)}, "\n".join(lines)
 
 
 def _about(found: Tally) -> dict[str, Any]:
@@ -125,12 +122,3 @@ def _about(found: Tally) -> dict[str, Any]:
         "batches": len(found.batches),
         "entries": len(found.counts or found.sums),
     }
-
-
-def _said(found: Tally, text: str) -> Callable[[], None]:
-    def show() -> None:
-        if found.simulated:
-            note("SIMULATED: reports in this tally come from a seeded generator and protect nobody.")
-        click.echo(text)
-
-    return show

@@ -15,8 +15,7 @@ import click
 
 from hybridp.cli.common import FILE_PATH, insist_option, progress, rows_argument
 from hybridp.cli.options import (
-    Later,
-    Some,
+    Options,
     Verb,
     all_given,
     binned,
@@ -82,10 +81,10 @@ class Task:
     not_first: tuple[str, ...] = ()
     only_invited: tuple[str, ...] | None = None
     more: tuple[Option, ...] = ()
-    declare: Callable[..., Any] = Later.__call__
+    declare: Callable[..., Any] = Options.__call__
     declare_on_device: bool = True
 
-    def asks(self, *fields: str) -> Some:
+    def asks(self, *fields: str) -> Options:
         """These fields of the question; that of one column must name it."""
         every = some(self.kind).fields
         needed = ("column",) if any(one.name == "column" for one in every) else ()
@@ -96,7 +95,7 @@ class Task:
         """Whether an invitation says all that a release must know; the answers are then in FILE."""
         return bool(self.invited) and "reports" not in self.asked
 
-    def on_device(self) -> Some | None:
+    def on_device(self) -> Options | None:
         """The fields of the question that devices need."""
         names = self.only_invited
         if names is None:
@@ -105,7 +104,7 @@ class Task:
         return self.asks(*names) if names else None
 
 
-def _people(file: Any, people: Later | None) -> tuple[Any, People]:
+def _people(file: Any, people: Options | None) -> tuple[Any, People]:
     """The rows, and whose they are: which columns are public (--public) is for the study to say."""
     known = People() if people is None else people()
     return replace(file, public=()), replace(known, public=file.public)
@@ -116,8 +115,8 @@ def _people(file: Any, people: Later | None) -> tuple[Any, People]:
 
 def _release_command(name: str, task: Task) -> click.Command:
     def run(
-        file: Any, trust: Trusts | None, question: Later, promise: Later, asked: Releasing, people: Later | None = None,
-        mixer: Later | None = None, level: float = 0.95, **more: Any,
+        file: Any, trust: Trusts | None, question: Options, promise: Options, asked: Releasing,
+        people: Options | None = None, mixer: Options | None = None, level: float = 0.95, **more: Any,
     ) -> None:  # fmt: skip
         _check_phase(task, file, asked)
         if asked.invite is not None and task.says_rest:
@@ -170,8 +169,8 @@ def _check_phase(task: Task, file: Any, asked: Releasing) -> None:
 
 
 def _combine(
-    task: Task, file: Any, trust: Trusts | None, question: Later, promise: Later, people: Later | None, level: float,
-    asked: Releasing,
+    task: Task, file: Any, trust: Trusts | None, question: Options, promise: Options, people: Options | None,
+    level: float, asked: Releasing,
 ) -> None:  # fmt: skip
     """Phase two: reports that answer an invitation, which says the rest."""
     from hybridp.protocols.driver import release_invited
@@ -218,11 +217,11 @@ Without --trust all rows report.
 
 def _randomise_command(name: str, task: Task) -> click.Command:
     alone = task.only_invited is not None
-    declare: Callable[..., Any] = task.declare if task.declare_on_device else Later.__call__
+    declare: Callable[..., Any] = task.declare if task.declare_on_device else Options.__call__
 
     def run(
-        file: Any, trust: Trusts | None, promise: Later, asked: Writing, question: Later | None = None,
-        people: Later | None = None, mixer: Later | None = None, **more: Any,
+        file: Any, trust: Trusts | None, promise: Options, asked: Writing, question: Options | None = None,
+        people: Options | None = None, mixer: Options | None = None, **more: Any,
     ) -> None:  # fmt: skip
         if asked.invite is not None or alone:
             _answer(task, file, trust, question, people, promise, asked)
@@ -230,8 +229,7 @@ def _randomise_command(name: str, task: Task) -> click.Command:
         (file, known), stated = _people(file, people), promise()
         study = one_question(declare(question, **more), stated, trust=trust, people=known, mixer=mixer)
         drawn = trust.trial_opt_in if drawn_trust(trust) else None
-        with progress() as bar:
-            bar.add_task("randomising", total=None)
+        with progress("randomising"):
             how = {"mixed": study.mixer is not None, "trial_opt_in": drawn, **asked.run}
             result = study.randomise(file, asked.out, keep=asked.kept, **how)
         said_randomised(result, asked, result.alone(stated), result.promise, drawn=drawn is not None)
@@ -254,7 +252,7 @@ def _randomise_command(name: str, task: Task) -> click.Command:
 
 
 def _answer(
-    task: Task, file: Any, trust: Trusts | None, question: Later | None, people: Later | None, promise: Later,
+    task: Task, file: Any, trust: Trusts | None, question: Options | None, people: Options | None, promise: Options,
     asked: Writing,
 ) -> None:  # fmt: skip
     """What devices do with an invitation, which says the rest but for what people accept."""
@@ -270,8 +268,7 @@ def _answer(
     told |= {"trust": trust, "person": told.pop("column", None), "kept": asked.kept, "mixed": asked.mixed, **asked.run}
     told |= {"record": tuple(values.get("columns", ())), "missing": number_or_word(values.get("missing"))}
     accepts = promise.values["epsilon"], promise.values.get("delta") or 0.0
-    with progress() as bar:
-        bar.add_task("randomising", total=None)
+    with progress("randomising"):
         result = answer_invitation(task.invited, file, asked.out, asked.invite, accepts=accepts, **told)
     document = result.alone(told="reports" if alone else "randomised")
     said_randomised(result, asked, document, result.promise)
@@ -285,7 +282,7 @@ def _answer(
     asked=some(Writing, "out", "keep", "seed", "table", "as_json", "invite"),
 )  # fmt: skip
 def _randomise_synth(
-    file: Any, stated: StatedSchema, trust: Trusts | None, question: Later, stated_promise: Later, asked: Writing
+    file: Any, stated: StatedSchema, trust: Trusts | None, question: Options, stated_promise: Options, asked: Writing
 ) -> None:
     """Replace each local person's row by one report on one of the stated marginals, private by itself.
 
@@ -313,8 +310,7 @@ def _randomise_synth(
             raise click.UsageError("Missing option '--epsilon'.")
         workload, _ = workload_of(stated.features()[0], question.values)
         invite = marginal_invite(workload, PureDP(stated_promise().epsilon))
-    with progress() as bar:
-        bar.add_task("randomising", total=None)
+    with progress("randomising"):
         told = [Asked(invite, Columns("", trust))]
         (written,), left_out = write_reports(file, told, asked.out, table=asked.table, kept=asked.kept, rng=asked.rng)
     drawn, counts = drawn_trust(trust), ({"table": written}, {"table": invite.text})
@@ -327,7 +323,7 @@ def _randomise_synth(
 # --- the questions ----------------------------------------------------------------------------------------------------
 
 
-def _quantiles(question: Later, spread: bool = False) -> Any:
+def _quantiles(question: Options, spread: bool = False) -> Any:
     """What is asked of the number: the median where nothing else is."""
     values = question.values
     if not (spread or any(values.get(name) for name in ("at", "below", "above"))):

@@ -244,7 +244,8 @@ def first_phase(
         for name, given in (("tally", tally), ("phases", phases), ("collection", collection)):
             must(not given, name, "must not join the first phase of a mean: trusted people alone are asked", given)
         many = study.people.local if local_people is None else local_people
-        return release(data, SteeredTask(mean_task(study, 0)), columns, local_people=many, **how)
+        steered = replace(study, questions=(replace(question, form="steered"),))  # which is refused of some means
+        return release(data, SteeredTask(mean_task(steered, 0)), columns, local_people=many, **how)
     must(local_people is None, "local-people", "must go with a mean: quantiles are asked around, however many", "it")
     counted = number_task(study, 0)
     must(isinstance(counted, DistributionTask), "invite-out", rule, "both")

@@ -171,7 +171,6 @@ class PrivateGroupsTask(Task):
     def __post_init__(self) -> None:
         rule = "must be left out, alike, tcm-only or lm-only for an answer by a private category"
         must(self.study.estimator in _HEARD, "estimator", rule, self.study.estimator)
-        self.grouping.must_differ(self.value)
         if isinstance(self.study, MeanTask):
             full = self.study.publish == "full"
             must(full, "publish", "must be full for an answer by group", self.study.publish)

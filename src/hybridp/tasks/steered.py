@@ -50,17 +50,6 @@ class SteeredTask(Task):
     people: tuple[int, int] | None = None
     undecided = by_invitation = True
 
-    def __post_init__(self) -> None:
-        study = self.mean
-        must(study.rule.name == "everyone", "estimator", "must be left out where a mean is steered", study.rule.name)
-        plain = study.rule.gap is None and study.rule.sd is None
-        rule = "must be left out where a mean is steered, and gap too: trusted people tell the spread"
-        must(plain, "sd", rule, "one")
-        must(study.publish == "full", "publish", "must be full where a mean is steered", study.publish)
-        must(not study.clipped_share, "clipped-share", "must be left out where a mean is steered", study.clipped_share)
-        must(study.mixing is None, "batch", "must be left out where a mean is steered", "a mixer")
-        must(study.noise != "gaussian", "noise", "must be laplace, or left out, where a mean is steered", study.noise)
-
     @property
     def bounds(self) -> Bounds:
         return self.mean.bounds

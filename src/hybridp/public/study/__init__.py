@@ -23,7 +23,7 @@ from functools import cached_property
 from os import PathLike
 from typing import Any, Self
 
-from hybridp.errors import InvalidInput
+from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, split
 from hybridp.public.fields import (
     Check,
@@ -301,8 +301,7 @@ class Declaration(Fields):
         """A study from plain data, such as `to_dict` gives and a file holds."""
         given = dict(stated)
         version = given.pop("schema", SCHEMA)
-        if version != SCHEMA:
-            raise InvalidInput(f"`schema` must be {SCHEMA}, the version that this hybridp reads. Got {version!r}.")
+        must(version == SCHEMA, "schema", f"must be {SCHEMA}, the version that this hybridp reads", f"{version!r}")
         if "question" in given and "questions" not in given:
             given["questions"] = given.pop("question")
         return super().of(given)

@@ -12,9 +12,9 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 
-from hybridp.errors import InvalidInput, did_you_mean
+from hybridp.errors import InvalidInput, did_you_mean, must
 from hybridp.public.budgets import Guarantee, promised
-from hybridp.public.fields import Check, Fields, at_least, declared, field, named, positive, share, short
+from hybridp.public.fields import Check, Fields, at_least, field, named, positive, share, short
 from hybridp.public.groups import Grouping
 from hybridp.public.trust import PUBLIC
 
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["GROUPED", "KINDS", "LEAST", "Collection", "Grouped", "Guarantee", "Mixer", "People", "Promise", "Question"]
 
 T = TypeVar("T")
+NOISES = {
+    "best": "the smaller of the two",
+    "laplace": "pure, without a delta",
+    "gaussian": "needs a delta",
+}
 LEAST = 0.001
 """The smallest epsilon that a question can be answered with."""
 
@@ -323,8 +328,7 @@ class Question(Fields):
         if cls is not Question:
             return super().of(given)
         kind, where = stated.get("kind"), cls._labelled(stated.get("name"))
-        if kind is None:
-            raise InvalidInput(f"`{where}kind` must be given: one of {', '.join(KINDS)}. Got nothing.")
+        must(kind is not None, f"{where}kind", f"must be given: one of {', '.join(KINDS)}", "nothing")
         if isinstance(kind, str) and kind not in KINDS:
             _load_plugged()
         if not isinstance(kind, str) or kind not in KINDS:
@@ -340,8 +344,17 @@ class Question(Fields):
 
 @dataclass(frozen=True, kw_only=True)
 class Grouped(Question):
-    """A question that may be answered by group."""
+    """A question about one column, which may be answered by group."""
 
+    column: str | None = field(
+        None, help="The column with everybody's answer. Default: the question's name.", shown=True
+    )
+    noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
+    report: str | None = field(
+        None,
+        help="The column with local people's reports. Default: report; with several questions NAME_report.",
+        option="",
+    )
     by: str | None = field(None, help="Answer by group: the column that names everybody's group.", check=named)
     by_private: bool = field(
         False,
@@ -376,16 +389,27 @@ class Grouped(Question):
     def asks_everybody(self) -> str:
         return "" if self.by is None else f"`{self.name}` is asked by group, which everybody answers"
 
-    def check_groups(self, column: str | None) -> None:
-        """The rules of an answer by group, which is about another column than the value's."""
+    def report_columns(self, start: str) -> tuple[str, ...]:
+        """The report itself, the batch of one on options, and how it was made."""
+        report = self.report or f"{start}report"
+        return report, *((f"{report}_batch",) if self.on_options else ()), f"{report}_mechanism"
+
+    @property
+    def on_options(self) -> bool:
+        """Whether reports are on one of several options, of a private group too."""
+        return self.by_private
+
+    def check(self) -> None:
+        if self.column is None:
+            object.__setattr__(self, "column", self.name)
         if self.by is None:
             rule = "must go with by, the column of the groups"
             return self.left_out(rule, "by_private", "categories", "compare", "least")
-        self.must(self.by != column, "by", "must be another column than the value's", self.by)
+        self.must(self.by != self.column, "by", "must be another column than the value's", self.by)
         known = not self.categories or self.compare in (None, "all", "other", *self.categories)
         self.must(known, "compare", "must be all, or one of the categories", self.compare)
         _ = self.groups
 
 
-GROUPED = frozenset(one.name for one in declared(Grouped)) - {one.name for one in declared(Question)}
+GROUPED = frozenset(("by", "by_private", "categories", "least", "compare", "joint"))
 """The fields of an answer by group."""

@@ -16,8 +16,8 @@ from hybridp.public.fields import Fields, at_least, between_0_and_1, field, name
 from hybridp.public.kmeans import LEAST_CLUSTERED
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.regression import MOST_PREDICTORS
-from hybridp.public.study.basics import KINDS, Guarantee, Question
-from hybridp.public.study.questions import ESTIMATORS, MISSINGS, NOISES, check_estimator, check_missing, goes_by_people
+from hybridp.public.study.basics import KINDS, NOISES, Guarantee, Question
+from hybridp.public.study.questions import ESTIMATORS, MISSINGS, check_estimator, check_missing, goes_by_people
 from hybridp.public.vector import VectorBounds
 from hybridp.public.vector_randomisers import vector_reports
 
@@ -33,44 +33,39 @@ FORMS = {
 }
 
 
-def each(asked: Any, name: str) -> None:
-    """One number for all columns becomes one for each."""
-    given, d = getattr(asked, name), len(asked.columns)
-    asked.must(len(given) in (1, d), name, f"must be one number, or one for each of the {d} columns", len(given))
-    object.__setattr__(asked, name, given * d if len(given) == 1 else given)
-
-
-def check_missings(asked: Any) -> None:
-    """The same of several columns: one for all, or one for each."""
-    if asked.missing:
-        each(asked, "missing")
-        for value, low, high in zip(asked.missing, asked.lower, asked.upper, strict=True):
-            check_missing(asked, value, low, high)
-
-
-def check_box(asked: Any) -> None:
-    names = asked.columns
-    asked.must(1 <= len(names) <= MOST_COLUMNS, "columns", f"must be 1 to {MOST_COLUMNS:,}", len(names))
-    distinct = len({name.lower() for name in names}) == len(names)
-    asked.must(distinct, "columns", "must have different names", "a name twice")
-    each(asked, "lower")
-    each(asked, "upper")
-    for column, low, high in zip(names, asked.lower, asked.upper, strict=True):
-        asked.must(high > low, "upper", f"must be greater than lower ({low:g}) for {column}", f"{high:g}")
-
-
 @dataclass(frozen=True, kw_only=True)
-class Box(Question):
+class Bounded(Question):
     """Several numbers a person, within public bounds."""
 
-    columns: tuple[str, ...] = field(help="The columns of the numbers.", check=named, option="column")
     lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
     upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
     missing: tuple[float | str, ...] = field((), help=MISSINGS)
 
     def check(self) -> None:
-        check_box(self)
-        check_missings(self)
+        names = self.columns_read
+        self.must(1 <= len(names) <= MOST_COLUMNS, "columns", f"must be 1 to {MOST_COLUMNS:,}", len(names))
+        distinct = len({name.lower() for name in names}) == len(names)
+        self.must(distinct, "columns", "must have different names", "a name twice")
+        self.each("lower", "upper", *(["missing"] if self.missing else []))
+        for column, low, high in zip(names, self.lower, self.upper, strict=True):
+            self.must(high > low, "upper", f"must be greater than lower ({low:g}) for {column}", f"{high:g}")
+        for value, low, high in zip(self.missing, self.lower, self.upper, strict=False):
+            check_missing(self, value, low, high)
+
+    def each(self, *names: str) -> None:
+        """One number for all columns becomes one for each."""
+        d = len(self.columns_read)
+        for name in names:
+            given = getattr(self, name)
+            self.must(len(given) in (1, d), name, f"must be one number, or one for each of the {d} columns", len(given))
+            object.__setattr__(self, name, given * d if len(given) == 1 else given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Box(Bounded):
+    """Several numbers a person, each in a column of its own."""
+
+    columns: tuple[str, ...] = field(help="The columns of the numbers.", check=named, option="column")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +112,7 @@ class Vector(Box):
 
     def check(self) -> None:
         super().check()
-        if self.sd:
-            each(self, "sd")
+        self.each(*(["sd"] if self.sd else []))
         for value, low, high in zip(self.sd, self.lower, self.upper, strict=False):
             most = (high - low) / 2
             self.must(value <= most * (1 + 1e-12), "sd", f"must be at most {most:g} for these bounds", value)
@@ -146,21 +140,17 @@ class Vector(Box):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regression(Question):
+class Regression(Bounded):
     """A target explained by several columns; the promise covers all of them together."""
 
     kind: ClassVar[str] = "regression"
     reported: ClassVar[bool] = False
 
     target: str = field(help="The column that is explained.", check=named)
-    on: tuple[str, ...] = field(help="The columns that explain it: A,B.", check=named)
-    lower: tuple[float, ...] = field(
-        help="Public lower bounds: one for all columns, or one for each, the target's last."
+    on: tuple[str, ...] = field(
+        help="The columns that explain it: A,B. What is said of each column is in this order, the target's last.",
+        check=named,
     )
-    upper: tuple[float, ...] = field(
-        help="Public upper bounds: one for all columns, or one for each, the target's last."
-    )
-    missing: tuple[float | str, ...] = field((), help=f"{MISSINGS} The target's is the last.")
     model: str = field(
         "linear", help="The model: linear, or logistic for a target of 0 and 1.", choices=("linear", "logistic"),
         option="kind",
@@ -186,10 +176,9 @@ class Regression(Question):
         object.__setattr__(self, "on", split)
         self.must(all(split), "on", "must be a list such as A,B without empty parts", ",".join(self.on))
         self.must(self.target not in split, "on", "must not name the target, which cannot explain itself", self.target)
-        check_box(self)
+        super().check()
         few = len(split) <= MOST_PREDICTORS
         self.must(few, "on", f"must name 1 to {MOST_PREDICTORS} columns", len(split))
-        check_missings(self)
         if self.model == "logistic":
             last = self.lower[-1], self.upper[-1]
             rule = "must bound the target of a logistic regression by 0 and 1"

@@ -44,11 +44,6 @@ PERSONAL_ESTIMATORS = {
     "unified": "both groups, each person by their own epsilon: assumes that people of all epsilons are alike",
     "adpm": "trusted people, by the best weights for their epsilons",
 }
-NOISES = {
-    "best": "the smaller of the two",
-    "laplace": "pure, without a delta",
-    "gaussian": "needs a delta",
-}
 CHOICE_ESTIMATORS = {
     "everyone": "by the number of people: right however much those who trust differ from those who do not",
     "alike": "assumes that both groups are alike: anchored where a formula finds that cheap, else hybrid",
@@ -82,7 +77,6 @@ MISSINGS = (
     "Public: what a value counts as that is missing or no number: a number within the bounds, or middle (of them); one "
     "for all columns, or one for each. A table needs it unless its columns are declared to hold a number in every row."
 )
-REPORT = "The column with local people's reports. Default: report; with several questions NAME_report."
 MOST_PLACES = 50
 
 
@@ -93,7 +87,6 @@ class Number(Grouped):
     kind: ClassVar[str] = "number"
     own_epsilons: ClassVar[bool] = True
 
-    column: str | None = field(None, help="The column with the value. Default: the question's name.", shown=True)
     lower: float = field(help="Public lower bound of the value, chosen without looking at the data.")
     upper: float = field(help="Public upper bound of the value, chosen without looking at the data.")
     missing: float | str | None = field(None, help=MISSING)
@@ -122,7 +115,6 @@ class Number(Grouped):
         check=at_least(0, 1),
         option="",
     )
-    noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
     local: str = field(
         "best",
         help="The randomiser on local people's devices.",
@@ -146,7 +138,6 @@ class Number(Grouped):
         check=Check("must be 0, or strictly between 0 and 1", lambda x: 0 <= x < 1),
         option="",
     )
-    report: str | None = field(None, help=REPORT, option="")
     step: float | None = field(None, help="The step of the numbers, from lower on.", check=positive, option="")
     guessed: bool = field(
         False,
@@ -155,8 +146,7 @@ class Number(Grouped):
     )
 
     def check(self) -> None:
-        if self.column is None:
-            object.__setattr__(self, "column", self.name)
+        super().check()
         self.must(self.upper > self.lower, "upper", f"must be greater than lower ({self.lower:g})", f"{self.upper:g}")
         width, half = self.upper - self.lower, (self.upper - self.lower) / 2
         check_missing(self, self.missing, self.lower, self.upper, ("middle", "exclude"))
@@ -176,7 +166,6 @@ class Number(Grouped):
             self.must(fixed, "publish", rule, self.publish)
         if self.missing == "exclude":
             self._check_excluding()
-        self.check_groups(self.column)
         one = self.by is None and self.statistics in (("mean",), ("sum",))
         self.must(not (one and self.joint), "joint", "must go with by, or with several statistics", "one number")
         if self.by is not None:
@@ -231,7 +220,7 @@ class Number(Grouped):
         rule = "must be left out where trusted people are asked first, and local people around what they say"
         self.must(self.estimator in (None, "everyone"), "estimator", rule, self.estimator)
         if mean:
-            self.left_out(rule, "sd", "local_sd", "gap", "by")
+            self.left_out(rule, "sd", "local_sd", "gap", "by", "publish", "clipped_share")
             self.must(self.noise != "gaussian", "noise", "must not be gaussian where a mean is steered", self.noise)
             return
         rule = "must be dithered, or left out, where people are asked around quantiles"
@@ -274,9 +263,6 @@ class Number(Grouped):
     def mixes(self) -> bool:  # type: ignore[override]
         return self.statistics == ("mean",) and self.by is None and self.form == "plain"
 
-    def report_columns(self, start: str) -> tuple[str, ...]:
-        return _report_columns(self.report or f"{start}report", batch=self.by_private)
-
     def least_epsilon(self, *, trusted: bool) -> float:
         """Trusted people are counted in two looks, and where they are added up too each takes half."""
         return (4 if self.summed else 2) * LEAST_COUNTED if trusted and self.counted else LEAST
@@ -298,11 +284,6 @@ class Number(Grouped):
     def counted(self) -> bool:
         """Whether trusted people are counted between places: for everything else."""
         return not {"mean", "sum"}.issuperset(self.statistics)
-
-
-def _report_columns(report: str, *, batch: bool) -> tuple[str, ...]:
-    """The columns of one report: itself, the batch of one on options, and how it was made."""
-    return report, *((f"{report}_batch",) if batch else ()), f"{report}_mechanism"
 
 
 def goes_by_people(asked: Any) -> str:
@@ -344,18 +325,13 @@ def check_estimator(asked: Any) -> None:
 class _Shares(Grouped):
     """What is asked of one option a person."""
 
-    column: str | None = field(
-        None, help="The column with everybody's answer. Default: the question's name.", shown=True
-    )
+    on_options: ClassVar[bool] = True  # type: ignore[assignment]
+
     estimator: str = field("everyone", help="Who is heard, and how the groups are weighed.", choices=CHOICE_ESTIMATORS)
-    noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
-    report: str | None = field(None, help=REPORT, option="")
 
     def check(self) -> None:
-        if self.column is None:
-            object.__setattr__(self, "column", self.name)
+        super().check()
         settled(self)
-        self.check_groups(self.column)
 
     @property
     def size(self) -> int:
@@ -368,9 +344,6 @@ class _Shares(Grouped):
 
     def mixed_size(self) -> int:
         return self.size
-
-    def report_columns(self, start: str) -> tuple[str, ...]:
-        return _report_columns(self.report or f"{start}report", batch=True)
 
     def report_variance(self, promise: Guarantee) -> float:
         return share_oracle(promise, self.size).variance(1 / self.size)
