@@ -51,8 +51,8 @@ BAD = [
     # who trusts
     *((f"release mean collected.csv {RELEASE.replace('--trust trust', options)}", said) for options, said in (
         ("", "`trust` must be given, or --everyone or --trial-opt-in. Got none of them."),
-        ("--trust trust --everyone local", "`trust` must not join `everyone`: one says who trusts. Got both."),
-        ("--trusted-value yes", "`trusted-value` must go with --trust, the column of these words. Got it without."),
+        ("--trust trust --everyone local", "`trust` must be given, or everyone in its place: trusted or local. Got both."),
+        ("--trusted-value yes", "`trust` must be given, or everyone in its place: trusted or local. Got neither."),
         ("--trial-opt-in 5% --collection a --ledger l", "`collection` must not name the reports of a trial"),
     )),
     # files, columns and rows

@@ -429,18 +429,13 @@ def trust_options(*, devices: bool = False, draws: bool = True) -> Callable[[Cal
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def run(trust: Options, trial_opt_in: float | None = None, **given: Any) -> Any:
-            said = trust.values
-            ways = {"trust": said["column"], "everyone": said["everyone"], "trial-opt-in": trial_opt_in}
-            stated = [name for name, way in ways.items() if way is not None]
-            if len(stated) > 1:
-                raise InvalidInput(f"`{stated[0]}` must not join `{stated[1]}`: one says who trusts. Got both.")
-            if said["column"] is None and (said["trusted"] or said["local"]):
-                raise InvalidInput("`trusted-value` must go with --trust, the column of these words. Got it without.")
-            if devices and said["everyone"] == "trusted":
-                raise InvalidInput("`everyone` must be local where devices report. Got trusted.")
+            said = {**trust.values, "trial_opt_in": trial_opt_in}
             rule: Trusts | None = said["column"]
-            if any((said["trusted"], said["local"], said["everyone"], trial_opt_in is not None)):
-                rule = TrustRule(**said, trial_opt_in=trial_opt_in)
+            if any(value not in (None, ()) for name, value in said.items() if name != "column"):
+                with said_as_options(TrustRule):
+                    rule = TrustRule(**said)
+                local = not devices or said["everyone"] != "trusted"
+                must(local, "everyone", "must be local where devices report", "trusted")
             return function(trust=rule, **given)
 
         wrapped: Callable[..., Any] = _drawn(run) if draws else run
@@ -450,10 +445,9 @@ def trust_options(*, devices: bool = False, draws: bool = True) -> Callable[[Cal
 
 
 _drawn = click.option(
-    "--trial-opt-in",
-    type=share_type,
+    "--trial-opt-in", type=share_type,
     help="A trial on raw rows, in place of --trust: this share of people is drawn as trusting.",
-)
+)  # fmt: skip
 
 
 def one_question(
