@@ -143,7 +143,6 @@ def check_delta(delta: float) -> None:
 
 
 def emit(document: dict[str, Any]) -> None:
-    """The one JSON object."""
     from hybridp.release.receipt import plain
 
     click.echo(json.dumps(plain(document), allow_nan=False))
@@ -231,7 +230,6 @@ _FOLDED = ("gap", "statistic", "expected", "estimator")
 
 
 def show_words(found: Any) -> None:
-    """A result's tables and remarks."""
     for words in found.all_words():
         more = f"{len(words.rows) - _ROWS} more in --json." if len(words.rows) > _ROWS else None
         if words.rows:

@@ -206,7 +206,6 @@ edges_options = stack(
 
 
 def numbers(name: str, text: str) -> list[float]:
-    """The numbers of 0,10,20."""
     try:
         return [float(part) for part in listed(name, text)]
     except ValueError:
@@ -373,7 +372,6 @@ def number_or_word(text: str | None) -> float | str | None:
 
 
 def given(option: str) -> bool:
-    """Whether an option stands on the command line."""
     return option in all_given()
 
 

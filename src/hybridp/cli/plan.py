@@ -76,7 +76,6 @@ class Crowd(Fields):
 
     @property
     def groups(self) -> dict[str, int]:
-        """How many are trusted, local and shuffled."""
         trusted, mixed = round(self.n * self.opt_in), round(self.n * (self.shuffled or 0.0))
         return {"trusted": trusted, "local": self.n - trusted - mixed, "shuffled": mixed}
 

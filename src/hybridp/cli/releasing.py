@@ -20,6 +20,7 @@ from hybridp.cli.common import (
     check_delta,
     check_plot,
     insist_option,
+    names_of,
     note,
     progress,
     rows_in,
@@ -44,8 +45,12 @@ from hybridp.study import Study
 if TYPE_CHECKING:
     from hybridp.protocols.devices import Randomised
 
-__all__ = ["Releasing", "Writing", "check_out", "randomise_file", "read_study", "release_file"]
+__all__ = ["PAID", "Releasing", "Writing", "check_out", "randomise_file", "read_study", "release_file"]
 __all__ += ["release_study", "said_randomised", "silence", "study_argument"]
+
+
+PAID = ("ledger", "collection", "assume_mechanism", "table", "tally", "mixed", "invite_out")
+"""What every release is told of who pays, what is read beside the rows, and who is asked next."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +109,9 @@ class Releasing(Running):
                 f"`collection` must go with --ledger, which charges it once. Got {self.collection} alone."
             )
 
-    @property
-    def batches(self) -> tuple[Path, ...]:
-        return tuple(map(Path, self.mixed))
+    def said(self, *names: str) -> dict[str, Any]:
+        """What was given of these, by their names in the library."""
+        return {name: tuple(map(Path, self.mixed)) if name == "mixed" else getattr(self, name) for name in names}
 
     @contextmanager
     def working(self, task: str = "reading and adding up") -> Iterator[None]:
@@ -168,24 +173,9 @@ def release_study(
         _invite(study, data, asked)
         return
     with asked.working():
-        result = study.release(
-            data,
-            ledger=asked.ledger,
-            table=asked.table,
-            simulate_local=asked.simulate_local,
-            trial_opt_in=trial_opt_in,
-            collection=asked.collection,
-            assume_mechanism=asked.assume_mechanism,
-            invite=asked.invite,
-            reports=asked.reports,
-            model=model,
-            mixed=asked.batches,
-            tally=asked.tally,
-            phases=PHASES if asked.form == "steered" else (),
-            invite_out=asked.invite_out,
-            local_people=asked.local_people,
-            rng=asked.rng,
-        )
+        own = asked.said("simulate_local", "invite", "reports", "local_people", "rng", *PAID)
+        phases = PHASES if asked.form == "steered" else ()
+        result = study.release(data, trial_opt_in=trial_opt_in, model=model, phases=phases, **own)
     asked.finish(result)
     if first:
         note(f"The invitation for those who are asked next is in {asked.invite_out}.")
@@ -216,8 +206,7 @@ class Writing(Running):
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The names of --keep a,b --keep c."""
-        return tuple(name for part in self.keep for name in part.split(",") if name)
+        return names_of(self.keep)
 
     @property
     def run(self) -> dict[str, Any]:

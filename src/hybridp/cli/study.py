@@ -70,7 +70,6 @@ def _opened(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _command(name: str, *options: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command on the service's database."""
     return lambda function: telling(name, *options)(_opened(function))
 
 

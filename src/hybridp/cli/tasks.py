@@ -29,7 +29,7 @@ from hybridp.cli.options import (
     trust_options,
     value_of,
 )
-from hybridp.cli.releasing import Releasing, Writing, randomise_file, release_file, release_study, said_randomised
+from hybridp.cli.releasing import PAID, Releasing, Writing, randomise_file, release_file, release_study, said_randomised
 from hybridp.cli.synth import FIXED_BY_INVITATION, StatedSchema, must_be_stated, workload_of
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
@@ -183,19 +183,12 @@ def _combine(
             file,
             asked.invite,
             task.invited,
-            table=asked.table,
             trust=trust,
             person=None if people is None else people.values["column"],
-            report=question.values.get("report") or "report",
-            tally=asked.tally,
-            mixed=asked.batches,
-            ledger=asked.ledger,
-            collection=asked.collection,
             level=level if given("level") else None,
             joint=question.values.get("joint") or None,
             asked=own if task.invited == "heavy hitters" else None,
-            assume_mechanism=asked.assume_mechanism,
-            invite_out=asked.invite_out,
+            **asked.said(*PAID),
         )
     asked.finish(result)
 

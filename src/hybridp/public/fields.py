@@ -62,13 +62,11 @@ named = Check("must be text of 1 to 200 characters", lambda text: 1 <= len(text)
 
 
 def at_least(least: float, most: float = math.inf) -> Check:
-    """A number within limits."""
     upto = f" and at most {most:,g}" if math.isfinite(most) else ""
     return Check(f"must be at least {least:,g}{upto}", lambda x: least <= x <= most)
 
 
 def short(most: int) -> Check:
-    """Text of at most so many characters."""
     return Check(f"must be text of at most {most:,} characters", lambda text: len(text) <= most)
 
 
@@ -189,7 +187,6 @@ class Fields:
 
     @property
     def prefix(self) -> str:
-        """What stands before a field's name in a refusal."""
         return self._labelled(getattr(self, "name", None))
 
     @classmethod
@@ -350,7 +347,6 @@ MOST_BYTES = 4 << 20
 
 
 def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
-    """The file as plain data."""
     place = Path(path)
     try:
         with place.open("rb") as file:
@@ -384,12 +380,10 @@ def field_lines(of: Fields, stated: Mapping[str, Any]) -> list[str]:
 
 
 def comment(text: str) -> list[str]:
-    """Text as the comments of a file."""
     return [f"# {line}" for line in textwrap.wrap(text, 100)]
 
 
 def toml_value(value: Any) -> str:
-    """A value as a file holds it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, datetime):

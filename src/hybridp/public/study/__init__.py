@@ -220,7 +220,6 @@ class Declaration(Fields):
 
     @property
     def trusted_guarantee(self) -> Guarantee:
-        """What trusted people are promised, by all questions together."""
         own = self.promise.trusted_epsilon
         return self.guarantee if own is None else self.promise.budget(own)
 
@@ -307,7 +306,6 @@ class Declaration(Fields):
         return super().of(given)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: what differs from its default, and what is always written."""
         stated: dict[str, Any] = {"schema": SCHEMA, **super().to_dict()}
         stated["questions"] = [question.to_dict() for question in self.questions]
         return stated
@@ -366,7 +364,6 @@ class Form:
 
 
 def chances(questions: Sequence[Question]) -> tuple[float, ...]:
-    """How likely a device draws each question."""
     whole = math.fsum(question.weight for question in questions)
     return tuple(question.weight / whole for question in questions)
 

@@ -80,7 +80,6 @@ class Promise(Fields):
         self.must(distinct, "allowed_epsilons", "must be different from each other", list(self.allowed_epsilons))
 
     def budget(self, epsilon: float) -> Guarantee:
-        """An epsilon with the promise's delta."""
         return promised(epsilon, self.delta)
 
 
