@@ -51,7 +51,7 @@ BAD = [
     # who trusts
     *((f"release mean collected.csv {RELEASE.replace('--trust trust', options)}", said) for options, said in (
         ("", "`trust` must be given, or --everyone or --trial-opt-in. Got none of them."),
-        ("--trust trust --everyone local", "`trust` must be given, or everyone in its place: trusted or local. Got both."),
+        ("--trust trust --everyone local", "`trust` must be given, or everyone in its place"),
         ("--trusted-value yes", "`trust` must be given, or everyone in its place: trusted or local. Got neither."),
         ("--trial-opt-in 5% --collection a --ledger l", "`collection` must not name the reports of a trial"),
     )),
