@@ -30,7 +30,7 @@ __all__ = ["analyst", "close", "create", "declared_study", "delete", "export", "
 __all__ += ["release", "rotate_key"]
 
 
-def declared_study(file: str) -> dict[str, Any]:
+def declared_study(file: str) -> Any:
     """What a study file says, TOML or JSON; the service checks it."""
     from hybridp.public.fields import read_toml
 
@@ -38,7 +38,7 @@ def declared_study(file: str) -> dict[str, Any]:
         return read_toml(file)
     try:
         with click.open_file(file, encoding="utf-8") as text:
-            stated = json.load(text)
+            stated: Any = json.load(text)
     except OSError as error:
         raise InvalidInput(f"`study` must be a file that can be read. Got {file} ({error.strerror}).") from None
     except (ValueError, RecursionError):

@@ -232,7 +232,7 @@ def first_phase(
     A mean is told by the trusted people alone, and `local_people` is how many will be asked; quantiles by everybody who
     has been heard. The invitation names what was charged in the ledger.
     """
-    question = study.questions[0]
+    question: Any = study.questions[0]
     rule = "must go with the mean or the quantiles of a study's only question"
     alone = len(study.questions) == 1 and question.in_phases
     must(alone and not study.promise.personal and study.mixer is None, "invite-out", rule, "another question")
@@ -240,7 +240,7 @@ def first_phase(
     columns = columns_of(study, 0, trust_rule(study) if trust is None else trust)
     how: dict[str, Any] = {"table": table, "invite_out": out, "ledger": ledger, "purpose": study.purpose, "rng": rng,
                            "simulate_local": simulate_local}  # fmt: skip
-    if question.statistics == ("mean",):  # type: ignore[attr-defined]
+    if question.statistics == ("mean",):
         for name, given in (("tally", tally), ("phases", phases), ("collection", collection)):
             must(not given, name, "must not join the first phase of a mean: trusted people alone are asked", given)
         many = study.people.local if local_people is None else local_people

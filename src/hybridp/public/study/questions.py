@@ -325,7 +325,7 @@ def check_estimator(asked: Any) -> None:
 class _Shares(Grouped):
     """What is asked of one option a person."""
 
-    on_options: ClassVar[bool] = True  # type: ignore[assignment]
+    on_options: ClassVar[bool] = True
 
     estimator: str = field("everyone", help="Who is heard, and how the groups are weighed.", choices=CHOICE_ESTIMATORS)
 
