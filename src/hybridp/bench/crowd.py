@@ -90,7 +90,6 @@ class Crowd:
 
     @property
     def answering(self) -> Crowd:
-        """Those who answer the question."""
         if self.chance == 1:
             return self
         n = self.trusted + self.told
@@ -141,7 +140,6 @@ class Expected(People):
         return Asked(names, lambda middle: "", lambda: made, phased=bool(self.phases))
 
     def held(self, task: Any, names: tuple[str, ...] = ("value",)) -> Held:
-        """A task's conversation with these people."""
         answers: list[Any] = []
         self._invite = task.mixed_invite if self.mixed else None
         return Held(drive(task.ask(self.crowd(names)), self, answers), *answers[0])

@@ -83,7 +83,6 @@ def plan_distribution(study: DistributionTask, crowd: Crowd) -> Plan:
 
 
 def _heard(study: DistributionTask, crowd: Crowd, name: Any) -> Evidence:
-    """What expected people tell, by who is heard and how."""
     people = Expected(crowd.trusted, crowd.local, crowd.guess, phases=PHASES if name == "steered" else ())
     own = replace(study, estimator="everyone" if name == "steered" else name)
     result: Evidence = drive(own.gather(people.crowd()), people)
@@ -108,7 +107,6 @@ def _choice(ranks: dict[str, list[float]]) -> tuple[str, str]:
 
 
 def _other_errors(study: DistributionTask, shape: Shape) -> dict[str, tuple[float, ...]]:
-    """Standard errors of what is asked for beside quantiles."""
     result = {name: tuple(shape.between(*ends)[1] for ends in at) for name, (_, at) in stretches(study).items()}
     if study.spread:
         low, width = study.bounds.lower, study.bounds.width

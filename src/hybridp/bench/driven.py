@@ -128,7 +128,6 @@ class Driven:
 
     @cached_property
     def variance(self) -> Floats:
-        """Of people's answers, in each cell."""
         if self.guess.shares is not None:
             return np.asarray([p * (1 - p) for p in self.guess.shares])
         return np.square(np.atleast_1d(np.asarray(self.guess.sd, dtype=np.float64)))
@@ -146,7 +145,6 @@ class Driven:
         return 1 if self.guess.shares is None else max(1, min(10**6, 10**17 // max(self.crowd.told, 1)))
 
     def group_variance(self, group: str) -> Floats:
-        """Of what a group says alone."""
         return _squared_error_of(self.known, group) * (self._times if group == "local" else 1)
 
     @cached_property
@@ -429,7 +427,6 @@ def plan_groups(task: Any, by: Grouping, crowd: Crowd) -> Plan:
 
 
 def _range(task: Any) -> float:
-    """Of an answer: that of a share, or of the number."""
     return 1.0 if task.options else float(task.bounds.width)
 
 

@@ -79,7 +79,6 @@ class Evidence:
 
     @property
     def share(self) -> float:
-        """Of the people who trust."""
         return self.trusted / max(self.trusted + self.local, 1)
 
     @property
@@ -287,7 +286,6 @@ class Shape:
         return row
 
     def means(self, edges: Floats) -> Floats:
-        """The means of F between edges, as rows."""
         width = np.diff(self.ends)
         cell = np.clip(np.searchsorted(self.ends, edges, side="right") - 1, 0, len(width) - 1)
         t = (edges - self.ends[cell]) / width[cell]

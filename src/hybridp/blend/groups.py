@@ -178,7 +178,6 @@ class JointBlend:
 
     @property
     def size(self) -> int:
-        """All cells."""
         if self.trusted is not None:
             return self.trusted.noise.size
         assert self.local is not None
@@ -319,7 +318,6 @@ class CategoryBlend:
         return np.sqrt(np.maximum(variance - 2 * b**2, 1e-300)), b
 
     def intervals(self, level: float) -> tuple[Floats, Floats]:
-        """Of every answer's share."""
         if self.cells.sum() <= 0:
             return np.zeros_like(self.cells), np.ones_like(self.cells)
         at = np.clip(self.estimate, 0.0, 1.0)
@@ -401,14 +399,12 @@ def _ratios(cells: Floats) -> Floats:
 
 
 def _weight(own: float, told: float) -> float:
-    """Of the trusted group, by the groups' variances."""
     if math.isinf(own) or math.isinf(told):
         return float(math.isinf(told))
     return told / (own + told) if own + told > 0 else 0.5
 
 
 def blend_joint(whole: JointBlend, categories: Sequence[int]) -> CategoryBlend:
-    """One category, or several merged into one."""
     if whole.trusted is None and whole.local is None:
         raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
     own, told = whole.cells(categories)

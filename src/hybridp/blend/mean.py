@@ -139,7 +139,6 @@ class Rule:
 
     @property
     def sds(self) -> tuple[float, ...] | None:
-        """The stated standard deviations, one or one a column."""
         return (self.sd,) if isinstance(self.sd, int | float) else self.sd
 
     def of(self, column: int, reach: float) -> Rule:

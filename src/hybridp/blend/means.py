@@ -139,7 +139,6 @@ class Spread(NamedTuple):
 
 
 def anybody_heard(reports: ReportsByEpsilon) -> bool:
-    """Whether anybody's device said something."""
     return bool(np.isfinite(local_terms(reports.epsilons).constant).any())
 
 
@@ -151,7 +150,6 @@ def _precision(reports: ReportsByEpsilon, variance: float, mean: float) -> Float
 
 
 def local_mean(reports: ReportsByEpsilon, variance: float) -> float:
-    """The inverse-variance mean of the reports."""
     precision = _precision(reports, variance, 0.0)
     return float(np.dot(precision, reports.totals) / np.dot(precision, reports.people))
 

@@ -70,11 +70,9 @@ class Ladder:
         self.size = len(shown) + int(shown.sum())
 
     def at(self, place: float) -> Floats:
-        """F at one of the places."""
         return self.limit(place, 1)[0]
 
     def means(self, edges: Floats) -> Floats:
-        """The mean of F between edges, as rows of weights of the numbers."""
         low, high = np.maximum.outer(edges[:-1], self.ends[:-1]), np.minimum.outer(edges[1:], self.ends[1:])
         rows = np.zeros((len(edges) - 1, self.size))
         rows[:, self._mean] = np.maximum(high - low, 0.0) / np.diff(edges)[:, None]
@@ -101,7 +99,6 @@ class Ladder:
 
     @property
     def even(self) -> Floats:
-        """The numbers of people who are spread evenly."""
         result = np.zeros(self.size)
         result[self._mean] = self.ends[:-1] if self.atoms else (self.ends[:-1] + self.ends[1:]) / 2
         result[self._at[self._at >= 0]] = self.ends[:-1][self._at >= 0]
@@ -236,7 +233,6 @@ class Plausible:
         self._least, self._free, self.best = self._fit(None, 0.0)
 
     def parts(self, numbers: Floats) -> list[Floats]:
-        """The numbers of each group's ladder."""
         return [numbers[a:b] for a, b in pairwise(self._starts.tolist())]
 
     def shapes(self) -> list[Shape]:

@@ -165,7 +165,6 @@ class ShareBlend:
         return score_interval(self.errors, at, each)
 
     def standard_errors(self, group: Literal["trusted", "local"]) -> Floats | None:
-        """Of one group's own shares."""
         if (self.trusted if group == "trusted" else self.local) is None:
             return None
         s, b = self.errors(np.clip(self.estimate, 0.0, 1.0), 1.0 if group == "trusted" else 0.0)

@@ -259,7 +259,6 @@ class Tally:
         return LocalSummary.of(self.sums[0][1], mechanism, *sides[0])
 
     def distribution(self) -> BinnedReports:
-        """What a distribution function is read from."""
         if self.counts is None or self.invite is None:
             raise InvalidInput("`tally` must hold its reports by bins to tell a distribution. Got one of sums only.")
         return BinnedReports(np.array(self.counts, dtype=np.int64), self.invite.mechanism)

@@ -92,7 +92,6 @@ class Plan(Result):
 
     @property
     def predicted(self) -> dict[str, Any]:
-        """What is predicted of the only statistic."""
         return dict(self.facts["predicted"])
 
     @property
@@ -203,7 +202,6 @@ def taken(facts: Facts) -> str:
 
 
 def error_of(told: Facts) -> Any:
-    """An estimator's error: a number, or one for each cell."""
     return next(told[key] for key in _ERRORS if key in told)
 
 
@@ -347,7 +345,6 @@ def _expected(facts: Facts) -> tuple[str, str, str]:
 
 
 def _epsilon_words(facts: Facts, promise: Facts) -> str:
-    """A question's part of the promise."""
     epsilon, trusted = facts.get("epsilon", promise["epsilon"]), facts.get("trusted_epsilon")
     one = "own" if isinstance(epsilon, str) else f"{epsilon:.6g}"
     return one if trusted is None else f"{one}; trusted {trusted:.6g}"
@@ -395,7 +392,6 @@ def _three_groups(facts: Facts, three: Facts) -> Words:
 
 
 def _lowered(what: str) -> str:
-    """For the middle of a sentence."""
     return {"Mean": "a mean", "Sum": "a sum"}.get(what, f"{what[0].lower()}{what[1:]}")
 
 

@@ -113,11 +113,9 @@ class DistributionTask(Task):
 
     @property
     def bit(self) -> DitheredBit:
-        """The report of somebody who is asked within windows."""
         return dithered_bit(PureDP(self.guarantee.epsilon))
 
     def count_noise(self, cuts: int, part: Guarantee | None = None) -> CountNoise:
-        """The noise of the counts between so many places."""
         if part is not None and part.delta == 0:  # a first look spends no delta
             return count_noise(part, cuts + 1, "laplace")
         return count_noise(part or self.promised, cuts + 1, self.noise)
@@ -450,7 +448,6 @@ def _bins(edges: Sequence[float]) -> list[str]:
 
 
 def trusted_words(heard: Evidence) -> str:
-    """How trusted people are protected, count by count."""
     parts = []
     for places, counts in heard.released:
         noise, many = counts.noise.mechanism, len(places)

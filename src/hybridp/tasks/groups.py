@@ -258,7 +258,6 @@ class PrivateGroupsTask(Task):
 
     @property
     def estimator(self) -> str:
-        """Who is heard."""
         return _HEARD[self.study.estimator]
 
     @cached_property
@@ -268,7 +267,6 @@ class PrivateGroupsTask(Task):
 
     @cached_property
     def invite(self) -> OnOptions:
-        """What goes to every device."""
         return self.joint.invite(self.study.guarantee)
 
     @cached_property
@@ -307,7 +305,6 @@ def _facts(own: MeanTask | SharesTask, part: CategoryBlend, level: float) -> dic
 
 
 def private_groups_task(study: Declaration, place: int) -> PrivateGroupsTask:
-    """The mean or shares by a private category that are asked for at this place among the questions."""
     asked = study.questions[place]
     groups = asked.groups
     assert groups is not None

@@ -126,7 +126,6 @@ class _Means(Task):
         return publish_mean(self, got.trusted, got.local, **told, rows=rows, **crowd.made())
 
     def ruled(self, name: str) -> Any:
-        """The same with another estimator."""
         return replace(self, rule=replace(self.rule, name=cast(Any, name)))
 
     def decided(self, trusted: int, local: int, shuffled: int = 0) -> Any:
@@ -154,12 +153,10 @@ class _Means(Task):
 
     @cached_property
     def invite(self) -> Any:
-        """What goes to every device."""
         return Invite(self.bounds, self.mechanism(self.guarantee))
 
     @cached_property
     def mixed_invite(self) -> Any:
-        """What goes to the devices of people who trust a mixer."""
         return None if self.mixing is None else Invite(self.bounds, self.mechanism(PureDP(self.mixing.epsilon)))
 
     @property
@@ -255,7 +252,6 @@ class MeanTask(_Means):
         return replace(self, level=1 - (1 - self.level) / groups) if joint else self
 
     def blended(self, got: Answer) -> Blend:
-        """What the groups said, blended."""
         return blend(got.trusted, got.local, self.rule)
 
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
@@ -478,7 +474,6 @@ _AMPLIFIED = (
 
 
 def mean_task(study: Declaration, place: int) -> MeanTask:
-    """The mean of the number that is asked for at this place among the questions."""
     asked = cast(Number, study.questions[place])
     bounds = Bounds(asked.lower, asked.upper)
     sd, local_sd, gap = (None if x is None else x / bounds.half for x in (asked.sd, asked.local_sd, asked.gap))
@@ -488,7 +483,6 @@ def mean_task(study: Declaration, place: int) -> MeanTask:
 
 
 def vector_task(study: Declaration, place: int) -> VectorTask:
-    """The mean of the vector that is asked for at this place among the questions."""
     asked = cast(Vector, study.questions[place])
     bounds = VectorBounds.of(asked.lower, asked.upper, norm=cast(Any, asked.norm), radius=asked.radius)
     sds = tuple(size / b.half for size, b in zip(asked.sd, bounds.bounds, strict=True)) if asked.sd else None

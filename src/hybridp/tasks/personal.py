@@ -234,7 +234,6 @@ def _by_epsilon(
 
 
 def personal_task(study: Declaration, place: int) -> PersonalTask:
-    """The same where everyone has their own epsilon."""
     asked = cast(Number, study.questions[place])
     own = {"bounds": Bounds(asked.lower, asked.upper), "estimator": asked.estimator or "everyone"}
     return declared(PersonalTask, study, place, **own, share=study.promise.share, mixing=study.level_mixing)

@@ -115,11 +115,9 @@ class SharesTask(Task):
         return self
 
     def of_group(self, groups: int, *, joint: bool) -> SharesTask:
-        """The study of one group: joint intervals share what may go wrong."""
         return replace(self, level=1 - (1 - self.level) / groups, joint=True) if joint else self
 
     def blended(self, got: Answer) -> ShareBlend:
-        """What the groups said, blended."""
         return blend_shares(got.trusted, got.local, self.estimator)
 
     def ask(self, crowd: Crowd) -> Conversation:
@@ -130,14 +128,12 @@ class SharesTask(Task):
 
     @property
     def invite(self) -> OnOptions:
-        """What goes to every device."""
         promise, size = self.guarantee, self.question.size
         bit = self.question.most > 0
         return Invite(self.question, randomised_response(promise) if bit else share_oracle(promise, size))
 
     @property
     def mixed_invite(self) -> OnOptions | None:
-        """What goes to the devices of people who trust a mixer."""
         if self.mixing is None:
             return None
         return Invite(self.question, mixed_oracle(self.mixing, self.question.size))
@@ -272,7 +268,6 @@ def field_rule(question: Feature) -> str:
 
 
 def shares_task(study: Declaration, place: int) -> SharesTask:
-    """The shares of the options, or bins, that are asked for at this place among the questions."""
     asked = cast(Choice | Count, study.questions[place])
     feature = asked.feature
     mixing = None if feature.most else study.mixing

@@ -154,7 +154,6 @@ class SteeredTask(Task):
         rows: str,
         **made: Unpack[Made],
     ) -> Release:
-        """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise."""
         study, bounds = self.mean, self.bounds
         local = local if local is not None and local.people else None
         result = blend_window(sums, local)

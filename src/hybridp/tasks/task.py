@@ -184,7 +184,6 @@ class Draw(NamedTuple):
 
     @property
     def words(self) -> str:
-        """How it protects, for a receipt."""
         kind, size = noise_level(self.noise)
         ball = f"their {'L2' if kind == 'gaussian' else 'L1'}" if self.several else "its"
         return f"{self.what}, {size:.6g} times {ball} sensitivity"
@@ -208,7 +207,6 @@ def _spending(whole: Guarantee, delta: float) -> Guarantee:
 
 
 def on_device(invite: Any, more: str = "") -> Protection:
-    """How a report protects whoever sends it."""
     return Protection(invite.promise, f"{invite.name} report on their own device{more}", "no amplification is claimed")
 
 
@@ -352,7 +350,6 @@ def mixed_facts(mixing: Mixing, batches: tuple[int, ...], randomiser: str, **wei
 
 
 def told_shuffled(study: Any, mixed: MixedReports[S], group: GroupEstimate, weight: float | list[float]) -> Shuffled:
-    """What is told of people whose reports came through a mixer."""
     return Shuffled(group, mixed_facts(study.mixing, mixed.batches, study.mixed_invite.name, weight=weight))
 
 
