@@ -39,7 +39,7 @@ from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.tasks.mean import MeanTask, VectorTask, publish_mean
 from hybridp.tasks.shares import SharesTask, publish_shares
-from hybridp.tasks.task import MixedReports, mixed_batches
+from hybridp.tasks.task import Batches, mixed_batches
 
 WAY = Feature.categorical("way", ["bus", "car", "walk"], missing="walk")
 TRUE = np.array([0.5, 0.3, 0.2])
@@ -132,7 +132,7 @@ def mean_case() -> Case:
         own, mixed, local = np.split(levels, np.cumsum(sizes)[:-1])
         told = summary(local, study.invite, rng)
         trusted = curating.release_sum(Raw(len(own), int(own.sum()), told), study.sum_noise, rng=rng)
-        batches = MixedReports(summary(mixed, study.mixed_invite, rng), (len(mixed),))
+        batches = Batches(summary(mixed, study.mixed_invite, rng), (len(mixed),))
         by = {"trusted_people": len(own), "rng": rng}
         return publish_mean(study, trusted, told, mixed=batches, **by), publish_mean(study, trusted, told, **by)
 
@@ -160,7 +160,7 @@ def vector_case() -> Case:
         sums = tuple(int(x) for x in BOX.steps(own).sum(axis=0))
         trusted = curating.release_sums(Raw(len(own), sums, told_all), study.sum_noise, BOX, rng=rng)
         by: dict[str, Any] = {"trusted_people": len(own), "names": ("a", "b"), "rng": rng}
-        batches = MixedReports(batch, (len(mixed),))
+        batches = Batches(batch, (len(mixed),))
         return (publish_mean(study, trusted, told_all, mixed=batches, **by),
                 publish_mean(study, trusted, told_all, **by))  # fmt: skip
 
@@ -181,7 +181,7 @@ def shares_case() -> Case:
         trusted = NoisyCounts(sizes[0], tuple((counts + drawn).tolist()), study.count_noise)
         local, mixed = sent(sizes[2], study.invite.mechanism, rng), sent(sizes[1], mixed_oracle(mixing, 3), rng)
         by = {"trusted_people": sizes[0], "rng": rng}
-        batches = MixedReports(mixed, (sizes[1],))
+        batches = Batches(mixed, (sizes[1],))
         return publish_shares(study, trusted, local, mixed=batches, **by), publish_shares(study, trusted, local, **by)
 
     setting = Driven.of(study, Crowd(1000, 0.1, Guesses(shares=TRUE.tolist())))

@@ -30,7 +30,7 @@ from hybridp.public.vector import VectorReportSums
 from hybridp.release.facts import Facts
 from hybridp.release.plan import Plan, planned
 from hybridp.release.release import Release
-from hybridp.tasks.task import MixedReports
+from hybridp.tasks.task import Batches
 
 __all__ = ["Crowd", "Expected", "Guesses", "Held"]
 
@@ -149,7 +149,7 @@ class Expected(People):
         local = report(asked.invite.mechanism, self.local) if asked.heard and self.local else None
         mixed = None
         if asked.heard and self.mixed:
-            mixed = MixedReports(report(self._invite.mechanism, self.mixed), (self.mixed,))
+            mixed = Batches(report(self._invite.mechanism, self.mixed), (self.mixed,))
         return Answer(self.trusted, trusted() if asked.noise is not None and self.trusted else None, local, mixed)
 
     # --- numbers ------------------------------------------------------------------------------------------------------

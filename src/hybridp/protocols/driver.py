@@ -41,7 +41,7 @@ from hybridp.release.synth import SyntheticModel
 from hybridp.tasks import transcript as transcripts
 from hybridp.tasks.groups import ask_groups
 from hybridp.tasks.table import TableTask
-from hybridp.tasks.task import Batches, LevelBatches
+from hybridp.tasks.task import Batches
 from hybridp.tasks.transcript import Place, Tape, Transcript, invitation_to, kept_missing, must_be_new, read_invitation
 
 __all__ = ["ask_invited", "ask_table", "columns_of", "fit_file", "fit_synth", "must_declare", "release"]
@@ -137,9 +137,7 @@ def ask_table(
     if mixed:
         task.check_mixed()
     to_mixer = (task.mixed_invite, columns, task.mixing) if epsilon is None else (task.invite, columns)
-    batches: Batches[Any] = Batches() if epsilon is None else LevelBatches()
-    if mixed:
-        batches = read_batches(mixed, *to_mixer, epsilon=epsilon, assume=assume_mechanism)
+    batches = read_batches(mixed, *to_mixer, epsilon=epsilon, assume=assume_mechanism)
     asked, stated = task, columns if epsilon is None else {**plain(columns), "epsilon": epsilon}
 
     def answer(entries: Spending) -> tuple[Release, Any, Transcript | None]:
@@ -332,7 +330,7 @@ def fit_synth(
 # --- answers to an invitation -----------------------------------------------------------------------------------------
 
 
-_Read = tuple[Raw, Batches[SlotReports]]
+_Read = tuple[Raw, Batches]
 
 
 def _in_rows(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]) -> _Read:
@@ -452,7 +450,7 @@ def ask_invited(
             heard, rng = list[Any](), seeded(0) if said.simulated else secure()
             marked = sent.simulated_reports or batches.simulated
             crowd = said.crowd(rng, tuple(entries), simulated_local=lambda: marked)
-            told = Answer(local=sent.local, mixed=batches.reports)
+            told = Answer(local=sent.local, mixed=batches)
             result: Release = drive(task.ask(crowd), Tape(said, told), heard)
         text = said.invite.text if sent.assumed else None
         result = noted(result, (*said.notes, *sent.notes, ASKED_BEFORE), text, batches.assumed)

@@ -28,7 +28,7 @@ from hybridp.public.messages import Invite, reports_digest
 from hybridp.public.shuffling import MOST_LEVELS, LevelMixing, Mixing
 from hybridp.public.study import Declaration
 from hybridp.public.trust import TrustRule, label_column
-from hybridp.tasks.task import Batches, LevelBatches, mixed_levels
+from hybridp.tasks.task import Batches, mixed_levels
 from hybridp.tasks.transcript import read_invitation
 
 __all__ = ["add_file", "invitation_tally", "load_tally", "number_tally", "read_batches", "save_tally", "tally_for"]
@@ -161,7 +161,7 @@ def read_batches(
     *,
     epsilon: str | None = None,
     assume: bool = False,
-) -> Batches[Any]:
+) -> Batches:
     """Add up every batch by itself: its size decides what it keeps. Reports name their mechanism, as local ones do.
 
     `invite` is what went to the devices of people who trust the mixer, or None; without `columns` it is to a list.
@@ -172,7 +172,7 @@ def read_batches(
     epsilon that is written in two ways is refused, as if its people were of two kinds.
     """
     if not paths:
-        return Batches() if epsilon is None else LevelBatches()
+        return Batches()
     must(invite is not None, "mixed", "must go with the least size of a batch (--batch)", "none")
     asked: Any = invite
     # The columns of the answers, and of the reports; two more say how a report was made, and in which batch it came.
@@ -212,10 +212,9 @@ def read_batches(
     every = sent.values()
     digest = reports_digest(asked.text, *sorted(str(one.digest) for one in every))
     assumed = asked.text if any(one.assumed for one in every) else None
-    result: Batches[Any] = (Batches if epsilon is None else LevelBatches)(
-        tuple(one.local for one in every), digest, any(one.simulated_reports for one in every), assumed
-    )
-    levels = len(result.sizes) if isinstance(result, LevelBatches) else 0
+    simulated = any(one.simulated_reports for one in every)
+    result = Batches.of([one.local for one in every], digest=digest, simulated=simulated, assumed=assumed)
+    levels = 0 if epsilon is None else len(result.sizes)
     must(levels <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{levels:,}")
     return result
 

@@ -38,7 +38,7 @@ from hybridp.public.trust import LABEL, Trusts, drawn_trust, label_column
 from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.tasks.table import Measure, Reported
-from hybridp.tasks.task import Batches, LevelBatches
+from hybridp.tasks.task import Batches
 
 __all__ = ["CodePeople", "LatticePeople", "SummedPeople", "TablePeople", "not_invited", "report_slots"]
 
@@ -170,7 +170,7 @@ class TablePeople(SummedPeople):
     assume: bool = False
     charge: Callable[[str, str | None], None] = _paid
     tally: Any = None
-    batches: Batches[Any] = field(default_factory=LevelBatches)
+    batches: Batches = field(default_factory=Batches)
     phases: Sequence[float] = ()
     epsilon: str | None = None
     assumed: bool = False
@@ -247,7 +247,7 @@ class TablePeople(SummedPeople):
 
     def _said(self, asked: Any, totals: Any, local: Any, **more: Any) -> Answer:
         trusted = summing.release_totals(totals, asked, rng=self.rng)
-        mixed = None if not asked.heard or isinstance(self.batches, LevelBatches) else self.batches.reports
+        mixed = self.batches if asked.heard and self.batches.people else None
         return Answer(totals.trusted_people, trusted, local if asked.heard else None, mixed, **more)
 
     def between(self, asked: rounds.Between) -> Any:

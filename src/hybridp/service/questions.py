@@ -41,7 +41,7 @@ from hybridp.release.release import Release
 from hybridp.service.formats import Field, Heard, Reports, option_field, place_reports, reports_on
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.groups import ask_groups
-from hybridp.tasks.task import LevelBatches, MixedReports
+from hybridp.tasks.task import Batches
 from hybridp.tasks.transcript import Transcript
 
 __all__ = ["Forecast", "Part", "Pilot", "categories_of", "pack_answers", "pack_reports", "unpacked_reports"]
@@ -317,7 +317,7 @@ class StorePeople(SummedPeople):
         """With the reports, and those that came through a mixer, where they are heard."""
         told, mixed, summed = self.told, None, _TOLD[asked.invite.way]
         if asked.heard and told.mixed is not None and self.mixed is not None:
-            mixed = MixedReports(summed(told.mixed, self.mixed), told.batches)
+            mixed = Batches(summed(told.mixed, self.mixed), told.batches)
         came = asked.heard and (told.people or told.mixed is not None)
         return Answer(self.people, trusted, summed(told, asked.invite) if came else None, mixed, **more)
 
@@ -366,7 +366,7 @@ class StorePeople(SummedPeople):
     def epsilons(self, asked: rounds.Epsilons) -> Any:
         raw = self._kept = modelling.read_levels(self.answers, asked.bounds, sorted(self.levels))
         reports = ReportsByEpsilon.of(self.told.own)
-        return raw.epsilons * asked.share, raw.trusted_people, reports, LevelBatches()
+        return raw.epsilons * asked.share, raw.trusted_people, reports, Batches()
 
     def read(self, asked: Any) -> None:
         """RAW: what the round needs of every group. Answers are unsealed once, whatever the number of groups."""

@@ -37,8 +37,8 @@ from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import GroupEstimate, Release
 from hybridp.tasks.task import (
+    Batches,
     Draw,
-    MixedReports,
     Task,
     charge_all,
     declared,
@@ -367,7 +367,7 @@ def publish_mean(
     *,
     trusted_people: int,
     names: tuple[str, ...] = ("value",),
-    mixed: MixedReports[Any] | None = None,
+    mixed: Batches | None = None,
     clipped: int | None = None,
     rows: str = "",
     **made: Unpack[Made],
@@ -415,7 +415,7 @@ def publish_mean(
     if rule.name == "full-lm":
         local_people -= trusted_people
     shuffled = None
-    if mixed is not None and mixed.summary.people:
+    if mixed is not None and mixed.people:
         parts = [(1 - one.weight) * column_parts(groups, j, rule)[-1] for j, one in enumerate(blends)]
         group = alone(mixed.summary.columns, mixed.summary.people, own_errors(mixed.summary))
         shuffled = told_shuffled(study, mixed, group, parts if several else parts[0])

@@ -29,7 +29,7 @@ from hybridp.public.study import Declaration, Number
 from hybridp.release.answers import group_mean, mean_release
 from hybridp.release.receipt import Made, Protection, public_choice
 from hybridp.release.release import GroupEstimate, Release, Shuffled
-from hybridp.tasks.task import LevelBatches, Task, declared, mixed_levels, task_receipt
+from hybridp.tasks.task import Batches, Task, declared, mixed_levels, task_receipt
 
 __all__ = ["ACCOUNTS", "MIXED_ACCOUNT", "PERSONAL_ESTIMATORS", "PersonalTask", "personal_task"]
 
@@ -40,6 +40,7 @@ ACCOUNTS = {"trusted": f"trusted {SHARES}", "local": f"local {SHARES}"}
 MIXED_ACCOUNT = f"shuffled {SHARES}"
 """The same for people whose reports go through a mixer, where a study has one."""
 
+_NOBODY = ReportsByEpsilon.pooled([])
 _SHOWN = 1000  # levels of epsilon listed in full
 
 
@@ -91,7 +92,7 @@ class PersonalTask(Task):
             variance = (self.sd / self.bounds.half) ** 2
             spread = blending.Spread(variance, variance)
         else:
-            used = [reports, mixed.reports] if self.uses_reports else []
+            used = [reports, mixed.summary or _NOBODY] if self.uses_reports else []
             spread = blending.learn_variance(ReportsByEpsilon.pooled(used))
         trusted: WeightedSum | None = None
         if bool((epsilons > 0).any()):  # in the unit coordinate, whose width is 2
@@ -135,7 +136,7 @@ class PersonalTask(Task):
         people: Ints,
         reports: ReportsByEpsilon,
         spread: blending.Spread,
-        mixed: LevelBatches,
+        mixed: Batches,
         rows: str,
         **made: Unpack[Made],
     ) -> Release:
@@ -144,8 +145,8 @@ class PersonalTask(Task):
         Those that were `mixed` count as any other of their epsilon, by their variance. `rows` is the public rule by
         which a table's fields became values.
         """
-        nobody, (side,) = ReportsByEpsilon.pooled([]), self.bounds.sides
-        own, others = reports if self.uses_reports else nobody, mixed.reports
+        (side,) = self.bounds.sides
+        own, others = reports if self.uses_reports else _NOBODY, mixed.summary or _NOBODY
         used, counts = ReportsByEpsilon.pooled([own, others]), people.astype(np.float64)
         everyone, many = self.estimator == "everyone", int(people.sum())
         share = many / max(many + used.count, 1.0) if everyone else None
@@ -161,7 +162,7 @@ class PersonalTask(Task):
 
         groups = {"trusted": GroupEstimate(many), "local": alone(own)}
         if trusted is not None:
-            found = blending.combine(trusted, counts, nobody, own_spread)
+            found = blending.combine(trusted, counts, _NOBODY, own_spread)
             groups["trusted"] = group_mean(side, self.level, many, found.estimate, found.error)
         shuffled = None
         if others.count and self.mixing is not None:

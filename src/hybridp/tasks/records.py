@@ -142,10 +142,10 @@ def _publish(
     heard = [(invite.mechanism, local)] if local is not None and local.people else []
     own = Protection(study.local_guarantee, f"{invite.mechanism.name} report on their own device")
     device = own if heard else None
-    if mixed is not None and mixed.summary.people and second is not None and study.mixing is not None:
+    if mixed is not None and mixed.people and second is not None and study.mixing is not None:
         heard.append((second.mechanism, mixed.summary))
-        batches = mixed_facts(list_mixing(second, study.mixing), mixed.batches, second.mechanism.name)
-        shuffled = Shuffled(GroupEstimate(mixed.summary.people), batches)
+        batches = mixed_facts(list_mixing(second, study.mixing), mixed.sizes, second.mechanism.name)
+        shuffled = Shuffled(GroupEstimate(mixed.people), batches)
     everything, anchor, default = blending.held(invite.encoding, estimates, heard, study.estimator)
     counted = blending.blend_heavy(invite.encoding, everything, anchor)
     blended = blending.restrict(counted, blending.keep_best(counted, study.head))

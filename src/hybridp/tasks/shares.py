@@ -43,8 +43,8 @@ from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made
 from hybridp.release.release import GroupEstimate, Release, answer, gap_facts
 from hybridp.tasks.task import (
+    Batches,
     Draw,
-    MixedReports,
     Task,
     declared,
     noise_level,
@@ -165,7 +165,7 @@ def publish_shares(
     local: ShareReports | None,
     *,
     trusted_people: int,
-    mixed: MixedReports[ShareReports] | None = None,
+    mixed: Batches | None = None,
     **made: Unpack[Made],
 ) -> Release:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
@@ -177,7 +177,7 @@ def publish_shares(
     gaps = result.gap_widths(study.level, joint=study.joint)
     low, high = result.intervals(study.level, joint=study.joint)
     shuffled = None
-    if mixed is not None and mixed.summary.people:
+    if mixed is not None and mixed.people:
         weights = ((1 - result.weights) * result.parts[-1]).tolist()
         shuffled = told_shuffled(study, mixed, _alone(mixed.summary, result), weights)
     held, default = result.anchor, result.default

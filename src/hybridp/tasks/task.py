@@ -11,30 +11,27 @@ from dataclasses import dataclass, fields, replace
 from functools import reduce
 from itertools import chain
 from operator import add
-from typing import Any, Generic, NamedTuple, Self, TypeVar, Unpack
+from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, Charge, Guarantee, PureDP, promised
 from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import LocalSummary, ReportsByEpsilon, SlotReports
+from hybridp.public.messages import ReportsByEpsilon
 from hybridp.public.personal import PersonalDP
 from hybridp.public.rounds import Conversation, Crowd, Later
-from hybridp.public.shares import ShareReports
 from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.study import Declaration
-from hybridp.public.vector import VectorReportSums
 from hybridp.release import receipt as receipts
 from hybridp.release.facts import Facts
 from hybridp.release.receipt import COLLUDING, MIXED, Made, Promise, Protection, Receipt
 from hybridp.release.release import GroupEstimate, Shuffled
 
-__all__ = ["Batches", "Draw", "LevelBatches", "MixedReports", "Task", "charge_all", "declared", "mixed_assumptions"]
+__all__ = ["Batches", "Draw", "Task", "charge_all", "declared", "mixed_assumptions"]
 __all__ += ["mixed_batches", "mixed_facts", "mixed_levels", "mixed_promises", "noise_level", "on_device"]
 __all__ += ["protected", "task_receipt", "told_shuffled", "undecided"]
 
 AddedNoise = DiscreteLaplace | DiscreteGaussian
-S = TypeVar("S", LocalSummary, ShareReports, VectorReportSums, SlotReports)
 T = TypeVar("T", bound="Task")
 
 
@@ -265,58 +262,38 @@ def task_receipt(
 
 
 @dataclass(frozen=True, slots=True)
-class MixedReports(Generic[S]):
-    """The sums of all reports that came through a mixer, and how many of them each of its batches held."""
+class Batches:
+    """The sums of all reports that came through a mixer, and how many of them each of its batches held: where everyone
+    has their own epsilon, of each epsilon, among which alone they hide.
 
-    summary: S
-    batches: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        told = sum(self.batches)
-        must(told == self.summary.people, "batches", f"must hold the {self.summary.people} reports", told)
-
-
-@dataclass(frozen=True, slots=True)
-class Batches(Generic[S]):
-    """The reports of each batch, a name for the set of them, and whether some say that they protect nobody.
-
-    `assumed` is the mechanism that some do not name, and that they are taken to be made by.
+    `digest` is a name for the set of them, `simulated` whether some say that they protect nobody, and `assumed` the
+    mechanism that some do not name, and that they are taken to be made by.
     """
 
-    parts: tuple[S, ...] = ()
+    summary: Any = None
+    sizes: Any = ()
     digest: str | None = None
     simulated: bool = False
     assumed: str | None = None
 
-    @property
-    def people(self) -> int:
-        return sum(part.people for part in self.parts)
+    def __post_init__(self) -> None:
+        held = getattr(self.summary, "count", getattr(self.summary, "people", 0))
+        must(self.people == held, "batches", f"must hold the {held} reports", self.people)
 
-    @property
-    def reports(self) -> Any:
-        return MixedReports(reduce(add, self.parts), tuple(part.people for part in self.parts)) if self.parts else None
-
-
-@dataclass(frozen=True, slots=True)
-class LevelBatches(Batches[Any]):
-    """Batches where everyone has their own epsilon: each one's reports by epsilon."""
-
-    @property
-    def people(self) -> int:
-        return self.reports.count
-
-    @property
-    def reports(self) -> ReportsByEpsilon:
-        return ReportsByEpsilon.pooled(self.parts)
-
-    @property
-    def sizes(self) -> dict[float, tuple[int, ...]]:
-        """How many people of an epsilon each batch holds, where it holds any: among those alone they hide."""
-        result: dict[float, tuple[int, ...]] = {}
-        for part in self.parts:
+    @classmethod
+    def of(cls, parts: Sequence[Any], **marks: Any) -> Batches:
+        """The reports of each batch."""
+        if not isinstance(parts[0], ReportsByEpsilon):
+            return cls(reduce(add, parts), tuple(part.people for part in parts), **marks)
+        sizes: dict[float, tuple[int, ...]] = {}
+        for part in parts:
             for epsilon, people in zip(part.epsilons.tolist(), part.people.tolist(), strict=True):
-                result[epsilon] = (*result.get(epsilon, ()), people)
-        return dict(sorted(result.items()))
+                sizes[epsilon] = (*sizes.get(epsilon, ()), people)
+        return cls(ReportsByEpsilon.pooled(parts), dict(sorted(sizes.items())), **marks)
+
+    @property
+    def people(self) -> int:
+        return sum(map(sum, self.sizes.values())) if isinstance(self.sizes, dict) else sum(self.sizes)
 
 
 def mixed_batches(mixing: Mixing, batches: tuple[int, ...]) -> list[dict[str, Any]]:
@@ -349,8 +326,8 @@ def mixed_facts(mixing: Mixing, batches: tuple[int, ...], randomiser: str, **wei
     return {"randomiser": randomiser, **weight, **kept}
 
 
-def told_shuffled(study: Any, mixed: MixedReports[S], group: GroupEstimate, weight: float | list[float]) -> Shuffled:
-    return Shuffled(group, mixed_facts(study.mixing, mixed.batches, study.mixed_invite.name, weight=weight))
+def told_shuffled(study: Any, mixed: Batches, group: GroupEstimate, weight: float | list[float]) -> Shuffled:
+    return Shuffled(group, mixed_facts(study.mixing, mixed.sizes, study.mixed_invite.name, weight=weight))
 
 
 _ALONE = "as long as nothing else about these reports is published"

@@ -55,7 +55,7 @@ _STATED: dict[str, Any] = {
                 Neighbours, NumberTask, PureDP, RegressionTask, Rule, Schema, SteeredTask, TableTask, Threshold,
                 VectorBounds, Workload)
 }  # fmt: skip
-NO_BATCHES: Batches[Any] = Batches()
+NO_BATCHES: Batches = Batches()
 """Batches that are yet to be read."""
 _CLIPPED = "devices clip numbers to the bounds; one that is missing counts as the middle"
 
