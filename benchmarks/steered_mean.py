@@ -20,7 +20,7 @@ import numpy as np
 
 from hybridp.blend.mean import Rule
 from hybridp.curator.sources import Raw
-from hybridp.curator.sums import _cuts, release_counts, release_sum, release_window, squares
+from hybridp.curator.sums import _cuts, release_counts, release_sums, release_window, squares
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, TrustedSummary
@@ -132,10 +132,9 @@ class Collection:
         return drive(task.ask(Crowd(("x",), lambda middle: "", lambda: made)), self)
 
 
-def summed(study: MeanTask, levels: Any, noise: Any, spread: Any, rng: Randomness) -> TrustedSummary:
-    nobody = LocalSummary(0, 0.0, 0.0, study.invite.mechanism)
-    totals = Raw(len(levels), int(levels.sum()), nobody, squares=squares(levels))
-    return release_sum(totals, noise, spread, rng=rng)
+def summed(study: MeanTask, levels: Any, noise: Any, spread: Any, rng: Randomness) -> tuple[TrustedSummary, ...]:
+    totals = Raw(len(levels), [int(levels.sum())], squares=squares(levels[:, None], study.bounds))
+    return release_sums(totals, noise, study.bounds, spread, rng=rng)
 
 
 def trial(study: MeanTask, everyone: Floats, trusted: int, local: int, seed: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from hybridp.bench.simulate import salary_like
 from hybridp.curator.sources import Raw
-from hybridp.curator.sums import release_sum, squares
+from hybridp.curator.sums import release_sums, squares
 from hybridp.noise import reports
 from hybridp.pareto import dpareto, final_front, grid_search, load_problem, random_search, staircase
 from hybridp.public.budgets import PureDP
@@ -92,8 +92,8 @@ def release() -> None:
     trusted, local = levels[:1000], levels[1000:]
     unit = reports(study.invite.mechanism, local, rng=rng)
     summary = LocalSummary(len(unit), float(unit.sum()), float(unit @ unit), study.invite.mechanism)
-    totals = Raw(len(trusted), int(trusted.sum()), summary, squares=squares(trusted))
-    noisy = release_sum(totals, study.sum_noise, study.squares_noise, rng=rng)
+    totals = Raw(len(trusted), [int(trusted.sum())], summary, squares=squares(trusted[:, None], BOUNDS))
+    noisy = release_sums(totals, study.sum_noise, BOUNDS, study.squares_noise, rng=rng)
     publish_mean(study, noisy, summary, trusted_people=len(trusted), rng=rng).named("salary").plot()
     _save("release.png")
 

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from hybridp.blend.distribution import Evidence
 from hybridp.blend.mean import Blend, Rule, blend
 from hybridp.curator.sources import Raw
-from hybridp.curator.sums import release_sum
+from hybridp.curator.sums import release_sums
 from hybridp.errors import must
 from hybridp.noise import reports
 from hybridp.public.distribution import BinnedReports
+from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, Randomiser
@@ -83,9 +84,9 @@ def collect(
     empty = LocalSummary(0, 0.0, 0.0, randomiser)
     own = _summary(local, randomiser, rng) if len(local) else empty
     extra = _summary(trusted, randomiser, rng) if baseline and len(trusted) else empty
-    totals = Raw(len(trusted), int(trusted.sum()), own)
+    totals = Raw(len(trusted), [int(trusted.sum())], own)
     return Trial(
-        trusted=release_sum(totals, noise, rng=rng) if len(trusted) else None,
+        trusted=release_sums(totals, noise, Bounds(0, 1), rng=rng)[0] if len(trusted) else None,
         local=own if len(local) else None,
         full_local=own + extra if baseline else None,
         empirical_mean=float((trusted.sum() + local.sum()) / n) * 2 / LEVELS - 1,

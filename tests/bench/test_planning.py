@@ -13,7 +13,7 @@ from tests.plans import plan_mean
 from hybridp.bench.trust import opt_ins_needed, trust_offer
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.sources import Raw
-from hybridp.curator.sums import release_sum, squares
+from hybridp.curator.sums import release_sums, squares
 from hybridp.errors import InvalidInput
 from hybridp.noise import reports
 from hybridp.public.budgets import PureDP
@@ -142,8 +142,9 @@ def test_a_mean_at_its_bounds_that_is_anchored_errs_as_planned(yes: float, sd: f
         levels = np.where(draw.random(n) < yes, LEVELS, 0)
         sent, own = reports(study.invite.mechanism, levels[k:], rng=rng), levels[:k]
         local = LocalSummary(n - k, float(sent.sum()), float(sent @ sent), study.invite.mechanism)
-        totals = Raw(k, int(own.sum()), local, squares=squares(own))
-        found = blend(release_sum(totals, study.sum_noise, study.squares_noise, rng=rng), local, study.rule)
+        totals = Raw(k, [int(own.sum())], local, squares=squares(own[:, None], UNIT))
+        (trusted,) = release_sums(totals, study.sum_noise, UNIT, study.squares_noise, rng=rng)
+        found = blend(trusted, local, study.rule)
         error = (found.estimate + 1) / 2 - yes
         squared += error**2 / count
         covered += abs(error) <= found.half_width(0.95) / 2

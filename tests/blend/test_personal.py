@@ -12,7 +12,7 @@ from hybridp.blend.mean import Rule, blend
 from hybridp.blend.means import Spread, combine, learn_variance, local_mean
 from hybridp.curator.models import release_weighted_sum
 from hybridp.curator.sources import Raw
-from hybridp.curator.sums import release_sum
+from hybridp.curator.sums import release_sums
 from hybridp.device.reports import randomise_own
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
@@ -74,7 +74,7 @@ def test_with_one_epsilon_the_weight_is_that_of_kvh(epsilon: float, k: int, n_l:
     found = combine(weighted, np.array([float(k)]), reports, Spread(sd**2, sd**2))
     randomiser = best_randomiser(PureDP(epsilon))
     local = LocalSummary(n_l, float(reports.totals[0]), float(reports.squares[0]), randomiser)
-    plain = release_sum(Raw(k, level_sum, local), sum_noise(PureDP(epsilon)), rng=seeded(9))
+    (plain,) = release_sums(Raw(k, [level_sum], local), sum_noise(PureDP(epsilon)), Bounds(0, 1), rng=seeded(9))
     same = blend(plain, local, Rule("kvh", sd=sd))
     setting = Setting.of(
         n=k + n_l, c=k / (k + n_l), variance=sd**2, noise_t=8 / (epsilon * k) ** 2, noise_l=randomiser.worst_variance

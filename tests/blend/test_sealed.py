@@ -11,9 +11,10 @@ import pytest
 from hybridp.blend.mean import Blend, Rule, blend
 from hybridp.blend.means import seal
 from hybridp.curator.sources import Raw
-from hybridp.curator.sums import release_sum
+from hybridp.curator.sums import release_sums
 from hybridp.noise import reports
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.mean import sum_noise
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, Randomiser, randomiser
@@ -29,8 +30,8 @@ def local_sum(levels: np.ndarray, device: Randomiser, coins: int) -> LocalSummar
 
 def trusted_sum(people: int, promise: PureDP | ApproxDP = PROMISE, seed: int = 1) -> TrustedSummary:
     noise = sum_noise(promise, "laplace")
-    held = Raw(people, people * LEVELS // 3, LocalSummary(0, 0.0, 0.0, randomiser("dithered", promise)))
-    return release_sum(held, noise, rng=seeded(seed))
+    held = Raw(people, [people * LEVELS // 3])
+    return release_sums(held, noise, Bounds(0, 1), rng=seeded(seed))[0]
 
 
 def sealed_with(trusted: TrustedSummary, local: LocalSummary, weight: float) -> tuple[Blend, Blend, Any]:

@@ -101,7 +101,7 @@ def _mean() -> Kind:
     return Kind(
         Tally.of(INVITE, "spring"),
         sent,
-        lambda tally: blend(None, tally.summary(), Rule("lm-only")),
+        lambda tally: blend(None, tally.summary().columns[0], Rule("lm-only")),
     )
 
 

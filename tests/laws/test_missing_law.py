@@ -22,7 +22,7 @@ import pytest
 import hybridp as hp
 from hybridp.blend.mean import Rule
 from hybridp.curator.sources import Columns, Raw
-from hybridp.curator.sums import release_sum
+from hybridp.curator.sums import release_sums
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_mean
@@ -198,9 +198,9 @@ def test_the_interval_covers_the_mean_of_those_who_have_a_value(share: float, pe
         values = np.clip(draw.normal(mean, sd, people), 0, 60)
         held = bounds.levels(values[draw.random(people) >= share])
         total = int(held.sum()) + (people - len(held)) * (LEVELS // 2)
-        totals = Raw(people, total, nobody, answered=len(held) if study.excluding else None)
+        totals = Raw(people, [total], nobody, answered=len(held) if study.excluding else None)
         rng = seeded(seed)
-        sent = release_sum(totals, study.sum_noise, rng=rng)
+        sent = release_sums(totals, study.sum_noise, bounds, rng=rng)
         return publish_mean(study, sent, None, trusted_people=people, rng=rng)
 
     # The mean of the clipped normal, by numerical integration.

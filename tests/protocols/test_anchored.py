@@ -41,7 +41,7 @@ def totals(path: Path) -> curating.Raw:
 
 
 def squares(path: Path) -> int:
-    return totals(path).squares
+    return int(totals(path).squares[0])
 
 
 def summed(unit: np.ndarray, mechanism: Randomiser) -> LocalSummary:
@@ -58,9 +58,10 @@ def collection(seed: int, liars: float, sent: float = math.inf) -> tuple[Trusted
     unit[: round(liars * len(unit))] = min(sent, mechanism.bound)
     local = summed(unit, mechanism)
     mine = levels[:TRUSTED]
-    totals = Raw(TRUSTED, int(mine.sum()), local, squares=curating.squares(mine))
+    totals = Raw(TRUSTED, [int(mine.sum())], local, squares=curating.squares(mine[:, None], STUDY.bounds))
     assert STUDY.squares_noise is not None
-    return curating.release_sum(totals, STUDY.sum_noise, STUDY.squares_noise, rng=rng), local, 2 * (2 / 7) - 1
+    (own,) = curating.release_sums(totals, STUDY.sum_noise, STUDY.bounds, STUDY.squares_noise, rng=rng)
+    return own, local, 2 * (2 / 7) - 1
 
 
 # --- liars ------------------------------------------------------------------------------------------------------------
@@ -120,7 +121,7 @@ def test_the_squares_are_those_of_the_rows(tmp_path: Path) -> None:
     assert squares(table(tmp_path, values)) == sum(math.floor(a * 65_536) ** 2 for a in away)
     levels = np.random.default_rng(1).integers(0, LEVELS, 500)
     exact = sum((abs(int(level) - 2**31) // 2**15) ** 2 for level in levels)
-    assert curating.squares(levels) == exact
+    assert curating.squares(levels[:, None], STUDY.bounds) == [exact]
 
 
 def test_one_person_moves_the_squares_by_at_most_two_to_the_32_and_the_clipped_by_one(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_one_person_moves_the_squares_by_at_most_two_to_the_32_and_the_clipped_b
     for other in (0, 50, 100, 100.5, -1e300, "text"):
         for i in range(4):
             found = totals(table(tmp_path, [*base[:i], other, *base[i + 1 :]], "changed.csv"))
-            moves.append(abs(found.squares - before.squares))
+            moves.append(abs(found.squares[0] - before.squares[0]))
             clipped.append(abs(found.clipped - before.clipped))
     assert (max(moves), max(clipped)) == (2**32, 1)
     noise = STUDY.squares_noise
@@ -190,8 +191,10 @@ def test_the_leash_is_that_of_the_spread_which_the_trusted_group_finds(spread: f
     decided = DEFAULT.decided(1000, local.people)
     assert decided.rule.reach is None
     levels = np.rint((0.5 + spread * np.resize([-0.5, 0.5], 1000)) * LEVELS).astype(np.int64)
-    totals = Raw(1000, int(levels.sum()), local, squares=curating.squares(levels))
-    trusted = curating.release_sum(totals, decided.sum_noise, decided.squares_noise, rng=seeded(4))
+    totals = Raw(1000, [int(levels.sum())], local, squares=curating.squares(levels[:, None], decided.bounds))
+    (trusted,) = curating.release_sums(
+        totals, decided.sum_noise, decided.bounds, decided.squares_noise, rng=seeded(4)
+    )
     found = blend(trusted, local, decided.rule)
     assert found.anchor is not None
     assert found.anchor.reach == pytest.approx(leash, abs=0.1)

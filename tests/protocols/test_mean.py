@@ -134,7 +134,7 @@ def test_an_amplified_release_that_came_to_nothing_can_be_made_again(
     rows: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("hybridp.curator.sums.release_sum", lambda *a, **k: 1 / 0)  # what nobody foresaw
+        patch.setattr("hybridp.curator.sums.release_sums", lambda *a, **k: 1 / 0)  # what nobody foresaw
         with pytest.raises(ZeroDivisionError):
             release_mean(rows, ALONE, COLUMNS, ledger=ledger)
     assert [(e.people, e.state) for e in ledger.history()] == [("trusted", "refused"), ("local", "void")]

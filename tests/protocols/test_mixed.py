@@ -131,7 +131,7 @@ def mean_case() -> Case:
         levels = np.rint(synthetic_data_generator(rng).beta(2, 5, sum(sizes)) * LEVELS).astype(np.int64)
         own, mixed, local = np.split(levels, np.cumsum(sizes)[:-1])
         told = summary(local, study.invite, rng)
-        trusted = curating.release_sum(Raw(len(own), int(own.sum()), told), study.sum_noise, rng=rng)
+        trusted = curating.release_sums(Raw(len(own), [int(own.sum())], told), study.sum_noise, BOUNDS, rng=rng)
         batches = Batches(summary(mixed, study.mixed_invite, rng), (len(mixed),))
         by = {"trusted_people": len(own), "rng": rng}
         return publish_mean(study, trusted, told, mixed=batches, **by), publish_mean(study, trusted, told, **by)

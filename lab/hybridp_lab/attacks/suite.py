@@ -119,13 +119,10 @@ def _mean_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, flo
     """One collection under every attack: signed errors in percent of the range, and the bound of alike."""
     levels = np.rint(synthetic_data_generator(rng).beta(2, 5, PEOPLE) * LEVELS).astype(np.int64)
     decided, law, own = _MEAN.decided(TRUSTED, LOCAL), _MEAN.invite.mechanism, levels[:TRUSTED]
-    totals = Raw(
-        TRUSTED, int(own.sum()), LocalSummary(0, 0.0, 0.0, law), squares=curating.squares(own)
-    )
-    held = curating.release_sum(totals, decided.sum_noise, decided.squares_noise, rng=rng)
-    whole = curating.release_sum(
-        totals, _MEAN.sum_noise, rng=rng
-    )  # the others need no spread, and spend all on the sum
+    totals, bounds = Raw(TRUSTED, [int(own.sum())], squares=curating.squares(own[:, None], _MEAN.bounds)), _MEAN.bounds
+    (held,) = curating.release_sums(totals, decided.sum_noise, bounds, decided.squares_noise, rng=rng)
+    # The others need no spread, and spend all on the sum.
+    (whole,) = curating.release_sums(totals, _MEAN.sum_noise, bounds, rng=rng)
     honest = reports(law, levels[TRUSTED:], rng=rng)
     lies = {"false values": reports(law, np.full(LOCAL, LEVELS, dtype=np.int64), rng=rng)}
     truth = 2 * (2 / 7) - 1

@@ -20,12 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import must
 from hybridp.public.distribution import BINS, CELLS, BinnedReports, cell_chances
-from hybridp.public.messages import SQUARE_STEPS, LocalSummary, NoisySquares, TrustedSummary
-from hybridp.public.randomisers import LEVELS, WORD, Randomiser
-from hybridp.public.rounds import Answer, Between, Later, Numbers, Options, People, Vectors, drive
+from hybridp.public.messages import NoisySquares, TrustedSummary
+from hybridp.public.randomisers import WORD, Randomiser
+from hybridp.public.rounds import Answer, Between, Later, Numbers, Options, People, drive
 from hybridp.public.rounds import Crowd as Asked
 from hybridp.public.shares import NoisyCounts, ShareReports
-from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
 from hybridp.public.vector import VectorReportSums
 from hybridp.release.facts import Facts
 from hybridp.release.plan import Plan, planned
@@ -154,29 +153,38 @@ class Expected(People):
 
     # --- numbers ------------------------------------------------------------------------------------------------------
 
-    def _moments(self, asked: Any, half: float, centre: float, sd: float, square: float) -> tuple[float, float]:
+    def _moments(self, asked: Any, side: tuple[float, float], sd: float, square: float) -> tuple[float, float]:
         """Mean and variance in the unit coordinate. Where noise grows with values it is worst at this mean `square`."""
-        variance = min((sd / half) ** 2, 1.0)
+        variance = min((sd / side[1]) ** 2, 1.0)
         if self.guess.mean is not None:
-            return (self.guess.mean - centre) / half, variance
+            return (self.guess.mean - side[0]) / side[1], variance
         sent = [invite.mechanism for invite in (asked.invite, self._invite) if invite is not None]
-        grows = any(getattr(law, "law", law).variance_terms[1] > 0 for law in sent)
+        grows = any(one.law.variance_terms[1] > 0 for one in sent)
         return math.sqrt(max(square - variance, 0.0)) if grows else 0.0, variance
 
     def numbers(self, asked: Numbers) -> Answer:
         if asked.bins:
             told = asked.heard and self.local and not self.phases
             return Answer(self.trusted, binned=self._binned(asked) if told else None)
-        bounds, noise = asked.invite.encoding, asked.noise
-        own = self._moments(asked, bounds.half, bounds.centre, self.guess.sd, 1.0)
+        bounds = asked.invite.encoding
+        square, sds = min(1.0, bounds.ratio**2 / bounds.dimensions), np.atleast_1d(self.guess.sd).tolist()
+        own = [self._moments(asked, side, sd, square) for side, sd in zip(bounds.sides, sds, strict=True)]
 
-        def trusted() -> TrustedSummary:
+        def trusted() -> list[TrustedSummary]:
+            reach, noise, result = bounds.reach_steps, asked.noise, []
             assert noise is not None
-            squares = _squares(self.trusted, own, asked.squares, SQUARE_STEPS)
-            total: Any = self.trusted * (own[0] + 1) * LEVELS / 2
-            return TrustedSummary(self.trusted, total, noise, squares)
+            for one in own:
+                squares = _squares(self.trusted, one, asked.squares, bounds.square_steps)
+                total: Any = self.trusted * (one[0] - bounds.start) * reach
+                result.append(TrustedSummary(self.trusted, total, noise, squares, reach, bounds.start))
+            return result
 
-        return self._said(asked, trusted, lambda law, n: LocalSummary(n, *_reports(law, n, *own, self.luck), law))
+        def reports(sent: Any, n: int) -> VectorReportSums:
+            each = max(round(n * sent.share), 1)
+            totals, squares = np.array([_reports(sent.law, each, *one, self.luck) for one in own]).T
+            return VectorReportSums(n, np.full(len(own), each), totals, squares, sent)
+
+        return self._said(asked, trusted, reports)
 
     def _below(self, asked: Any, places: Any) -> Floats:
         """The share of people, whose numbers are normal, at or below places between 0 and 1 of the range."""
@@ -208,27 +216,6 @@ class Expected(People):
             above = np.rint(many * (q + (1 - 2 * q) * (1 - below))).astype(np.int64)
             told.append(BinnedReports(np.concatenate([round(many) - above, above]), law, window))
         return Answer(local=tuple(told))
-
-    def vectors(self, asked: Vectors) -> Answer:
-        bounds = asked.invite.encoding
-        square = min(1.0, bounds.ratio**2 / bounds.dimensions)
-        halves = [b.half * bounds.reach for b in bounds.bounds]
-        own = [self._moments(asked, half, 0.0, sd, square) for half, sd in zip(halves, self.guess.sd, strict=True)]
-
-        def trusted() -> list[TrustedSummary]:
-            reach, noise, result = bounds.reach_steps, asked.noise, []
-            assert noise is not None
-            for one in own:
-                squares, total = _squares(self.trusted, one, asked.squares, COLUMN_SQUARE_STEPS), one[0] * reach
-                result.append(TrustedSummary(self.trusted, self.trusted * total, noise, squares, reach, 0))  # type: ignore[arg-type]
-            return result
-
-        def reports(sent: Any, n: int) -> VectorReportSums:
-            each = max(round(n * sent.share), 1)
-            totals, squares = np.array([_reports(sent.law, each, *one, self.luck) for one in own]).T
-            return VectorReportSums(n, np.full(len(own), each), totals, squares, sent)
-
-        return self._said(asked, trusted, reports)
 
     # --- options ------------------------------------------------------------------------------------------------------
 

@@ -320,7 +320,7 @@ def plan_driven(task: Any, crowd: Crowd) -> Plan:
     else:
         assumes += ["no sd was given: the largest possible is assumed"] * (sd is None)
         sent: Any = task.invite.mechanism
-        if getattr(sent, "law", sent).variance_terms[1] > 0 and guess.mean is None and crowd.local:
+        if sent.law.variance_terms[1] > 0 and guess.mean is None and crowd.local:
             assumes.append("the local noise depends on the values; the worst is assumed, unless a mean is stated")
         facts["sd"] = {"used": guess.sd, "worst_case": sd is None}
         facts["range"] = task.bounds.width if mean else [b.width for b in task.bounds.bounds]

@@ -248,7 +248,7 @@ def steer(score: Score, sums: VectorReportSums, line: Line, lean: float = 0.0) -
         return None
     mean, variance = _means(sums, line)
     # Who reports several coordinates brings the same drawing of people to each of them.
-    d, k = sums.reports.dimensions, sums.reports.reported
+    d, k = len(sums.counts), sums.reports.reported
     together = k * (k - 1) / (d * (d - 1)) / (k / d) ** 2 if d > 1 else 0.0
     beta0, (slope, weak) = np.array(line.centre), score.stable
     covariance = np.diag(variance) + together * (score.spread - np.diag(np.diag(score.spread))) / sums.people

@@ -51,7 +51,6 @@ from hybridp.public.lattice import (
 from hybridp.public.messages import (
     OWN_EPSILON,
     Invite,
-    LocalSummary,
     OwnEpsilon,
     ReportsByEpsilon,
     SlotReports,
@@ -151,7 +150,7 @@ class Tally:
             ok = sum(one.people for one in sums) == self.people * self._reported
             ok = ok and self.people >= max(one.people for one in sums)
             must(ok, "people", f"must each report {self._reported} of {len(sides)} columns", self.people)
-            reach = getattr(law, "law", law).bound * (1 + _SLACK)
+            reach = law.law.bound * (1 + _SLACK)
             for one, (centre, half) in zip(sums, sides, strict=True):
                 check_reach(one, centre, half * reach)
 
@@ -180,7 +179,7 @@ class Tally:
     @property
     def _reported(self) -> int:
         """Of how many columns everybody tells."""
-        return self.invite.mechanism.reported if self.invite is not None and self.columns else 1
+        return 1 if self.invite is None else int(self.invite.mechanism.reported)
 
     def named(self, batch: str, *, simulated: bool = False) -> Tally:
         """For the reports of one more batch, which must be new."""
@@ -254,9 +253,7 @@ class Tally:
             heard = tuple((epsilon, sums) for epsilon, sums in self.sums if epsilon > 0)
             silent = self.people - sum(sums.people for _, sums in heard)
             return ReportsByEpsilon.of(heard, *sides[0], silent=silent)
-        if self.columns:
-            return VectorReportSums.of(self.people, [one for _, one in self.sums], mechanism, sides)
-        return LocalSummary.of(self.sums[0][1], mechanism, *sides[0])
+        return VectorReportSums.of(self.people, [one for _, one in self.sums], mechanism, sides)
 
     def distribution(self) -> BinnedReports:
         if self.counts is None or self.invite is None:

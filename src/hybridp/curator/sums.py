@@ -29,19 +29,18 @@ from hybridp.public.groups import Joint
 from hybridp.public.lattice import LEVELS, NOTHING, Bounds, Ints, Lattice, exact_sums
 from hybridp.public.mean import answered_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import SQUARE_STEPS, LocalSummary, NoisySquares, OnNumber, TrustedSummary, reports_digest
+from hybridp.public.messages import SQUARE_STEPS, NoisySquares, OnNumber, TrustedSummary, reports_digest
 from hybridp.public.oracles import SubsetSelection
-from hybridp.public.rounds import Options
+from hybridp.public.rounds import Numbers, Options
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.steered_mean import Window, WindowNoise
-from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.tables.query import ByCategory, Query, Report
 from hybridp.tables.totals import CHUNK, count_options, levels_of, report_counts, report_texts, stretch_counts
 
 __all__ = ["Lots", "binned", "column_reports", "count_answers", "count_between", "levels", "people_query"]
-__all__ += ["randomised", "read", "read_answers", "release_clipped", "release_counts", "release_sum"]
+__all__ += ["randomised", "read", "read_answers", "release_clipped", "release_counts"]
 __all__ += ["release_sums", "release_totals", "release_window", "report_sums", "rounded_cells"]
 __all__ += ["squares"]
 
@@ -65,10 +64,10 @@ def column_reports(invite: Any, names: tuple[str, ...]) -> dict[str, Any]:
     if invite.way == "option":
         return {"reports": (Report(names[0], text=True),)}
     made, reports = invite.mechanism, []
-    reach = getattr(made, "law", made).bound * _SLACK
+    reach = made.law.bound * _SLACK
     for name, (centre, half) in zip(names, invite.encoding.sides, strict=True):
         reports.append(Report(name, centre, half, centre - half * reach, centre + half * reach))
-    return {"reports": tuple(reports), "reported": getattr(made, "reported", 1)}
+    return {"reports": tuple(reports), "reported": made.reported}
 
 
 def _query(rows: Rows, columns: Columns, invite: Any, local_raw: bool, joint: Joint | None = None, **how: Any) -> Query:
@@ -107,25 +106,20 @@ def _numbers(
     """Of one number or several; with own epsilons by each of them, ascending."""
     if epsilon is not None:
         rows.need("epsilon-column", epsilon)
-    several = invite.way == "vector"
-    steps = (COLUMN_SQUARE_STEPS if several else SQUARE_STEPS) * sum_squares
+    steps = invite.encoding.square_steps * sum_squares
     how: dict[str, Any] = {"count_clipped": count_clipped, "square_steps": steps, "epsilon": epsilon}
     result = tables.add_up(rows, _query(rows, columns, invite, local_raw, **how))
     people, digest = result.trusted_people, reports_digest(invite.text, *result.fingerprint)
     if epsilon is not None:
         return Raw(people, result.sums, result.reports, digest=digest, epsilons=result.epsilons)
-    if several:
-        sums, squared = (np.array(of, dtype=np.int64) for of in (result.sums, result.squares))
-        return Raw(people, sums, report_sums(result, invite), digest=digest, squares=squared)
-    reports = next(iter(result.report_sums), 0.0), next(iter(result.report_squares), 0.0)
     left_out = 0 if result.answered is None else people - result.answered
-    return Raw(people, result.sums[0] + left_out * (LEVELS // 2),
-               LocalSummary(result.local_people, *reports, invite.mechanism), digest=digest,
-               squares=next(iter(result.squares), 0), clipped=result.clipped, answered=result.answered)  # fmt: skip
+    sums = [total + left_out * (LEVELS // 2) for total in result.sums]
+    return Raw(people, sums, report_sums(result, invite), digest=digest, squares=result.squares,
+               clipped=result.clipped, answered=result.answered)  # fmt: skip
 
 
 def report_sums(found: tables.Totals, invite: Any) -> VectorReportSums:
-    """The sums of local reports on several columns."""
+    """The sums of local reports on each column."""
     none = np.zeros(invite.encoding.dimensions)
     counts, sums, squared = (np.array(of) if len(of) else none for of in
                              (found.report_counts, found.report_sums, found.report_squares))  # fmt: skip
@@ -187,17 +181,11 @@ def read_answers(answers: TrustedAnswers, invite: Any, joint: Joint | None = Non
     return Raw(0, 0) if result is None else result
 
 
-def _number_answers(answers: TrustedAnswers, invite: OnNumber, joint: None) -> Iterator[Raw]:
-    for values in answers.numbers():
-        levels = invite.encoding.levels(values[:, 0])
-        yield Raw(len(levels), int(levels.sum()), squares=squares(levels))
-
-
-def _vector_answers(answers: TrustedAnswers, invite: OnVector, joint: None) -> Iterator[Raw]:
-    for values in answers.numbers(invite.encoding.dimensions):
-        steps = invite.encoding.steps(values)
-        far = np.floor(np.abs(steps) * (COLUMN_SQUARE_STEPS / invite.encoding.reach_steps)).astype(np.int64)
-        yield Raw(len(values), steps.sum(axis=0), squares=(far * far).sum(axis=0))
+def _number_answers(answers: TrustedAnswers, invite: OnNumber | OnVector, joint: None) -> Iterator[Raw]:
+    bounds = invite.encoding
+    for values in answers.numbers(bounds.dimensions):
+        steps = bounds.steps(values)
+        yield Raw(len(values), steps.sum(axis=0).astype(object), squares=squares(steps, bounds))
 
 
 def _option_answers(answers: TrustedAnswers, invite: OnOptions, joint: Joint | None) -> Iterator[Raw]:
@@ -221,52 +209,45 @@ def _option_answers(answers: TrustedAnswers, invite: OnOptions, joint: Joint | N
 
 
 _ANSWERS: dict[str, Callable[..., Iterator[Raw]]] = {
-    "number": _number_answers, "option": _option_answers, "vector": _vector_answers,
+    "number": _number_answers, "option": _option_answers, "vector": _number_answers,
 }  # fmt: skip
 
 
-def squares(levels: Ints) -> int:
-    """RAW: the sum of squared distances of levels from the middle of the bounds, as a table's query adds them up."""
-    steps = np.abs(levels - LEVELS // 2) // (LEVELS // (2 * SQUARE_STEPS))
-    return int((steps * steps).sum())
+def squares(steps: Ints, bounds: Bounds | VectorBounds) -> NDArray[Any]:
+    """RAW: of each column the sum of squared distances from the middle, as a table's query adds them up."""
+    away = np.abs(steps + bounds.start * bounds.reach_steps)
+    far = np.floor(away * (bounds.square_steps / bounds.reach_steps)).astype(np.int64)
+    return np.asarray((far * far).sum(axis=0).astype(object))
 
 
 # --- what is released of sums -----------------------------------------------------------------------------------------
 
 
-def release_sum(
-    totals: Raw, mechanism: AddedNoise, squares: DiscreteLaplace | None = None, *, rng: Randomness
-) -> TrustedSummary:
-    """The trusted sum with its noise, and the sum of squares with its own where a mechanism is given for it.
+def release_sums(
+    totals: Raw, mechanism: AddedNoise, bounds: Bounds | VectorBounds, squares: DiscreteLaplace | None = None, *,
+    rng: Randomness,
+) -> tuple[TrustedSummary, ...]:  # fmt: skip
+    """The trusted sums, each with a draw of the mechanism's noise: this is what its guarantee is about.
 
-    Where people without a value are left out: the sum of the others from the middle, and their noisy number.
+    And those of squares with draws of their own, where a mechanism is given for them. Where people without a value are
+    left out: the sum of the others from the middle, and their noisy number.
     """
-    people = totals.trusted_people
-    noisy = noise.perturb(mechanism, totals.trusted, rng=rng)
+    people, noisy = totals.trusted_people, noisy_sums(totals.trusted, mechanism, rng=rng)
     if totals.answered is not None:
         count = answered_noise(mechanism)
         answered = max(noise.perturb(count, totals.answered, rng=rng), 1)
-        return TrustedSummary(answered, noisy - people * (LEVELS // 2), mechanism, start=0, count_noise=count)
-    if squares is None:
-        return TrustedSummary(people, noisy, mechanism)
-    spread = NoisySquares(people, noise.perturb(squares, totals.squares, rng=rng), squares)
-    return TrustedSummary(people, noisy, mechanism, spread)
-
-
-def release_sums(
-    totals: Raw, mechanism: AddedNoise, bounds: VectorBounds, squares: DiscreteLaplace | None = None, *, rng: Randomness
-) -> tuple[TrustedSummary, ...]:
-    """The trusted sums, each with a draw of the mechanism's noise: this is what its guarantee is about.
-
-    And those of squares with draws of their own, where a mechanism is given for them.
-    """
-    people, noisy = totals.trusted_people, noisy_sums(totals.trusted, mechanism, rng=rng)
+        return (TrustedSummary(answered, noisy[0] - people * (LEVELS // 2), mechanism, start=0, count_noise=count),)
     own: Sequence[NoisySquares | None] = (None,) * len(noisy)
     if squares is not None:
         told = noisy_sums(totals.squares, squares, rng=rng)
-        own = [NoisySquares(people, total, squares, COLUMN_SQUARE_STEPS) for total in told]
-    both, reach = zip(noisy, own, strict=True), bounds.reach_steps
-    return tuple(TrustedSummary(people, total, mechanism, one, reach=reach, start=0) for total, one in both)
+        own = [NoisySquares(people, total, squares, bounds.square_steps) for total in told]
+    both, where = zip(noisy, own, strict=True), (bounds.reach_steps, bounds.start)
+    return tuple(TrustedSummary(people, total, mechanism, one, *where) for total, one in both)
+
+
+def _release_numbers(raw: Raw, asked: Numbers, *, rng: Randomness) -> tuple[TrustedSummary, ...]:
+    assert asked.noise is not None
+    return release_sums(raw, asked.noise, asked.invite.encoding, asked.squares, rng=rng)
 
 
 def release_counts(raw: Raw, stated: CountNoise, *, rng: Randomness) -> NoisyCounts:
@@ -282,10 +263,8 @@ def release_options(raw: Raw, asked: Options, *, rng: Randomness) -> NoisyCounts
 
 
 _RELEASED: dict[str, Callable[..., Any]] = {
-    "number": lambda raw, asked, rng: release_sum(raw, asked.noise, asked.squares, rng=rng),
-    "option": release_options,
-    "vector": lambda raw, asked, rng: release_sums(raw, asked.noise, asked.invite.encoding, asked.squares, rng=rng),
-}
+    "number": _release_numbers, "option": release_options, "vector": _release_numbers,
+}  # fmt: skip
 
 
 def release_totals(raw: Raw | None, asked: Any, *, rng: Randomness) -> Any:
@@ -339,7 +318,7 @@ def levels(
 
 def randomised(
     levels: Iterable[Ints], invite: OnNumber, *, bins: bool = False, rng: Randomness
-) -> tuple[LocalSummary, Any]:
+) -> tuple[VectorReportSums, Any]:
     """The sums of reports that are drawn here instead of on devices, and the reports by public bins.
 
     Of local people for a trial only. Full-LM: trusted people's values go through the local randomiser too, on their
@@ -353,7 +332,7 @@ def randomised(
         sums += exact_sums(sent)[0]
         if places is not None:
             counts += np.bincount(places.numbers(sent), minlength=places.size)
-    return LocalSummary.of(sums, invite.mechanism), _by_bin(counts, invite) if bins else None
+    return VectorReportSums.of(sums.people, (sums,), invite.mechanism), _by_bin(counts, invite) if bins else None
 
 
 def rounded_cells(rows: Rows, columns: Columns, invite: OnOptions, joint: Joint, *, rng: Randomness) -> Ints:

@@ -194,8 +194,7 @@ class TablePeople(SummedPeople):
         if asked.invite.way == "option":
             how["joint"] = asked.joint
         else:
-            clipped = getattr(asked, "clipped", None) is not None
-            how |= {"count_clipped": clipped, "sum_squares": asked.squares is not None}
+            how |= {"count_clipped": asked.clipped is not None, "sum_squares": asked.squares is not None}
         return summing.read(self.rows, self.columns, asked.invite, **how)
 
     def pay(self, totals: Any) -> Any:
@@ -265,6 +264,9 @@ class TablePeople(SummedPeople):
 
     def _simulated(self, invite: Any, *, bins: bool = False) -> tuple[Any, Any]:
         """For a trial only: local people's raw values, randomised here instead of on their devices."""
+        if invite.way == "vector":
+            steps = summing.levels(self.rows, self.columns, invite, "local", chunk=2**16)
+            return sum_reports(steps, partial(reach_reports, invite=invite, rng=self.rng), invite), None
         own = summing.levels(self.rows, self.columns, invite, "local")
         return summing.randomised(own, invite, bins=bins, rng=self.rng)
 
@@ -369,14 +371,6 @@ class TablePeople(SummedPeople):
             if invite.encoding.most:
                 values, held = held
             local = simulated_reports(held, invite, values, rng=self.rng)
-        return self._said(asked, totals, local)
-
-    def vectors(self, asked: rounds.Vectors) -> Answer:
-        totals, invite = self.pay(self.read(asked)), asked.invite
-        local = totals.local if self.tally is None else self.tally.summary()
-        if self.raw and asked.heard:
-            steps = summing.levels(self.rows, self.columns, invite, "local", chunk=2**16)
-            local = sum_reports(steps, partial(reach_reports, invite=invite, rng=self.rng), invite)
         return self._said(asked, totals, local)
 
     # --- everybody's own epsilon --------------------------------------------------------------------------------------

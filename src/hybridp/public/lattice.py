@@ -138,8 +138,13 @@ class Bounds:
     """lower < upper, chosen without looking at the data. Values outside are clipped by the side that sees them."""
 
     way: ClassVar[str] = "number"
+    dimensions: ClassVar[int] = 1
     reach: ClassVar[float] = 1.0
+    ratio: ClassVar[float] = 1.0
     reach_steps: ClassVar[int] = LEVELS // 2
+    start: ClassVar[int] = -1
+    """Where steps are counted from, in reaches from the middle: from the lower bound."""
+    square_steps: ClassVar[int] = SQUARE_STEPS
     squares_sensitivity: ClassVar[int] = SQUARE_STEPS**2
     """How far one person moves the sum of squared steps from the middle."""
     lower: float
@@ -172,6 +177,10 @@ class Bounds:
     def levels(self, values: Sequence[float] | Floats) -> NDArray[np.int64]:
         """Clip and round to the lattice. A value that is not a number has no level and is refused."""
         return Lattice(self.lower, self.upper, LEVELS).round(np.asarray(values, dtype=np.float64))
+
+    def steps(self, values: Floats) -> Ints:
+        """The levels of everybody's number (one a row), as of a vector of one column."""
+        return self.levels(values)
 
     def from_unit(self, y: float) -> float:
         """From the unit coordinate [-1, 1] to the value's own."""

@@ -24,9 +24,9 @@ import numpy as np
 
 from hybridp.errors import must
 from hybridp.public.heavy import Discovery, HeadList, OneSlot
-from hybridp.public.lattice import SQUARE_STEPS, Bounds, Floats, Groups, Ints, Sums
+from hybridp.public.lattice import SQUARE_STEPS, Bounds, Floats, Groups, Ints
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.randomisers import LEVELS, KRandomisedResponse, Randomiser
+from hybridp.public.randomisers import LEVELS, KRandomisedResponse, Randomiser, _Told
 
 __all__ = ["BATCH", "MECHANISM", "OWN_EPSILON", "SQUARE_STEPS", "Invite", "LocalSummary", "NoisySquares", "OnList"]
 __all__ += ["OnNumber", "OptInCounts", "OwnEpsilon", "ReportSums", "ReportsByEpsilon", "SlotReports"]
@@ -63,7 +63,7 @@ def reports_digest(mechanism: str, *fingerprint: object) -> str:
 
 
 @dataclass(frozen=True)
-class OwnEpsilon:
+class OwnEpsilon(_Told):
     """A device draws the best report for its person's own epsilon."""
 
     way: ClassVar[str] = "own"
@@ -174,11 +174,6 @@ class LocalSummary(ReportSums):
     def __post_init__(self) -> None:
         must(self.people >= 0, "people", "must not be negative", self.people)
 
-    @classmethod
-    def of(cls, sums: Sums, randomiser: Randomiser, centre: float = 0.0, half: float = 1.0) -> LocalSummary:
-        """From the exact sums of reports that are `half` long in the unit coordinate, around `centre`."""
-        return cls(sums.people, *sums.moved(centre, half), randomiser)
-
     @property
     def columns(self) -> tuple[LocalSummary | None, ...]:
         """As of a vector of one column; None where nobody reported it."""
@@ -282,7 +277,7 @@ class ReportsByEpsilon:
 
     @classmethod
     def of(cls, groups: Groups, centre: float = 0.0, half: float = 1.0, *, silent: int = 0) -> ReportsByEpsilon:
-        """From the exact sums of each epsilon's reports (see `LocalSummary.of`), and how many asked for silence."""
+        """From the exact sums of each epsilon's reports, `half` long around `centre`, and how many said nothing."""
         rows = [(0.0, silent, 0.0, 0.0)] if silent else []
         rows += [(e, s.people, *s.moved(centre, half)) for e, s in groups]
         epsilons, people, totals, squares = (np.array([row[i] for row in rows], dtype=np.float64) for i in range(4))

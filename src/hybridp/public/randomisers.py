@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,9 +62,16 @@ def _pure(guarantee: Guarantee) -> PureDP:
 
 
 class _Told:
-    """A report whose variance is ``constant + quadratic z^2``."""
+    """A report whose variance is ``constant + quadratic z^2``: of a number all that is reported, and by everybody."""
 
     __slots__ = ()
+    share = 1.0
+    reported = 1
+
+    @property
+    def law(self) -> Randomiser:
+        """Of one coordinate's report."""
+        return cast(Randomiser, self)
 
     @property
     def variance_terms(self) -> tuple[float, float]:

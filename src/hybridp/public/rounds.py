@@ -24,10 +24,10 @@ from hybridp.public.messages import Invite, NoisySquares, OnNumber, TrustedSumma
 from hybridp.public.regression import KindName
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions
 from hybridp.public.steered_mean import Window, WindowNoise
-from hybridp.public.vector import OnVector, VectorBounds
+from hybridp.public.vector import VectorBounds
 
 __all__ = ["Answer", "Between", "Cells", "Chance", "Conversation", "Crowd", "Discover", "Epsilons", "Later", "Many"]
-__all__ += ["Moves", "Numbers", "Options", "People", "Products", "Round", "Scale", "Slots", "Vectors"]
+__all__ += ["Moves", "Numbers", "Options", "People", "Products", "Round", "Scale", "Slots"]
 __all__ += ["Weighted", "Within", "drive"]
 
 AddedNoise = DiscreteLaplace | DiscreteGaussian
@@ -80,14 +80,14 @@ class Round:
 
 @dataclass(frozen=True)
 class Numbers(Round):
-    """The sum of one number of trusted people, with `noise` (None: nobody's), and local reports on it.
+    """The sum of one number of trusted people, or of each of several, with `noise` (None: nobody's), and local reports.
 
     With noise of their own: the sum of `squares`, and how many were `clipped`. `bins` asks for the reports by public
     bins too. With `all_report` trusted people's numbers go through the randomiser, on their behalf. `excluding` leaves
     people without a value out, where nobody is local. Reports are `heard`, or only checked.
     """
 
-    invite: OnNumber
+    invite: Invite[Any, Any]
     noise: AddedNoise | None = None
     squares: DiscreteLaplace | None = None
     clipped: DiscreteLaplace | None = None
@@ -97,9 +97,9 @@ class Numbers(Round):
     heard: bool = True
 
     def plain(self, answer: Answer) -> dict[str, Any]:
-        own, binned = answer.trusted, answer.binned
+        binned = answer.binned
         result: dict[str, Any] = {"people": answer.trusted_people}
-        if own is not None:
+        for own in answer.trusted or ():
             result |= {"sum": own.noisy_total, "squares": None if own.squares is None else own.squares.noisy_total}
         return result if binned is None else result | {"reports": binned.counts.tolist()}
 
@@ -108,22 +108,12 @@ class Numbers(Round):
         if self.noise is not None:
             noise = self.squares
             squares = None if noise is None else NoisySquares(people, int(said["squares"]), noise)
-            trusted = TrustedSummary(people, int(said["sum"]), self.noise, squares)
+            trusted = (TrustedSummary(people, int(said["sum"]), self.noise, squares),)
         if "reports" in said:
             binned = BinnedReports(_counts(said["reports"]), self.invite.mechanism)
             if len(binned.counts) != report_bins(binned.randomiser).size:
                 raise ValueError
         return Answer(people, trusted, binned=binned)
-
-
-@dataclass(frozen=True)
-class Vectors(Round):
-    """The sums of several numbers of trusted people, and of their `squares`, and local reports on all of them."""
-
-    invite: OnVector
-    noise: AddedNoise | None = None
-    squares: DiscreteLaplace | None = None
-    heard: bool = True
 
 
 @dataclass(frozen=True)

@@ -27,15 +27,13 @@ from hybridp.public.budgets import Guarantee
 from hybridp.public.lattice import HALF, Bounds, Floats, Ints, Lattice, Sums
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise
 from hybridp.public.messages import Invite, LocalSummary, ReportSums
+from hybridp.public.randomisers import Randomiser
 from hybridp.public.vector_randomisers import MOST_DIMENSIONS, VectorReports
 
 __all__ = ["HALF", "SHRINK", "NormName", "VectorBounds", "OnVector", "VectorReportSums", "vector_noise"]
 
 
 NormName = Literal["l1", "l2"]
-
-SQUARE_STEPS = 2**10
-"""From the centre to the reach, where squares are added up."""
 
 SHRINK = 1 - 2.0**-45
 """A clipped vector is made this much shorter than its radius: more than six roundings of a double can add to it."""
@@ -52,6 +50,10 @@ class VectorBounds:
     """
 
     way: ClassVar[str] = "vector"
+    start: ClassVar[int] = 0
+    """Steps are counted from the middle."""
+    square_steps: ClassVar[int] = 2**10
+    """From the centre to the reach, where squares are added up."""
     bounds: tuple[Bounds, ...]
     norm: NormName | None = None
     radius: float | None = None
@@ -119,11 +121,11 @@ class VectorBounds:
 
     @cached_property
     def squares_sensitivity(self) -> int:
-        """How far the sums of squares may move, all together, in `SQUARE_STEPS` from the centre to the reach: L1.
+        """How far the sums of squares may move, all together, in `square_steps` from the centre to the reach: L1.
 
         Each of them by the largest square at most; all of them by no more than two squared lengths.
         """
-        whole = SQUARE_STEPS**2
+        whole = self.square_steps**2
         return min(self.dimensions * whole, 2 * self._l2_square * whole // self.reach_steps**2)
 
     @property
@@ -214,7 +216,7 @@ OnVector: TypeAlias = Invite[VectorBounds, VectorReports]
 
 @dataclass(frozen=True, eq=False)
 class VectorReportSums(ReportSums):
-    """Sums over local reports, one entry a coordinate, in reach coordinates.
+    """Sums over local reports on a number or several, one entry a coordinate, in reach coordinates.
 
     `people` sent a report; `counts[j]` of them said something about coordinate j.
     """
@@ -223,14 +225,14 @@ class VectorReportSums(ReportSums):
     counts: Ints
     totals: Floats
     squares: Floats
-    reports: VectorReports
+    reports: Randomiser | VectorReports
 
     @classmethod
     def of(
         cls,
         people: int,
         sums: Sequence[Sums],
-        reports: VectorReports,
+        reports: Randomiser | VectorReports,
         sides: Sequence[tuple[float, float]] | None = None,
     ) -> VectorReportSums:
         """From each column's exact sums; `sides` are centres and reaches where they are in the columns' own units."""

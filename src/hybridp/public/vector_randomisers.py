@@ -25,7 +25,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -157,7 +157,7 @@ def cap_moment(dimensions: int, pairs: int, top: int, power: int) -> float:
 
 
 @dataclass(frozen=True)
-class UnitVector(_Vector, _Told):
+class UnitVector(_Told, _Vector):
     """One of 2 `pairs` random directions, the `top` nearest ones together with probability ``inside/2^64``.
 
     The vector x of the ball of radius `ratio` becomes the unit vector ``u = (x, sqrt(ratio^2 - |x|^2))/ratio`` of D =
@@ -178,7 +178,6 @@ class UnitVector(_Vector, _Told):
     inside: int
 
     name = "unit-vector"
-    share = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -194,13 +193,8 @@ class UnitVector(_Vector, _Told):
         return f"{self.name}(pairs={self.pairs},top={self.top}"
 
     @property
-    def reported(self) -> int:
+    def reported(self) -> int:  # type: ignore[override]
         return self.dimensions
-
-    @property
-    def law(self) -> Randomiser:
-        """A direction's coordinates have the moments of a randomiser, which is all that an estimate asks of one."""
-        return cast(Randomiser, self)
 
     @property
     def _odds(self) -> tuple[float, float]:

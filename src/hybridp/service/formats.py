@@ -298,7 +298,7 @@ def _number_reports(invite: Invite[Any, Any], binned: bool) -> Reports:
     with their places. A dithered bit is kept as it was drawn, another report as it was sent. With `binned` the only
     number is counted too, by the bins of its mechanism, or of windows that people are asked in."""
     made, bounds = invite.mechanism, invite.encoding
-    law, many, (centres, reaches) = getattr(made, "law", made), getattr(made, "reported", 1), np.array(bounds.sides).T
+    law, many, (centres, reaches) = made.law, made.reported, np.array(bounds.sides).T
     bit, some, d = isinstance(law, DitheredBit), isinstance(made, ScalarReports), len(centres)
     direction = isinstance(made, UnitVector)
     kept = [("threshold", "<u4"), ("above", "u1")] if bit else [("value", "<f8")]

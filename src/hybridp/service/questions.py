@@ -29,7 +29,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.distribution import BinnedReports, by_window
 from hybridp.public.groups import Grouping
 from hybridp.public.heavy import discovery
-from hybridp.public.messages import Invite, LocalSummary, ReportsByEpsilon, SlotReports
+from hybridp.public.messages import Invite, OnNumber, ReportsByEpsilon, SlotReports
 from hybridp.public.randomisers import best_randomiser
 from hybridp.public.regression import OnLine
 from hybridp.public.rounds import Answer, Crowd, drive
@@ -274,15 +274,15 @@ class _Some:
         yield np.ascontiguousarray(self.rows[:, :width]).view(np.float64)
 
 
-def _vector_sums(told: Heard, invite: OnVector | OnLine) -> VectorReportSums:
+def _number_sums(told: Heard, invite: OnNumber | OnVector | OnLine) -> VectorReportSums:
     return VectorReportSums.of(told.people, told.sums, invite.mechanism)
 
 
 _TOLD: dict[str, Callable[[Heard, Any], Any]] = {
-    "number": lambda told, to: LocalSummary.of(told.sums[0], to.mechanism),
+    "number": _number_sums,
     "option": lambda told, to: ShareReports(told.people, told.counts, to.mechanism),
-    "vector": _vector_sums,
-    "line": _vector_sums,
+    "vector": _number_sums,
+    "line": _number_sums,
     "slot": lambda told, to: SlotReports(told.people, told.counts),
 }
 """What the reports that answer an invitation say, added up, by its way."""
@@ -326,10 +326,8 @@ class StorePeople(SummedPeople):
         binned = BinnedReports(self.told.counts, made) if heard else None
         return self._said(asked, self._trusted(asked), binned=binned)
 
-    def options(self, asked: rounds.Options | rounds.Vectors) -> Answer:
+    def options(self, asked: rounds.Options) -> Answer:
         return self._said(asked, self._trusted(asked))
-
-    vectors = options
 
     def between(self, asked: rounds.Between) -> NoisyCounts:
         return summing.count_answers(self.answers, asked.invite.encoding, asked.places, asked.noise, rng=self.rng)

@@ -27,7 +27,7 @@ from hybridp.public.mean import NormalLaplace, sum_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, discrete_laplace
 from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LocalName, Randomiser, randomiser
-from hybridp.public.rounds import Answer, Conversation, Crowd, Numbers, Vectors
+from hybridp.public.rounds import Answer, Conversation, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Number, Vector
 from hybridp.public.vector import VectorBounds, VectorReportSums, vector_noise
@@ -101,7 +101,7 @@ class _Means(Task):
         """The noise on each sum that keeps this part of the promise."""
 
     @abstractmethod
-    def asked(self, names: tuple[str, ...]) -> Numbers | Vectors:
+    def asked(self, names: tuple[str, ...]) -> Numbers:
         """What people are asked."""
 
     @abstractmethod
@@ -145,7 +145,7 @@ class _Means(Task):
             sent = [(self.invite.mechanism, local)]
             if self.mixed_invite is not None:
                 sent.append((self.mixed_invite.mechanism, shuffled))
-            laws = [(getattr(one, "law", one), many * getattr(one, "share", 1.0)) for one, many in sent if many]
+            laws = [(one.law, many * one.share) for one, many in sent if many]
             variances = None if sds is None else {(sd / self.bounds.reach) ** 2 for sd in sds}
             result = mean_anchoring(drawn, laws, variances, part, self.spread_share, trusted=trusted)
         name = "adaptive" if result is None or result.reach is None else "anchored"
@@ -252,7 +252,8 @@ class MeanTask(_Means):
         return replace(self, level=1 - (1 - self.level) / groups) if joint else self
 
     def blended(self, got: Answer) -> Blend:
-        return blend(got.trusted, got.local, self.rule)
+        own, told = (None if one is None else one[0] for one in (got.trusted, got.local and got.local.columns))
+        return blend(own, told, self.rule)
 
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
         self.check_mixed()
@@ -342,9 +343,9 @@ class VectorTask(_Means):
     def added(self, part: Guarantee) -> AddedNoise:
         return vector_noise(part, self.bounds, self.noise)
 
-    def asked(self, names: tuple[str, ...]) -> Vectors:
+    def asked(self, names: tuple[str, ...]) -> Numbers:
         noise = None if self.estimator == "lm-only" else self.sum_noise
-        return Vectors(self.named(names), noise, self.squares_noise, heard=self.estimator != "tcm-only")
+        return Numbers(self.named(names), noise, self.squares_noise, heard=self.estimator != "tcm-only")
 
     @property
     def draws(self) -> tuple[Draw, ...]:
@@ -362,7 +363,7 @@ class VectorTask(_Means):
 
 def publish_mean(
     study: _Means,
-    trusted: TrustedSummary | Sequence[TrustedSummary] | None,
+    trusted: Sequence[TrustedSummary] | None,
     local: LocalSummary | VectorReportSums | None,
     *,
     trusted_people: int,
@@ -383,11 +384,10 @@ def publish_mean(
     several, rule, sides = isinstance(study, VectorTask), study.rule, study.bounds.sides
     groups = [group for group in (local, None if mixed is None else mixed.summary) if group is not None]
     scale = study.bounds.reach
-    sums = (trusted,) if isinstance(trusted, TrustedSummary) else trusted
-    blends = blend_columns(sums, groups, rule, scale, answering=study.answering)
-    one_sum, amplified = None if sums is None else sums[0], None
+    blends = blend_columns(trusted, groups, rule, scale, answering=study.answering)
+    one_sum, amplified = None if trusted is None else trusted[0], None
     if study.publish == "estimate-only":
-        sealed, amplified = seal(one_sum, cast(Any, local), blends[0])
+        sealed, amplified = seal(one_sum, None if local is None else local.columns[0], blends[0])
         blends = [sealed]
 
     def alone(told: Sequence[Any] | None, people: int, errors: Sequence[NormalLaplace | None]) -> GroupEstimate:
@@ -399,7 +399,7 @@ def publish_mean(
         ]
         if not several:
             return each[0]
-        counts = [people if told is sums else 0 if one is None else one.people for one in columns]
+        counts = [people if told is trusted else 0 if one is None else one.people for one in columns]
         means: Any = [one.estimate for one in each]
         errors_told: Any = [one.standard_error for one in each]
         return GroupEstimate(people, means, errors_told, counts=counts)
@@ -442,7 +442,7 @@ def publish_mean(
         study.bounds,
         blends,
         {
-            "trusted": alone(sums, trusted_people, [one.trusted_error for one in blends]),
+            "trusted": alone(trusted, trusted_people, [one.trusted_error for one in blends]),
             "local": alone(None if local is None else local.columns, local_people, own_errors(local)),
         },
         names=names,

@@ -20,9 +20,10 @@ from hybridp.errors import must
 from hybridp.public import steered_mean as windows
 from hybridp.public.budgets import Charge, PureDP, split_off
 from hybridp.public.lattice import Bounds
-from hybridp.public.messages import LocalSummary, OnNumber, TrustedSummary
+from hybridp.public.messages import OnNumber
 from hybridp.public.rounds import Conversation, Crowd, Later, Numbers, Within
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Quartiles, WindowNoise, WindowSums
+from hybridp.public.vector import VectorReportSums
 from hybridp.release.answers import group_mean, mean_release
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
@@ -131,7 +132,7 @@ class SteeredTask(Task):
         return result.named(names[0])
 
     def _plain(
-        self, own: MeanTask, said: TrustedSummary, told: Any, looked: str, seen: Quartiles | None, crowd: Crowd
+        self, own: MeanTask, said: Any, told: Any, looked: str, seen: Quartiles | None, crowd: Crowd
     ) -> Release:
         """Nobody is asked within a window: a mean like others."""
         assert self.people is not None
@@ -148,17 +149,17 @@ class SteeredTask(Task):
     def _within(
         self,
         sums: WindowSums,
-        local: LocalSummary | None,
+        told: VectorReportSums | None,
         looked: str,
         invite: OnNumber,
         rows: str,
         **made: Unpack[Made],
     ) -> Release:
         study, bounds = self.mean, self.bounds
-        local = local if local is not None and local.people else None
+        local = None if told is None else told.columns[0]
         result = blend_window(sums, local)
         (low, high), beyond = invite.windows[0], sums.outside_mean if sums.within else 0.0
-        told = 0.0 if local is None else low + (high - low) * (local.mean + 1) / 2
+        mean = 0.0 if local is None else low + (high - low) * (local.mean + 1) / 2
         own, people = 2 * (sums.outside_mean + sums.inside_mean) - 1, 0 if local is None else local.people
         noise = sums.noise
         size = noise.sums.scale / noise.sums.sensitivity
@@ -177,7 +178,7 @@ class SteeredTask(Task):
             [result],
             {
                 "trusted": group_mean(side, study.level, sums.people, own, result.trusted_error),
-                "local": group_mean(side, study.level, people, 2 * (beyond + told) - 1, result.local_error),
+                "local": group_mean(side, study.level, people, 2 * (beyond + mean) - 1, result.local_error),
             },
             level=study.level,
             estimator="steered",
