@@ -89,7 +89,7 @@ def test_every_mechanism_of_the_library_is_on_the_list() -> None:
         name
         for module in (mechanisms, randomisers, vector_randomisers, kmeans)
         for name in module.__all__
-        if isinstance(found := getattr(module, name), type) and (hasattr(found, "profile") or promises(found))
+        if isinstance(found := getattr(module, name), type) and (hasattr(found, "guarantee") or promises(found))
     } | {Plan.__name__}
     assert described == on_list
     assert {"UnitVector", "ScalarReports", "Plan"} <= described

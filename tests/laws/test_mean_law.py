@@ -22,6 +22,7 @@ from matplotlib.text import Text
 from hybridp import noise
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.means import seal
+from hybridp.curator import sums
 from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
@@ -306,7 +307,7 @@ SEALED_STUDY = MeanTask(
 
 
 def seen_by_a_reader(table: Path, study: MeanTask, noise_drawn: int, patch: pytest.MonkeyPatch) -> Any:
-    patch.setattr(noise, "perturb", lambda mechanism, total, *, rng: total + noise_drawn)
+    patch.setattr(sums, "noisy_sums", lambda totals, mechanism, *, rng: tuple(one + noise_drawn for one in totals))
     return release_mean(table, study, Columns("pay", "trust", missing="middle"), rng=seeded(1))
 
 

@@ -31,10 +31,11 @@ from hybridp.noise.reports import oracle_reports as usual_reports
 from hybridp.noise.reports import simulate_counts as usual_counts
 from hybridp.public import oracles as known
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.oracles import SubsetSelection, _debiased_variance, _enough, _in_range, _within
+from hybridp.public.oracles import SubsetSelection, _enough, _in_range, _within
 from hybridp.public.randomisers import (
     WORD,
     KRandomisedResponse,
+    Supporting,
     _pure,
     exact_exp,
     k_randomised_response,
@@ -79,7 +80,7 @@ _MANY = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
-class OptimisedUnary:
+class OptimisedUnary(Supporting):
     """One bit for each item: the holder's own is a fair coin, every other is 1 with probability q = flips/2^64.
 
     epsilon-DP when ``(1-q)/q <= e^epsilon``: between two values only their two bits differ, and the likeliest
@@ -107,17 +108,13 @@ class OptimisedUnary:
     def other(self) -> float:
         return self.flips / WORD
 
-    def variance(self, share: float) -> float:
-        """Variance of one debiased indicator whose item has this true share."""
-        return _debiased_variance(self.truth, self.other, share)
-
     def profile(self, epsilon: float) -> float:
         """``((1-q) - e^epsilon q)/2``: the reports with the own bit set and the other value's bit not."""
         return max(0.0, (WORD - self.flips) / WORD - math.exp(epsilon) * self.other) / 2
 
 
 @dataclass(frozen=True, slots=True)
-class LocalHashing:
+class LocalHashing(Supporting):
     """k-ary randomised response on a hash of the item into g = `buckets`, the hash function drawn on the device.
 
     The report is the hash function and the bucket; it supports every item of that bucket. Given the function, which
@@ -156,13 +153,9 @@ class LocalHashing:
     def other(self) -> float:
         return 1 / self.buckets
 
-    def variance(self, share: float) -> float:
-        """Variance of one debiased indicator whose item has this true share."""
-        return _debiased_variance(self.truth, self.other, share)
-
     def profile(self, epsilon: float) -> float:
         """That of the randomised response, reached when two values fall into different buckets."""
-        return self.response.profile(epsilon)
+        return max(0.0, self.truth - math.exp(epsilon) * self.response.other)
 
 
 AnyOracle = KRandomisedResponse | OptimisedUnary | SubsetSelection | LocalHashing

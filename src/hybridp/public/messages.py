@@ -17,7 +17,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -30,30 +30,14 @@ from hybridp.public.randomisers import LEVELS, KRandomisedResponse, Randomiser, 
 
 __all__ = ["BATCH", "MECHANISM", "OWN_EPSILON", "SQUARE_STEPS", "Invite", "LocalSummary", "NoisySquares", "OnList"]
 __all__ += ["OnNumber", "OptInCounts", "OwnEpsilon", "ReportSums", "ReportsByEpsilon", "SlotReports"]
-__all__ += ["TrustedSummary", "WeightedSum", "report_text", "reports_digest"]
+__all__ += ["TrustedSummary", "WeightedSum", "reports_digest"]
 
 OWN_EPSILON = "best-for-own-epsilon"
 MECHANISM = "report_mechanism"
 """The column beside reports that says how they were made, and on which question."""
 BATCH = "report_batch"
 """The column beside reports of slots that holds a random name of the batch that a device, or several, sent."""
-
-
 _NAMED = 8
-
-
-def report_text(mechanism: str, question: tuple[str, ...]) -> str:
-    """What is written beside a report: how it was made, and which columns it is about, so that no other may use it.
-
-    >>> report_text("dithered(epsilon=1.0)", ("pay",))
-    'dithered(epsilon=1.0) on `pay`'
-    """
-    if not question:
-        return mechanism
-    named = ",".join(f"`{name.replace('`', '``')}`" for name in question)
-    if len(question) > _NAMED:
-        named = f"{len(question)} columns {hashlib.sha256(named.encode()).hexdigest()[:16]}"
-    return f"{mechanism} on {named}"
 
 
 def reports_digest(mechanism: str, *fingerprint: object) -> str:
@@ -114,15 +98,18 @@ class Invite(Generic[E, M]):
     def promise(self) -> Any:
         return self.mechanism.guarantee  # type: ignore[attr-defined]
 
-    def tagged(self, digest: str) -> Invite[E, M]:
-        """The same as the document of this digest asks it."""
-        return replace(self, answers=digest)
-
     @property
     def text(self) -> str:
-        """The mechanism in one line, written beside every report so that it cannot be mistaken for another's."""
-        own: tuple[str, ...] = getattr(self.encoding, "columns", ())
-        return report_text(self.encoding.made(self), own or self.question)  # type: ignore[attr-defined]
+        """The mechanism and the columns in one line, written beside every report so that it cannot be mistaken for
+        another's."""
+        mechanism: str = self.encoding.made(self)  # type: ignore[attr-defined]
+        question: tuple[str, ...] = getattr(self.encoding, "columns", ()) or self.question
+        if not question:
+            return mechanism
+        named = ",".join(f"`{name.replace('`', '``')}`" for name in question)
+        if len(question) > _NAMED:
+            named = f"{len(question)} columns {hashlib.sha256(named.encode()).hexdigest()[:16]}"
+        return f"{mechanism} on {named}"
 
     def placed(self, levels: Ints) -> Ints:
         """The levels that reports are about: those of the value, or of its place within the windows.

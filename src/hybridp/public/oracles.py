@@ -12,7 +12,6 @@ description is made. Counting supports is post-processing: it needs no randomnes
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +21,7 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Floats, Ints
-from hybridp.public.randomisers import (
-    WORD,
-    KRandomisedResponse,
-    _pure,
-    exact_exp,
-    k_randomised_response,
-)
+from hybridp.public.randomisers import WORD, KRandomisedResponse, Supporting, _pure, exact_exp, k_randomised_response
 
 __all__ = ["Oracle", "SubsetSelection", "estimate", "share_oracle", "subset_selection", "support_counts"]
 
@@ -43,14 +36,8 @@ def _within(left: int, right: int, guarantee: PureDP) -> bool:
     return left <= exact_exp(guarantee.epsilon) * right
 
 
-def _debiased_variance(truth: float, other: float, share: float) -> float:
-    must(0 <= share <= 1, "share", "must be between 0 and 1", share)
-    seen = share * truth + (1 - share) * other
-    return seen * (1 - seen) / (truth - other) ** 2
-
-
 @dataclass(frozen=True, slots=True)
-class SubsetSelection:
+class SubsetSelection(Supporting):
     """A set of d = `size` items: with the holder's own with probability p = keep/2^64, the rest uniform.
 
     A set that holds the own item has probability ``p/C(k-1, d-1)``, another ``(1-p)/C(k-1, d)``: epsilon-DP when
@@ -82,15 +69,6 @@ class SubsetSelection:
     def other(self) -> float:
         """The d-1 or d places left, spread over k-1 items: ``(d - p)/(k-1)``."""
         return (self.size * WORD - self.keep) / (WORD * (self.categories - 1))
-
-    def variance(self, share: float) -> float:
-        return _debiased_variance(self.truth, self.other, share)
-
-    def profile(self, epsilon: float) -> float:
-        """The C(k-2, d-1) sets with the own item and without the other value's: all have the same ratio."""
-        d, k = self.size, self.categories
-        less = (WORD - self.keep) * d / (WORD * (k - 1))
-        return max(0.0, self.keep * (k - d) / (WORD * (k - 1)) - math.exp(epsilon) * less)
 
 
 Oracle = KRandomisedResponse | SubsetSelection
@@ -161,7 +139,7 @@ def estimate(oracle: Oracle, counts: Ints, n: int) -> tuple[Floats, Floats]:
     The variance ``s (1-s)/(n (p*-q*)^2)``, s = count/n, counts the people as a sample from the population that the
     share speaks of. Shares may be negative or above 1: cutting them off would bias them.
 
-    >>> shares, variances = estimate(k_randomised_response(PureDP(math.log(3)), 2), np.array([75, 25]), 100)
+    >>> shares, variances = estimate(k_randomised_response(PureDP(np.log(3)), 2), np.array([75, 25]), 100)
     >>> shares.round(12).tolist(), variances.round(12).tolist()
     ([1.0, 0.0], [0.0075, 0.0075])
     """

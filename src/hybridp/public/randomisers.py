@@ -142,10 +142,6 @@ class DitheredBit(_Told):
         """
         return math.sqrt(4 * self.gain**2 / 3 + 4 / 45 + 4 * mean**2 * (self.gain**2 - 1))
 
-    def profile(self, epsilon: float) -> float:
-        q = self.flips / WORD
-        return max(0.0, (1 - q) - math.exp(epsilon) * q)
-
 
 @dataclass(frozen=True, slots=True)
 class Piecewise(_Told):
@@ -216,14 +212,6 @@ class Piecewise(_Told):
         second = self.worst_variance + spread
         return math.sqrt(max(second * ((self.bound + abs(mean)) ** 2 - second), 1e-12))
 
-    def profile(self, epsilon: float) -> float:
-        """Worst over pairs of levels: windows that do not overlap (or overlap least)."""
-        p = self._p
-        overlap = max(0, self.width - LEVELS)
-        share = (self.width - overlap) / self.width
-        outside = (1 - p) * (self.width - overlap) / LEVELS
-        return max(0.0, p * share - math.exp(epsilon) * outside)
-
 
 @dataclass(frozen=True, slots=True)
 class LocalAdditive(_Told):
@@ -256,9 +244,6 @@ class LocalAdditive(_Told):
         excess = 5.0 if isinstance(self.noise, DiscreteLaplace) else 2.0
         own = spread * max((1 + abs(mean)) ** 2 - spread, 0.0)
         return math.sqrt(excess * v**2 + 4 * spread * v + own)
-
-    def profile(self, epsilon: float) -> float:
-        return self.noise.profile(epsilon)
 
 
 Randomiser = DitheredBit | Piecewise | LocalAdditive
@@ -306,8 +291,22 @@ def randomiser(name: LocalName, guarantee: Guarantee) -> Randomiser:
 # --- categories -------------------------------------------------------------------------------------------------------
 
 
+class Supporting:
+    """A report that supports some of the categories: its own with probability `truth`, any other given with `other`."""
+
+    __slots__ = ()
+    truth: Any
+    other: Any
+
+    def variance(self, share: float) -> float:
+        """Variance of one debiased indicator whose category has this true share."""
+        must(0 <= share <= 1, "share", "must be between 0 and 1", share)
+        seen = share * self.truth + (1 - share) * self.other
+        return float(seen * (1 - seen) / (self.truth - self.other) ** 2)
+
+
 @dataclass(frozen=True, slots=True)
-class KRandomisedResponse:
+class KRandomisedResponse(Supporting):
     """k-ary randomised response: the truth with probability keep/2^64, otherwise one of the k-1 others, uniformly.
 
     (epsilon, delta)-DP when ``keep <= (e^epsilon + (k-1) delta)/(e^epsilon + k - 1)``; for k = 2 this is the
@@ -335,15 +334,6 @@ class KRandomisedResponse:
     @property
     def other(self) -> float:
         return (1 - self.truth) / (self.categories - 1)
-
-    def variance(self, share: float) -> float:
-        """Variance of one debiased indicator whose category has this true share."""
-        seen = share * self.truth + (1 - share) * self.other
-        return seen * (1 - seen) / (self.truth - self.other) ** 2
-
-    def profile(self, epsilon: float) -> float:
-        """Only the true category can be e^epsilon times likelier than under another value."""
-        return max(0.0, self.truth - math.exp(epsilon) * self.other)
 
     def likelihood(self, output: int, value: int) -> float:
         return self.truth if output == value else self.other

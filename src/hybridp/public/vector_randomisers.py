@@ -239,11 +239,6 @@ class UnitVector(_Told, _Vector):
         second = constant + quadratic * (mean**2 + spread) + spread
         return math.sqrt(max((fourth**0.25 + abs(mean)) ** 4 - second**2, 1e-12))
 
-    def profile(self, epsilon: float) -> float:
-        """Worst over pairs of vectors: nearest sets that do not meet."""
-        lift, b = self._odds
-        return max(0.0, lift + (1 - math.exp(epsilon)) * self.top * b)
-
 
 VectorReports = ScalarReports | UnitVector
 

@@ -173,7 +173,7 @@ class Transcript:
     @property
     def invite(self) -> Any:
         """What goes to every device."""
-        return self.asked.invite.tagged(self.digest.removeprefix("sha256:")[:16])
+        return replace(self.asked.invite, answers=self.digest.removeprefix("sha256:")[:16])
 
     @property
     def about(self) -> dict[str, Any]:
