@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from hybridp.device.reports import (
     own_randomiser,
-    randomise_levels,
     randomise_many,
     randomise_own,
+    randomise_steps,
 )
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP
@@ -63,7 +63,7 @@ def test_no_report_lies_beyond_the_stated_reach(kind: LocalName) -> None:
     invite = invited(kind)
     levels = np.resize(np.array([0, LEVELS // 3, LEVELS]), 30_000)
     reach = SALARY.half * invite.mechanism.bound
-    assert np.abs(randomise_levels(levels, invite, rng=seeded(4)) - SALARY.centre).max() <= reach * (1 + 1e-12)
+    assert np.abs(randomise_steps(levels[:, None], invite, rng=seeded(4)) - SALARY.centre).max() <= reach * (1 + 1e-12)
 
 
 def test_a_missing_value_has_no_report_and_is_not_told() -> None:

@@ -62,7 +62,7 @@ def _way(asked: Asked, rng: Randomness) -> tuple[tuple[str, ...], Query, Callabl
     draws: dict[str, Callable[..., Any]] = {
         "line": lambda held: drawing.answer_question(held, invite, rng=rng),
         "marginal": lambda held: drawing.report_marginals(held.T.astype(np.uint16), invite, rng=rng),
-        "number": lambda held: drawing.randomise_levels(held[:, 0], invite, rng=rng),
+        "number": lambda held: drawing.randomise_steps(held, invite, rng=rng),
         "option": lambda held: drawing.report_options(held[:, 0], invite, joint, rng=rng),
         "own": lambda held, own: drawing.randomise_own(held[:, 0], own, encoding, rng=rng),
         "vector": lambda held: drawing.randomise_steps(held, invite, rng=rng),

@@ -46,7 +46,7 @@ from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 from hybridp.randomness import Randomness
 
 __all__ = ["answer_map", "answer_question", "choose_names", "chosen_levels", "own_randomiser"]
-__all__ += ["randomise_levels", "randomise_many", "randomise_own", "randomise_steps", "reach_reports"]
+__all__ += ["randomise_many", "randomise_own", "randomise_steps", "reach_reports"]
 __all__ += ["option_reports", "report_marginals", "report_options", "simulated_marginals"]
 __all__ += ["simulated_reports", "tick_places"]
 
@@ -61,13 +61,7 @@ _PART = 1 << 16  # people at a time
 def randomise_many(values: Sequence[float] | Floats, invite: OnNumber, *, rng: Randomness) -> Floats:
     """One report a person in the values' own unit, each with their own independent randomness: private as
     `invite.promise` says, unbiased for the clipped value."""
-    return randomise_levels(invite.encoding.levels(values), invite, rng=rng)
-
-
-def randomise_levels(levels: Ints, invite: OnNumber, *, rng: Randomness) -> Floats:
-    """Reports for values that are already clipped and on the public lattice."""
-    unit = reports(invite.mechanism, invite.placed(levels), rng=rng)
-    return invite.encoding.centre + invite.encoding.half * unit
+    return randomise_steps(invite.encoding.levels(values)[:, None], invite, rng=rng)[:, 0]
 
 
 # --- with the person's own epsilon ------------------------------------------------------------------------------------
@@ -96,22 +90,22 @@ def randomise_own(levels: Ints, epsilons: Floats, bounds: Bounds, *, rng: Random
     return bounds.centre + bounds.half * out
 
 
-# --- several numbers --------------------------------------------------------------------------------------------------
+# --- numbers on their lattice -----------------------------------------------------------------------------------------
 
 
-def randomise_steps(steps: Ints, invite: OnVector, *, rng: Randomness) -> Floats:
+def randomise_steps(steps: Ints, invite: OnNumber | OnVector, *, rng: Randomness) -> Floats:
     """One report for each row, in the values' own units: private as `invite.promise` says, for the whole row.
 
     NaN where a coordinate was not reported. Those that were are unbiased for the clipped value.
     """
-    out = reach_reports(steps, invite, rng=rng)
-    for j, b in enumerate(invite.encoding.bounds):
-        out[:, j] = b.centre + b.half * invite.encoding.reach * out[:, j]
-    return out
+    centres, reaches = np.array(invite.encoding.sides).T
+    return np.asarray(centres + reaches * reach_reports(steps, invite, rng=rng))
 
 
-def reach_reports(steps: Ints, invite: OnVector, *, rng: Randomness) -> Floats:
+def reach_reports(steps: Ints, invite: Invite[Any, Any], *, rng: Randomness) -> Floats:
     """Reports in reach coordinates."""
+    if invite.way == "number":
+        return reports(invite.mechanism, invite.placed(steps[:, 0]), rng=rng)[:, None]
     if isinstance(invite.mechanism, ScalarReports):
         return _some_coordinates(invite.mechanism, steps, invite.encoding.reach_steps, rng)
     return _one_direction(invite.mechanism, steps, invite.encoding.reach_steps, rng)

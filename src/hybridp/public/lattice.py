@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -79,12 +79,9 @@ class Lattice:
     levels: int
 
     def __post_init__(self) -> None:
-        finite("lower", self.lower)
-        finite("upper", self.upper)
-        must(self.lower < self.upper, "lower", f"must be below `upper` ({self.upper})", self.lower)
+        Bounds(self.lower, self.upper)
         must(1 <= self.levels <= MOST_LEVELS, "levels", "must be between 1 and 2**50", self.levels)
-        must(math.isfinite(self.width), "upper", "must be within a double's range of `lower`", self.upper)
-        ok = math.isfinite(self.scale) and math.floor(self.width * self.scale + 0.5) == self.levels
+        ok = math.floor(self.width * self.scale + 0.5) == self.levels
         must(ok, "levels", "must be a number of steps that doubles can tell apart over this range", self.levels)
 
     @property
@@ -246,18 +243,12 @@ class Sums:
         >>> exact_sums(np.array([0.5, 3.0]))[0].to_dict()
         {'people': 2, 'total': '0x7p-1', 'squares': '0x25p-2', 'least': 0.5, 'most': 3.0}
         """
-        return {
-            "people": self.people,
-            "total": _written(self.total),
-            "squares": _written(self.squares),
-            "least": self.least,
-            "most": self.most,
-        }
+        return asdict(self) | {"total": _written(self.total), "squares": _written(self.squares)}
 
     @classmethod
     def from_dict(cls, stated: Any) -> Sums:
         """The inverse of `to_dict`; anything that it cannot have written is refused."""
-        ok = isinstance(stated, dict) and set(stated) == {"people", "total", "squares", "least", "most"}
+        ok = isinstance(stated, dict) and set(stated) == {f.name for f in fields(cls)}
         must(ok, "sums", "must hold people, total, squares, least and most", "other fields")
         people, ends = stated["people"], (stated["least"], stated["most"])
         ok = type(people) is int and all(e is None or (type(e) is float and math.isfinite(e)) for e in ends)

@@ -100,9 +100,19 @@ class _Means(Task):
     def added(self, part: Guarantee) -> AddedNoise:
         """The noise on each sum that keeps this part of the promise."""
 
-    @abstractmethod
-    def asked(self, names: tuple[str, ...]) -> Numbers:
-        """What people are asked."""
+    def asked(self, names: tuple[str, ...], *, bins: bool = False) -> Numbers:
+        """What people are asked; with `bins` the reports are told by them too."""
+        name = self.rule.name
+        return Numbers(
+            self.named(names),
+            None if name in ("lm-only", "full-lm") else self.sum_noise,
+            self.squares_noise,
+            self.count_noise,
+            bins=bins,
+            all_report=name == "full-lm",
+            excluding=self.excluding,
+            heard=name != "tcm-only",
+        )
 
     @abstractmethod
     def protections(self, trusted: TrustedSummary | None, amplified: Guarantee | None) -> Protections:
@@ -270,20 +280,6 @@ class MeanTask(_Means):
     def added(self, part: Guarantee) -> AddedNoise:
         return sum_noise(part, "laplace" if self.excluding else self.noise)
 
-    def asked(self, names: tuple[str, ...], *, bins: bool = False) -> Numbers:
-        """What people are asked; with `bins` the reports are told by them too."""
-        name = self.rule.name
-        return Numbers(
-            self.named(names),
-            None if name in ("lm-only", "full-lm") else self.sum_noise,
-            self.squares_noise,
-            self.count_noise,
-            bins=bins,
-            all_report=name == "full-lm",
-            excluding=self.excluding,
-            heard=name != "tcm-only",
-        )
-
     @property
     def report(self) -> str:
         alone = SEALED if self.publish == "estimate-only" and self.rule.name not in ("lm-only", "full-lm") else ""
@@ -342,10 +338,6 @@ class VectorTask(_Means):
 
     def added(self, part: Guarantee) -> AddedNoise:
         return vector_noise(part, self.bounds, self.noise)
-
-    def asked(self, names: tuple[str, ...]) -> Numbers:
-        noise = None if self.estimator == "lm-only" else self.sum_noise
-        return Numbers(self.named(names), noise, self.squares_noise, heard=self.estimator != "tcm-only")
 
     @property
     def draws(self) -> tuple[Draw, ...]:
