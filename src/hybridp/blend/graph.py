@@ -34,7 +34,7 @@ from hybridp.errors import must
 from hybridp.public.lattice import Floats
 from hybridp.public.synth import MeasuredTable, significance
 
-__all__ = ["Goal", "GraphModel", "consistent", "pooled", "together", "tree_cells"]
+__all__ = ["Goal", "GraphModel", "consistent", "drawn", "pooled", "together", "tree_cells"]
 
 Clique = tuple[int, ...]
 # Theta's unit, in standard deviations of the noise, and how it grows with the noise (of one-way tables, of others).
@@ -281,13 +281,13 @@ class GraphModel:
                 group = np.zeros(rows, np.int64)
                 if given:
                     group = np.ravel_multi_index(tuple(out[:, g].astype(np.int64) for g in given), shape)
-                out[:, f] = _drawn(joint.reshape(-1, tree.sizes[f]), group, rng)
+                out[:, f] = drawn(joint.reshape(-1, tree.sizes[f]), group, rng)
                 known.add(f)
         return out
 
 
-def _drawn(joint: Floats, group: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """A value for every row by its group's law, the rows of a group spread evenly over it."""
+def drawn(joint: Floats, group: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """A value for every row by its group's law, the rows of a group spread evenly over it (systematic sampling)."""
     rows, values = len(group), joint.shape[1]
     order = np.lexsort((rng.random(rows), group))
     start = np.concatenate([[0], np.flatnonzero(np.diff(group[order])) + 1])

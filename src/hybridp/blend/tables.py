@@ -391,30 +391,18 @@ def _descend(lines: Lines, sizes: Sequence[int], goals: Sequence[Goal], steps: i
             sparsemax(x)
 
 
-def round_rows(lines: Lines, sizes: Sequence[int], records: int, *, seed: int) -> NDArray[np.uint16]:
+def round_rows(lines: Lines, sizes: Sequence[int], records: int, *, seed: int) -> Codes:
     """Records drawn from relaxed rows: all of these serve equally often (up to one), each feature is drawn by itself.
 
     The expected answer of the records to a query is that of the rows. They scatter less around it than independent
-    draws would: of a relaxed row that serves m times, the m draws of a feature fall into m equal parts of [0, 1], one
-    in each, in an order of their own (McKay, Beckman and Conover 1979), so that every value comes within one of m times
-    its share.
+    draws would: every value of a row that serves m times comes m times its share, rounded up or down (`drawn`).
 
     >>> round_rows(np.array([[0.0], [1.0], [1.0], [0.0]]), (2, 2), 2, seed=1).tolist()
     [[1, 0], [1, 0]]
     """
     must(records >= 1, "rows", "must be at least 1", records)
     rng, many = np.random.default_rng(seed), lines.shape[1]
-    whole, rest = divmod(records, many)
-    serves = np.full(many, whole)
-    serves[rng.choice(many, rest, replace=False)] += 1
-    owner = np.repeat(np.arange(many), serves)
-    part = np.arange(records) - (np.cumsum(serves) - serves)[owner]
-    out = np.empty((records, len(sizes)), dtype=np.uint16)
-    for feature, block in enumerate(np.split(lines, np.cumsum(sizes)[:-1])):
-        cumulative = np.cumsum(block.T, axis=1, dtype=np.float64)
-        # Row i's steps lie in (i, i + 1], so that one search in all rows' steps finds each draw in its own row.
-        steps = (cumulative / cumulative[:, -1:] + np.arange(many)[:, None]).ravel()
-        within = ((part + rng.random(records)) / serves[owner])[np.argsort(owner + rng.random(records))]
-        result = np.searchsorted(steps, owner + within, side="right") - owner * sizes[feature]
-        out[:, feature] = np.clip(result, 0, sizes[feature] - 1)
-    return out
+    serves = np.full(many, records // many)
+    serves[rng.choice(many, records % many, replace=False)] += 1
+    owner, blocks = np.repeat(np.arange(many), serves), np.split(lines, np.cumsum(sizes)[:-1])
+    return np.stack([graph.drawn(block.T.astype(np.float64), owner, rng) for block in blocks], axis=1).astype(np.uint16)
