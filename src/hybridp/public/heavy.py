@@ -77,13 +77,11 @@ class HeadList:
         return cls(depth, _arranged(records, depth))
 
     def made(self, invite: Any) -> str:
-        """How reports on such a list are made, in a line."""
         g, mark = invite.promise, "mixed," if invite.mixed else ""
         return f"k-rr(slots={len(self)},epsilon={g.epsilon!r},delta={g.delta!r},{mark}invite={invite.answers})"
 
     @property
     def categories(self) -> int:
-        """What a report responds among."""
         return len(self)
 
     def __len__(self) -> int:
@@ -118,7 +116,6 @@ class HeadList:
         return np.array([None not in slot for slot in self.slots])
 
     def trimmed(self, keep: set[str]) -> HeadList:
-        """The same list with only these queries."""
         return HeadList.of([tuple(map(str, s)) for s in self.slots if None not in s and s[0] in keep], self.depth)
 
     def fold(self, into: HeadList) -> Ints:

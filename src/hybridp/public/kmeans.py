@@ -207,11 +207,9 @@ class Grid:
 
     @property
     def categories(self) -> int:
-        """What a report responds among."""
         return self.cells
 
     def made(self, invite: Any) -> str:
-        """How reports on such a map are made, in a line."""
         return f"map(cells={self.cells},epsilon={invite.promise.epsilon!r},invite={invite.answers})"
 
     def cell(self, levels: Floats) -> Ints:

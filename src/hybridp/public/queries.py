@@ -112,7 +112,6 @@ class Feature:
         return "one-option" if self.most else ""
 
     def made(self, invite: Any) -> str:
-        """How reports on these options are made, in a line."""
         stated = [self.values, *([self.most] if self.most else [self.edges, self.missing])]
         return f"{invite.name}(epsilon={float(invite.promise.epsilon)!r},options={self.size} {_digest(stated)})"
 
@@ -166,7 +165,6 @@ class Feature:
         return _stated(name, labels, cuts, other, missing)
 
     def code(self, label: str) -> int:
-        """The code of a label."""
         # The label may come from an analyst's question, so that it may be repeated.
         must(label in self.values, self.name, "must be one of its public values", repr(label))
         return self.values.index(label)
@@ -223,7 +221,6 @@ class Schema:
         return self.names
 
     def made(self, invite: Any) -> str:
-        """How reports on a drawn one of its marginals are made, in a line."""
         drawn = invite.mechanism
         chosen = [drawn.weights, invite.answers] if invite.answers else []
         marginals = f"{len(drawn.marginals)} {_digest([self.to_dict(), drawn.marginals, *chosen])}"
@@ -242,12 +239,10 @@ class Schema:
         return sum(self.sizes)
 
     def index(self, name: str) -> int:
-        """The position of a feature by its name."""
         must(name in self.names, "feature", f"must be one of {', '.join(self.names)}", repr(name))
         return self.names.index(name)
 
     def cells(self, features: Iterable[int]) -> int:
-        """How many cells the table over these features has."""
         return math.prod(self.sizes[i] for i in features)
 
     @property
@@ -320,7 +315,6 @@ class Workload:
 
     @property
     def queries(self) -> int:
-        """How many consistent queries there are in all."""
         return int(self.starts[-1])
 
 

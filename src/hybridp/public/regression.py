@@ -284,7 +284,6 @@ class Line:
         return np.asarray(np.clip(np.rint(result * HALF), -HALF, HALF).astype(np.int64))
 
     def made(self, invite: Any) -> str:
-        """How reports are made, in a line."""
         made = f"regression-{self.form}(statistics={self.dimensions},reports={invite.name}"
         return f"{made},epsilon={invite.promise.epsilon!r},invite={invite.answers})"
 

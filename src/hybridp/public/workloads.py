@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,7 +201,7 @@ def parse_formula(schema: Schema, text: str) -> Formula:
     [0, 1]
     """
     reader = _Reader(schema, text)
-    node = reader.disjunction()
+    node = reader.joined()
     reader.blank()
     if reader.at < len(text):
         reader.fail("`and`, `or`, a comma inside `of:`, or the end")
@@ -221,13 +221,12 @@ class _Reader:
         self.text = text
         self.at = 0
 
-    def fail(self, wanted: str) -> None:
+    def fail(self, wanted: str) -> NoReturn:
         rest = self.text[self.at : self.at + 40]
         raise InvalidInput(f"`formula` must have {wanted} at character {self.at + 1}. Got {rest!r}.")
 
     def blank(self) -> None:
-        while self.at < len(self.text) and self.text[self.at].isspace():
-            self.at += 1
+        self.at = len(self.text) - len(self.text[self.at :].lstrip())
 
     def taken(self, word: str) -> bool:
         """Step over a sign, or a word that ends there."""
@@ -239,17 +238,12 @@ class _Reader:
         self.at = end if result else self.at
         return result
 
-    def disjunction(self) -> Node:
-        parts = [self.conjunction()]
-        while self.taken("or"):
-            parts.append(self.conjunction())
-        return parts[0] if len(parts) == 1 else Count(1, len(parts), tuple(parts))
-
-    def conjunction(self) -> Node:
-        parts = [self.negation()]
-        while self.taken("and"):
-            parts.append(self.negation())
-        return parts[0] if len(parts) == 1 else Count(len(parts), len(parts), tuple(parts))
+    def joined(self, word: str = "or") -> Node:
+        parts = [self.negation() if word == "and" else self.joined("and")]
+        while self.taken(word):
+            parts.append(self.negation() if word == "and" else self.joined("and"))
+        many = len(parts)
+        return parts[0] if many == 1 else Count(many if word == "and" else 1, many, tuple(parts))
 
     def negation(self) -> Node:
         self.blank()
@@ -262,7 +256,7 @@ class _Reader:
             if self.taken("not"):
                 return Count(0, 0, (self.negation(),))
             if self.taken("("):
-                return self.closed(self.disjunction())
+                return self.closed(self.joined())
         return self.atom()
 
     def closed(self, node: Node) -> Node:
@@ -272,9 +266,9 @@ class _Reader:
 
     def counted(self, kind: str, count: int) -> Node:
         inside = self.taken("(")
-        parts = [self.disjunction()]
+        parts = [self.joined()]
         while self.taken(","):
-            parts.append(self.disjunction())
+            parts.append(self.joined())
         if inside:
             self.closed(parts[0])
         must(count <= len(parts), "formula", f"must ask for at most the {len(parts)} parts that it lists", count)
@@ -290,7 +284,6 @@ class _Reader:
         name = self.named()
         if name is None:
             self.fail(f"a comparison with one of the features {', '.join(self.schema.names)}")
-        assert name is not None
         index = self.schema.index(name)
         self.at += len(name)
         differs = self.taken("!")
@@ -312,7 +305,6 @@ class _Reader:
         span = _RANGE.match(rest)
         if span is None:
             self.fail(f"a value of {feature.name}")
-        assert span is not None
         self.at += span.end()
         return _between(feature, float(span[1]), float(span[2]), span[0])
 

@@ -64,7 +64,6 @@ class SynthAnswer:
     measured: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """What a document says of this statistic."""
         own = {name: getattr(self, name) for name in ("basis", "synthetic", "measured")}
         return statistic("synthetic-answer", self.estimate, (self.low, self.high), **own)
 
@@ -333,7 +332,6 @@ class SyntheticModel(Result):
 
     @property
     def questions(self) -> Questions:  # type: ignore[override]  # computed, and never assigned
-        """What a document says of it."""
         utility = {key: value for key, value in self.utility().items() if key != "marginals"}
         told = statistic(
             "synthetic-data",
@@ -351,7 +349,6 @@ class SyntheticModel(Result):
         return {"table": {"synthetic": told}}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints."""
         return Release(self.questions, None, self.receipt).to_dict()
 
     def to_frame(self) -> DataFrame:
@@ -361,7 +358,6 @@ class SyntheticModel(Result):
         return pd.DataFrame.from_dict(self.utility()["classes"], orient="index").rename_axis("class").reset_index()
 
     def in_words(self) -> Words:
-        """The result as a title, a table and remarks."""
         keys = ("largest_difference", "rms_difference", "noise_sd")
         classes = self.utility()["classes"].items()
         rows = [(name, f"{c['queries']:,}", *(f"{c[key]:.5f}" for key in keys)) for name, c in classes]

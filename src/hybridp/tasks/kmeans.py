@@ -169,7 +169,6 @@ class KMeansTask(Task):
 
     @property
     def invite(self) -> OnMap | None:
-        """What goes to every device."""
         return rules.map_invite(Grid(self.box, self.per_axis), self.guarantee.epsilon) if self.per_axis else None
 
     def at_once(self, names: tuple[str, ...]) -> Later | None:
@@ -279,6 +278,5 @@ def _publish(study: KMeansTask, found: blending.Clusters, plan: Plan, crowd: Cro
 
 
 def kmeans_task(study: Declaration, place: int) -> KMeansTask:
-    """The clustering that is asked for at this place among the questions."""
     asked = cast(Points, study.questions[place])
     return declared(KMeansTask, study, place, box=Box(asked.lower, asked.upper))

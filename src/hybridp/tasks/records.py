@@ -239,5 +239,4 @@ _ASSUMES = (
 
 
 def records_task(study: Declaration, place: int) -> RecordsTask:
-    """The heavy hitters that are asked for at this place among the questions."""
     return declared(RecordsTask, study, place, depth=len(cast(Records, study.questions[place]).columns))

@@ -291,7 +291,6 @@ def _group(units: Units, people: int, fit: Fit | None) -> GroupEstimate:
 
 
 def regression_task(study: Declaration, place: int) -> RegressionTask:
-    """The regression that is asked for at this place among the questions."""
     asked = cast(Regression, study.questions[place])
     bounds = VectorBounds.of(asked.lower, asked.upper)
     return declared(RegressionTask, study, place, bounds=bounds, kind=asked.model)

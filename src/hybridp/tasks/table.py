@@ -329,7 +329,6 @@ class TableTask(Task):
         return f"the schema, its bins and the {asked} were chosen without looking at the rows"
 
     def _many(self, people: int) -> int:
-        """How many records are made."""
         return min(max(2 * people, _LEAST_RECORDS), _MOST_RECORDS)
 
     def _relaxed(self, tables: Sequence[MeasuredTable], people: int) -> Codes:
@@ -430,7 +429,6 @@ def chosen_invite(study: TableTask, tables: Sequence[MeasuredTable]) -> OnMargin
 
 
 def table_task(study: Declaration, place: int) -> TableTask:
-    """The synthetic table that is asked for at this place among the questions."""
     asked, part = cast(Table, study.questions[place]), study.parts[place]
     assert isinstance(part.everybody, ApproxDP)
     workload = stated_workload(
