@@ -19,10 +19,11 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite, OwnEpsilon
 from hybridp.public.personal import PersonalDP
+from hybridp.public.study.questions import PERSONAL_ESTIMATORS
 from hybridp.randomness import seeded
 from hybridp.release.receipt import VIEWER
 from hybridp.release.release import Release
-from hybridp.tasks.personal import ACCOUNTS, PERSONAL_ESTIMATORS, PersonalTask
+from hybridp.tasks.personal import ACCOUNTS, PersonalTask
 
 BOUNDS = Bounds(0, 100)
 STUDY = PersonalTask(BOUNDS)
@@ -81,7 +82,7 @@ def test_whoever_asks_for_0_has_no_influence_at_all(tmp_path: Path, rows: Path) 
 def test_everybody_public_gives_the_exact_mean(tmp_path: Path) -> None:
     eps = np.full(50, math.inf)
     path = write(tmp_path / "rows.csv", PAY[:50], eps, trusted=50, reports=np.zeros(0))
-    for estimator in PERSONAL_ESTIMATORS:
+    for estimator in ("everyone", *PERSONAL_ESTIMATORS):
         found = release(path, replace(STUDY, estimator=estimator))
         assert found.facts["unbiased"] == pytest.approx(float(PAY[:50].mean()), abs=1e-7)
         assert (found.facts["mechanisms"]["trusted"], found.receipt.promises[1].budget) == ("none", PersonalDP.of(eps))

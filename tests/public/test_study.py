@@ -269,8 +269,8 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     from hybridp.blend.mean import ESTIMATORS
     from hybridp.blend.shares import SHARE_ESTIMATORS
     from hybridp.public.randomisers import LocalName
+    from hybridp.public.study.questions import PERSONAL_ESTIMATORS
     from hybridp.public.vector_randomisers import VectorLocalName
-    from hybridp.tasks.personal import PERSONAL_ESTIMATORS
     from hybridp.tasks.regression import FormName
 
     def words(kind: str, name: str) -> set[str]:

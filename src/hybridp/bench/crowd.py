@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hybridp.errors import must
 from hybridp.public.distribution import BINS, CELLS, BinnedReports, cell_chances
+from hybridp.public.lattice import Floats
 from hybridp.public.messages import NoisySquares, TrustedSummary
 from hybridp.public.randomisers import WORD, Randomiser
 from hybridp.public.rounds import Answer, Between, Later, Numbers, Options, People, drive
@@ -32,8 +33,6 @@ from hybridp.release.release import Release
 from hybridp.tasks.task import Batches
 
 __all__ = ["Crowd", "Expected", "Guesses", "Held"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hybridp.bench.crowd import Crowd, Expected, Guesses, Held
 from hybridp.bench.trust import draw_curves
@@ -39,6 +39,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public import mean as theory
 from hybridp.public.anchoring import Anchoring, clipping_loss
 from hybridp.public.groups import Grouping
+from hybridp.public.lattice import Floats
 from hybridp.public.queries import Feature
 from hybridp.public.shares import CountNoise
 from hybridp.public.shuffling import Mixing
@@ -49,7 +50,6 @@ from hybridp.tasks.shares import SharesTask
 
 __all__ = ["Driven", "mixed_groups", "plan_driven", "plan_groups"]
 
-Floats = NDArray[np.float64]
 _LUCK, _CHANCES = np.polynomial.hermite_e.hermegauss(9)
 _MEANS = ("tcm-only", "full-lm", "lm-only", "everyone", "pwh", "kvh", "adaptive", "anchored")
 HEARD = ("everyone", "hybrid", "tcm-only", "lm-only")

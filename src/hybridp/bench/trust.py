@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, must
 from hybridp.public import mean as theory
 from hybridp.public import steered_mean as steering
+from hybridp.public.lattice import Floats
 from hybridp.release import style
 from hybridp.release.plan import Plan
 
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["draw_curves", "error_curves", "opt_ins_needed", "plan_steered", "trust_offer"]
-
-Floats = NDArray[np.float64]
 
 
 def trust_offer(plan: Plan, elasticity: float) -> dict[str, Any]:

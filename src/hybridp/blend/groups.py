@@ -308,11 +308,8 @@ class CategoryBlend:
     def law(self, theta: Floats) -> tuple[Floats, Floats]:
         """The law of the blended g: sd of its normal part, scale of its Laplace part."""
         own, told = self.variances(theta)
-        w, variance = self.weight, np.zeros_like(theta)
-        if w > 0:
-            variance = variance + w**2 * own
-        if w < 1:
-            variance = variance + (1 - w) ** 2 * told
+        w = self.weight
+        variance = _mixed(w, own, told)
         b = w * self.whole.laplace(np.maximum(theta, 1 - theta))
         b = np.minimum(b, np.sqrt(variance / 2))
         return np.sqrt(np.maximum(variance - 2 * b**2, 1e-300)), b
@@ -330,8 +327,7 @@ class CategoryBlend:
             own, told = self._share_variances(share)
             w = self.whole.trusted_share
             w = _weight(float(own[0]), float(told[0])) if w is None else w
-            variance = (w**2 * own if w > 0 else 0.0) + ((1 - w) ** 2 * told if w < 1 else 0.0)
-            return np.sqrt(np.maximum(variance, 1e-300)), 0.0 * share
+            return np.sqrt(np.maximum(_mixed(w, own, told), 1e-300)), 0.0 * share
 
         at = np.array([min(max(self.share, 0.0), 1.0)])
         low, high = score_interval(law, at, level, halvings=_HALVINGS)
@@ -396,6 +392,11 @@ class CategoryBlend:
 def _ratios(cells: Floats) -> Floats:
     whole = float(cells.sum())
     return np.full(len(cells), 1 / len(cells)) if whole <= 0 else np.asarray(cells / whole)
+
+
+def _mixed(w: float, own: Any, told: Any) -> Any:
+    """The variance of a blend; a group without weight may be empty, and its variance infinite."""
+    return (w**2 * own if w > 0 else 0.0) + ((1 - w) ** 2 * told if w < 1 else 0.0)
 
 
 def _weight(own: float, told: float) -> float:

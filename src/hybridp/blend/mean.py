@@ -155,18 +155,15 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """Do the two groups differ? difference = trusted - local, with its two-sided p-value if they do not.
-
-    `law` is that of the difference's error.
-    """
+    """Do the two groups differ? difference = trusted - local, and the law of its error."""
 
     difference: float
-    p_value: float
     law: NormalLaplace
 
-    @classmethod
-    def of(cls, difference: float, law: NormalLaplace) -> Disagreement:
-        return cls(difference, float(law.two_sided_p(difference)), law)
+    @property
+    def p_value(self) -> float:
+        """Two-sided, if they do not."""
+        return float(self.law.two_sided_p(self.difference))
 
     def half_width(self, level: float) -> float:
         """Half the width of the difference's interval."""
@@ -315,7 +312,7 @@ def weighed(trusted: Group | None, local: Group | None, weight: float, variance:
     (mean_t, law_t), (mean_l, law_l) = (group or (0.0, NormalLaplace(0.0, 0.0)) for group in (trusted, local))
     gap = None
     if trusted is not None and local is not None:
-        gap = Disagreement.of(mean_t - mean_l, NormalLaplace(math.hypot(law_t.s, law_l.s), law_t.b))
+        gap = Disagreement(mean_t - mean_l, NormalLaplace(math.hypot(law_t.s, law_l.s), law_t.b))
     return Blend(
         estimate=weight * mean_t + (1 - weight) * mean_l,
         weight=weight,

@@ -76,7 +76,7 @@ def blend_window(said: WindowSums, local: LocalSummary | None) -> Blend:
     if heard:
         apart = NormalLaplace(math.sqrt(inside / k + told + (0.0 if within else noise)), said.laplace_scale)
         difference = said.inside_mean + (0.0 if within else said.outside_mean) - mean_l
-        gap = Disagreement.of(2 * difference, NormalLaplace(2 * apart.s, 2 * apart.b))
+        gap = Disagreement(2 * difference, NormalLaplace(2 * apart.s, 2 * apart.b))
     return Blend(
         estimate=2 * estimate - 1,
         weight=w,

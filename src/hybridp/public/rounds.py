@@ -26,8 +26,8 @@ from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions
 from hybridp.public.steered_mean import Window, WindowNoise
 from hybridp.public.vector import VectorBounds
 
-__all__ = ["Answer", "Between", "Cells", "Chance", "Conversation", "Crowd", "Discover", "Epsilons", "Later", "Many"]
-__all__ += ["Moves", "Numbers", "Options", "People", "Products", "Round", "Scale", "Slots"]
+__all__ = ["AddedNoise", "Answer", "Between", "Cells", "Chance", "Conversation", "Crowd", "Discover", "Epsilons"]
+__all__ += ["Later", "Many", "Moves", "Numbers", "Options", "People", "Products", "Round", "Scale", "Slots"]
 __all__ += ["Weighted", "Within", "drive"]
 
 AddedNoise = DiscreteLaplace | DiscreteGaussian

@@ -25,7 +25,7 @@ import numpy as np
 from hybridp.blend.distribution import Evidence, Shape, SharesBelow, blended, counts_seen, fit, reports_seen
 from hybridp.blend.plausible import Plausible, groups_apart, normal_reach, plausible, windows_around
 from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
+from hybridp.public.budgets import Charge, Guarantee, PureDP, split_off
 from hybridp.public.distribution import BinnedReports
 from hybridp.public.lattice import LEVELS, Bounds
 from hybridp.public.mechanisms import NoiseName
@@ -39,7 +39,6 @@ from hybridp.tasks.task import Task, charge_all, noise_level, task_receipt
 
 __all__ = ["DistributionTask", "ask_counts", "places_around", "publish", "stretches", "trusted_words"]
 
-Guarantee = PureDP | ApproxDP
 _ATOMS = 256
 _LOOK = (*(2.0**-i for i in (11, 9, 7, 5)), *(i / 16 for i in range(1, 16)), *(1 - 2.0**-i for i in (5, 7, 9, 11)))
 """Where trusted people are counted who say first where to look: bounds may lie far outside of where people are."""
@@ -127,10 +126,7 @@ class DistributionTask(Task):
         return PureDP(whole.epsilon) if self.noise == "laplace" or whole.delta == 0 else whole
 
     called = "distribution"
-
-    def prepared(self, columns: Any) -> DistributionTask:
-        columns.must_count("a distribution")
-        return self
+    of_everybody = "a distribution"
 
     def check_phases(self, phases: Sequence[float], *, trial: bool) -> None:
         must(trial, "phases", "must go with --simulate-local: a trial of all phases at once", "none")

@@ -24,10 +24,10 @@ from hybridp.public.budgets import SEALED, Charge, Guarantee, PureDP, split_off
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import NormalLaplace, sum_noise
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, discrete_laplace
+from hybridp.public.mechanisms import DiscreteLaplace, NoiseName, discrete_laplace
 from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LocalName, Randomiser, randomiser
-from hybridp.public.rounds import Answer, Conversation, Crowd, Numbers
+from hybridp.public.rounds import AddedNoise, Answer, Conversation, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Number, Vector
 from hybridp.public.vector import VectorBounds, VectorReportSums, vector_noise
@@ -53,7 +53,6 @@ from hybridp.tasks.task import (
 __all__ = ["MeanTask", "VectorTask", "mean_task", "publish_mean", "vector_task"]
 
 Publication = Literal["full", "estimate-only"]
-AddedNoise = DiscreteLaplace | DiscreteGaussian
 Protections = tuple[Protection | None, Protection]
 
 

@@ -50,6 +50,7 @@ class NumberTask(Task):
             must(full, "publish", "must be full where more than the mean and the sum is asked for", self.mean.publish)
 
     called = "number"
+    of_everybody = "several statistics"
 
     @property
     def estimator(self) -> str:
@@ -63,10 +64,6 @@ class NumberTask(Task):
     def invite(self) -> OnNumber:
         result: OnNumber = self.mean.invite
         return result
-
-    def prepared(self, columns: Any) -> NumberTask:
-        columns.must_count("several statistics")
-        return self
 
     def named(self, names: tuple[str, ...]) -> OnNumber:
         return replace(self.invite, question=names)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Literal, Unpack, cast, get_args
+from typing import Any, Literal, Unpack, cast
 
 import numpy as np
 
@@ -31,10 +31,9 @@ from hybridp.release.receipt import Made, Protection, public_choice
 from hybridp.release.release import GroupEstimate, Release, Shuffled
 from hybridp.tasks.task import Batches, Task, declared, mixed_levels, task_receipt
 
-__all__ = ["ACCOUNTS", "MIXED_ACCOUNT", "PERSONAL_ESTIMATORS", "PersonalTask", "personal_task"]
+__all__ = ["ACCOUNTS", "MIXED_ACCOUNT", "PersonalTask", "personal_task"]
 
 PersonalEstimator = Literal["everyone", "unified", "adpm"]
-PERSONAL_ESTIMATORS: tuple[PersonalEstimator, ...] = get_args(PersonalEstimator)
 ACCOUNTS = {"trusted": f"trusted {SHARES}", "local": f"local {SHARES}"}
 """Ledger accounts in which 1 stands for each person's own epsilon: nobody is ever charged more than that."""
 MIXED_ACCOUNT = f"shuffled {SHARES}"
@@ -67,10 +66,7 @@ class PersonalTask(Task):
         must(self.mixing is None or self.uses_reports, "estimator", rule, self.estimator)
 
     personal = True
-
-    def prepared(self, columns: Any) -> PersonalTask:
-        columns.must_count("people with their own epsilon")
-        return self
+    of_everybody = "people with their own epsilon"
 
     def named(self, names: tuple[str, ...]) -> Invite[Bounds, OwnEpsilon]:
         return replace(self.invite, question=names)

@@ -18,7 +18,7 @@ import numpy as np
 
 from hybridp.blend.shares import ShareBlend, ShareEstimator, Told, blend_shares, to_simplex
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, Charge, PureDP
+from hybridp.public.budgets import Charge, Guarantee
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Floats
 from hybridp.public.mechanisms import NoiseName
@@ -55,8 +55,6 @@ from hybridp.tasks.task import (
 )
 
 __all__ = ["SharesTask", "field_rule", "publish_shares", "shares_task"]
-
-Guarantee = PureDP | ApproxDP
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ class SteeredTask(Task):
     mean: MeanTask
     people: tuple[int, int] | None = None
     undecided = by_invitation = True
+    of_everybody = "a steered mean"
 
     @property
     def bounds(self) -> Bounds:
@@ -74,10 +75,6 @@ class SteeredTask(Task):
         made = f"{self.invite.mechanism.name} report"
         local = Charge("local", self.invite.promise, made, purpose, collection=collection)
         return [Charge("trusted", self._whole, "laplace noise on a steered mean", purpose), local]
-
-    def prepared(self, columns: Any) -> SteeredTask:
-        columns.must_count("a steered mean")
-        return self
 
     def check_inviting(self, *, trial: bool) -> None:
         both = "must be given, or --simulate-local for a trial of both phases at once; not both"

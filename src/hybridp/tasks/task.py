@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, Self, TypeVar, Unpack
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, Charge, Guarantee, PureDP, promised
 from hybridp.public.groups import Grouping
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.messages import ReportsByEpsilon
 from hybridp.public.personal import PersonalDP
-from hybridp.public.rounds import Conversation, Crowd, Later
+from hybridp.public.rounds import AddedNoise, Conversation, Crowd, Later
 from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.study import Declaration
 from hybridp.release import receipt as receipts
@@ -31,7 +31,6 @@ __all__ = ["Batches", "Draw", "Task", "charge_all", "declared", "mixed_assumptio
 __all__ += ["mixed_batches", "mixed_facts", "mixed_levels", "mixed_promises", "noise_level", "on_device"]
 __all__ += ["protected", "task_receipt", "told_shuffled", "undecided"]
 
-AddedNoise = DiscreteLaplace | DiscreteGaussian
 T = TypeVar("T", bound="Task")
 
 
@@ -49,6 +48,8 @@ class Task(ABC):
     """Whether the answer is told as a number of people."""
     personal = False
     """Whether everybody brings their own epsilon, which a column holds."""
+    of_everybody = ""
+    """What it is called, where nobody who has no value can be left out of it."""
     reads_again = False
     """Whether a trial reads raw rows twice."""
     by_invitation = False
@@ -88,6 +89,8 @@ class Task(ABC):
 
     def prepared(self, columns: Any) -> Self:
         """The same for a table's columns; refuses what they cannot answer, before anything is opened."""
+        if self.of_everybody:
+            columns.must_count(self.of_everybody)
         return self
 
     def prepared_for(self, by: Grouping, columns: Any) -> Self:
@@ -158,7 +161,7 @@ def declared(kind: type[T], study: Declaration, place: int, /, **own: Any) -> T:
 # --- what is charged, and what a receipt says -------------------------------------------------------------------------
 
 
-def noise_level(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:
+def noise_level(noise: AddedNoise) -> tuple[str, float]:
     """The kind of noise, and its size over the sensitivity."""
     if isinstance(noise, DiscreteLaplace):
         return "laplace", noise.scale / noise.sensitivity
