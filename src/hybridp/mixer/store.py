@@ -11,7 +11,7 @@ import hashlib
 import random
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -161,17 +161,18 @@ class Store:
         def run(db: Connection) -> int:
             result = select(routes).where(routes.c.study == study).with_for_update()
             route = Route(**db.execute(result).one()._mapping)
-            there, last = _waiting(db, study), False
-            people = route.batch if there >= 2 * route.batch else 0
+            waiting, last = _waiting(db, study), False
+            people = route.batch if waiting >= 2 * route.batch else 0
             if not people and route.state == "closed":
-                people, last = there, True
+                people, last = waiting, True
                 db.execute(routes.update().where(routes.c.study == study).values(state="sent"))
             if not (people or last):
                 return 0
             mine = (held.c.study == study) & held.c.sealed.is_not(None)
             tickets = [bytes(t) for t in db.execute(select(held.c.ticket).where(mine)).scalars()]
-            drawn = self._chance.sample(tickets, people)
-            sealed = [bytes(s) for s in _each(db, study, drawn)]
+            drawn = set(self._chance.sample(tickets, people))
+            there = db.execute(select(held.c.ticket, held.c.sealed).where(mine).execution_options(yield_per=1000))
+            sealed = [bytes(row.sealed) for row in there if bytes(row.ticket) in drawn]
             self._chance.shuffle(sealed)
             body = pack_batch(Batch(name := secrets.token_bytes(16), tuple(sealed), last), study, signer)
             db.execute(outbox.insert().values(id=name, study=study, last=last, body=body))
@@ -221,10 +222,3 @@ def _hashed(nonce: bytes) -> bytes:
 def _waiting(db: Connection, study: str) -> int:
     mine = select(sa.func.count()).select_from(held).where(held.c.study == study, held.c.sealed.is_not(None))
     return int(db.execute(mine).scalar_one())
-
-
-def _each(db: Connection, study: str, tickets: Sequence[bytes]) -> Iterable[bytes]:
-    for i in range(0, len(tickets), 1000):
-        some = tickets[i : i + 1000]
-        result = select(held.c.sealed).where(held.c.study == study, held.c.ticket.in_(some))
-        yield from db.execute(result).scalars()
