@@ -19,13 +19,13 @@ def test_bad_requests_never_break_the_service(settings: Settings, database: str)
 
 def test_the_search_finds_a_planted_fault(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A control: a service that breaks on one rare kind of report is found out."""
-    from hybridp.service.reports import Checker
+    from hybridp.service.reports import View
 
-    def broken(self: Checker, report: Any, now: int, check: Any = Checker.check) -> Any:
+    def broken(self: View, report: Any, now: int, check: Any = View.check) -> Any:
         if report.time % 60:
             raise ZeroDivisionError
         return check(self, report, now)
 
-    monkeypatch.setattr(Checker, "check", broken)
+    monkeypatch.setattr(View, "check", broken)
     with pytest.raises(AssertionError):
         service_fuzz.run(300, settings.database, settings.key_file)

@@ -121,14 +121,14 @@ def test_an_unexpected_error_says_nothing_of_what_was_sent(
     web: TestClient, mean_plan: Make, report: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hybridp.service import pages
-    from hybridp.service.reports import Checker
+    from hybridp.service.reports import View
 
     study = studies.create_study(service_of(web), mean_plan())["id"]
 
     def broken(*given: Any, **more: Any) -> None:
         raise ValueError("the answer is 42.4242")
 
-    monkeypatch.setattr(Checker, "check", broken)
+    monkeypatch.setattr(View, "check", broken)
     monkeypatch.setattr(pages, "participant_view", broken)
     for answer in (web.post(f"/tasks/{study}/reports", json={"reports": [report()]}), web.get(f"/s/{study}")):
         assert answer.status_code == 500

@@ -8,7 +8,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import TypeVar
@@ -19,44 +18,18 @@ from sqlalchemy.exc import SQLAlchemyError
 from hybridp.randomness import Randomness, secure
 from hybridp.service.plans import Survey, moment, parse_plan
 from hybridp.service.problems import Gate, Refused, no_such_study
-from hybridp.service.reports import Checker, Failure, Packed
+from hybridp.service.reports import Failure, Packed, StudyRow, View
 from hybridp.service.schema import connect, meta_value, prepare, progress, releases, set_meta, studies, study_keys
 from hybridp.service.settings import RESTORE, KeyProblem, KeyRing, RowCipher, Settings, load
 from hybridp.service.store import Batch, reading, writing
 from hybridp.service.writer import Sweeper, Writer, end
 
-__all__ = ["Metrics", "Service", "StudyRow", "View", "know_key"]
+__all__ = ["Metrics", "Service", "know_key"]
 
 
 T = TypeVar("T")
 _BELIEVED = 5.0  # seconds
 _FRESH = 2.0  # seconds for which a study's phase is taken from memory; the writer checks it again
-
-
-@dataclass(frozen=True)
-class StudyRow:
-    number: int
-    id: str
-    plan: Survey
-    created: int
-
-
-@dataclass(frozen=True)
-class View:
-    """What a study accepts at the moment: its phase, its plan as people are asked in it, and the rules for a report."""
-
-    study: StudyRow
-    plan: Survey
-    state: str
-    phase: int
-    raw: str
-    cipher: RowCipher | None
-    checker: Checker
-
-    def check_open(self, now: int) -> None:
-        """Refused before the study opens; what comes after it has closed is for the store to say."""
-        if self.study.plan.opens is not None and now < self.study.plan.opens:
-            raise Refused("not-open", "The study has not opened yet.")
 
 
 def know_key(db: Connection, keys: KeyRing, *, renewed: bool = False) -> None:
@@ -187,9 +160,7 @@ class Service:
                 view = before[1]
             else:
                 plan, cipher = self.asked_in(db, study, now.phase), self.cipher(db, study)
-                skew = self.settings.limits.clock_skew
-                checker = Checker(plan, now.phase, cipher, since=study.created, clock_skew=skew)
-                view = View(study, plan, *now, cipher, checker)
+                view = View(study, plan, *now, cipher, self.settings.limits.clock_skew)
         if len(self._views) >= 10_000:
             self._views.clear()
         self._views[study_id] = (time.monotonic(), view)

@@ -24,10 +24,11 @@ from hybridp.ledger import Charge, rule
 from hybridp.ledger.rule import EPSILON as EPSILON_UNITS
 from hybridp.ledger.rule import units
 from hybridp.release.receipt import plain
-from hybridp.service.core import Service, StudyRow
+from hybridp.service.core import Service
 from hybridp.service.formats import Heard, unpacked_record
 from hybridp.service.problems import Refused
 from hybridp.service.questions import Forecast, Part, unpacked_reports
+from hybridp.service.reports import StudyRow
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, batches, progress, releases
 from hybridp.service.settings import RowCipher
 from hybridp.service.store import arrivals, counts, reading, snapshot, stream

@@ -22,7 +22,7 @@ from hybridp.service.questions import Part, pack_answers, pack_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED
 from hybridp.service.settings import RowCipher, hashed
 
-__all__ = ["PAYLOADS", "Checker", "Failure", "Packed", "Report", "Upload", "parse_upload", "report_id"]
+__all__ = ["PAYLOADS", "Failure", "Packed", "Report", "StudyRow", "Upload", "View", "parse_upload", "report_id"]
 
 # --- the wire ---------------------------------------------------------------------------------------------------------
 
@@ -125,14 +125,24 @@ def report_id(text: str) -> bytes:
 # --- checking ---------------------------------------------------------------------------------------------------------
 
 
-class Checker:
-    """The rules of one study in one phase, made once and used for every report."""
+@dataclass(frozen=True)
+class StudyRow:
+    number: int
+    id: str
+    plan: Survey
+    created: int
 
-    def __init__(self, plan: Survey, phase: int, cipher: RowCipher | None, *, since: int, clock_skew: int) -> None:
-        self.plan, self._cipher, self._skew, self._latest = plan, cipher, clock_skew, plan.closes
-        self._precision = plan.collection.time_precision
+
+class View:
+    """What a study accepts at the moment: its phase, its plan as people are asked in it, and the rules for a report."""
+
+    def __init__(
+        self, study: StudyRow, plan: Survey, state: str, phase: int, raw: str, cipher: RowCipher | None, skew: int
+    ) -> None:
+        self.study, self.plan, self.state, self.phase, self.raw, self.cipher = study, plan, state, phase, raw, cipher
+        self._precision, self._skew = plan.collection.time_precision, skew
         # Devices take the time from the date of an answer, which has whole seconds and may be a little old.
-        earliest = (plan.opens if plan.opens is not None else since) - clock_skew
+        earliest = (plan.opens if plan.opens is not None else study.created) - skew
         self._earliest = earliest // self._precision * self._precision
         self._asked: dict[tuple[int, float | None], Sequence[Part]] = {}
         for epsilon in plan.choices or (None,):
@@ -143,16 +153,21 @@ class Checker:
         if plan.mixed:
             self._asked[SHUFFLED, None] = plan.mixed
 
+    def check_open(self, now: int) -> None:
+        """Refused before the study opens; what comes after it has closed is for the store to say."""
+        if self.plan.opens is not None and now < self.plan.opens:
+            raise Refused("not-open", "The study has not opened yet.")
+
     def check(self, report: Report, now: int) -> Packed | Failure:
         try:
             raw, time, epsilon, allowed = report_id(report.id), report.time, report.epsilon, self.plan.choices
-            if self._cipher is None:
+            if self.cipher is None:
                 raise Refused("closed", "The study takes no more reports.")
             if time % self._precision:
                 raise Refused("bad-time", f"The time must be a multiple of {self._precision} seconds.")
             if time > now + self._skew:
                 raise Refused("bad-time", "The time must not lie in the future.")
-            if time < self._earliest or (self._latest is not None and time > self._latest):
+            if time < self._earliest or (self.plan.closes is not None and time > self.plan.closes):
                 raise Refused("bad-time", "The time must lie between the opening and the closing of the study.")
             if allowed and epsilon not in allowed:
                 raise Refused("bad-epsilon", "The epsilon must be one of those that the study allows.")
@@ -161,20 +176,20 @@ class Checker:
             group = TRUSTED if report.group == "trusted" else LOCAL
             if (group, epsilon) not in self._asked:
                 raise Refused("wrong-phase", f"The study does not take {report.group} reports in this phase.")
-            row, token = self._cipher.row(raw), self.token(report.token)
-            body = self._packed(self._cipher, row, group, epsilon, report.payload)
+            row, token = self.cipher.row(raw), self.token(report.token)
+            body = self._packed(self.cipher, row, group, epsilon, report.payload)
             return Packed(row, time, group, epsilon, body, token, report.id)
         except Refused as refused:
             return Failure(report.id, refused.code, str(refused))
 
-    def mixed(self, sealed: bytes, study: str, at: int) -> Packed | None:
+    def mixed(self, sealed: bytes, at: int) -> Packed | None:
         """A report that came through a mixer; None for one that this study's devices do not send."""
-        if self._cipher is None or not self.plan.mixed:
+        if self.cipher is None or not self.plan.mixed:
             return None
         try:
-            result = _mixed.decode(unseal(sealed, self._cipher.mixed, study))
-            row = self._cipher.row(report_id(result.id))
-            body = self._packed(self._cipher, row, SHUFFLED, None, result.payload)
+            result = _mixed.decode(unseal(sealed, self.cipher.mixed, self.study.id))
+            row = self.cipher.row(report_id(result.id))
+            body = self._packed(self.cipher, row, SHUFFLED, None, result.payload)
             return Packed(row, at, SHUFFLED, None, body, None, "")
         except (Refused, InvalidInput, *BROKEN):
             return None

@@ -18,12 +18,12 @@ from hybridp.ledger import rule
 from hybridp.public.mixing import Batch, ticket
 from hybridp.public.study import Declaration
 from hybridp.service import releasing, schema, store
-from hybridp.service.core import Service, StudyRow, View, know_key
+from hybridp.service.core import Service, know_key
 from hybridp.service.plans import Survey, moment, parse_plan, predicted
 from hybridp.service.problems import Refused, no_such_study
 from hybridp.service.questions import unpacked_reports
 from hybridp.service.releasing import book, open_phase_two, release_study
-from hybridp.service.reports import Failure, Packed, Report, parse_upload, report_id
+from hybridp.service.reports import Failure, Packed, Report, StudyRow, View, parse_upload, report_id
 from hybridp.service.schema import GROUPS, LOCAL, analysts, begun, progress, releases, studies, study_keys
 from hybridp.service.settings import hashed, new_secret
 from hybridp.service.words import task_of
@@ -346,7 +346,7 @@ async def submit_reports(service: Service, view: View, given: Sequence[Report]) 
     """Check reports against their study, store what may be stored, and answer when it is durable."""
     now = service.now()
     view.check_open(now)
-    result = [view.checker.check(report, now) for report in given]
+    result = [view.check(report, now) for report in given]
     failed = [one for one in result if isinstance(one, Failure)]
     failed += await service.store(view, [one for one in result if not isinstance(one, Failure)], now)
     metrics = service.metrics
@@ -384,7 +384,7 @@ async def give_ticket(service: Service, view: View, name: str, token: str | None
     if cipher is None:
         raise Refused("closed", "The study takes no more reports.")
     report_id(name)
-    asked = view.checker.token(token)
+    asked = view.token(token)
     nonce = cipher.nonce(name if token is None or asked is None else token)
     own = cipher.row(b"ticket " + nonce)
     if asked is None:  # one row a visit, whichever way it answers
@@ -403,7 +403,7 @@ def take_batch(service: Service, view: View, batch: Batch) -> dict[str, int]:
     can open are left out. Not from the event loop."""
     study, precision = view.study, view.study.plan.collection.time_precision
     at = service.now() // precision * precision
-    opened = [view.checker.mixed(sealed, study.id, at) for sealed in batch.sealed]
+    opened = [view.mixed(sealed, at) for sealed in batch.sealed]
     rows = [one for one in opened if one is not None]
     phase = None if view.cipher is None else view.phase
     taken = service.write(lambda db: store.take_mixed(db, study.number, phase, batch, rows, precision))
