@@ -20,7 +20,7 @@ from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.problems import Refused
-from hybridp.service.releasing import book, charge, release_once
+from hybridp.service.releasing import book, release_once
 from hybridp.service.reports import parse_upload
 from hybridp.service.schema import analysts, begun, invitations, progress, reports, study_keys
 from hybridp.service.settings import KeyRing, RowCipher, Settings, load_or_make, save
@@ -31,6 +31,11 @@ from .declared import study_of
 from .sent import rebuilt_counts, send
 
 Make = Callable[..., dict[str, Any]]
+
+
+def charge(db: Any, study: int, asked: list[Charge]) -> tuple[int, ...]:
+    return tuple(rule.charge(book(db, study), asked, 0))
+
 
 
 def test_values_are_sealed_and_tokens_and_keys_hashed(service: Service, mean_plan: Make, report: Make) -> None:
@@ -304,7 +309,7 @@ def test_the_key_file_is_private_and_rotates(tmp_path: Path) -> None:
     ring = load_or_make(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert load_or_make(path) == ring
-    _, sealed = ring.new_data_key()
+    sealed = ring.new_data_key()
     rotated = ring.rotated()
     save(path, rotated)
     assert load_or_make(path).unseal(sealed) == ring.unseal(sealed)

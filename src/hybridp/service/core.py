@@ -73,7 +73,6 @@ class Service:
         self._studies: dict[str, StudyRow] = {}
         self._views: dict[str, tuple[float, View]] = {}
         self._releasing: dict[int, threading.Lock] = {}
-        self._lock = threading.Lock()
         self.sweeper = Sweeper(self.engine, self.writer)
         self.delete_due()
 
@@ -97,8 +96,7 @@ class Service:
         return failed
 
     def releasing(self, study: StudyRow) -> threading.Lock:
-        with self._lock:
-            return self._releasing.setdefault(study.number, threading.Lock())
+        return self._releasing.setdefault(study.number, threading.Lock())
 
     def check_store(self) -> None:
         """Refused where nothing can be written, or the key file is gone or another one. What was fine is believed for

@@ -44,12 +44,10 @@ from hybridp.tasks.groups import ask_groups
 from hybridp.tasks.task import Batches
 from hybridp.tasks.transcript import Transcript
 
-__all__ = ["Forecast", "Part", "Pilot", "categories_of", "pack_answers", "pack_reports", "unpacked_reports"]
+__all__ = ["Forecast", "Part", "categories_of", "pack_answers", "pack_reports", "unpacked_reports"]
 
 Ints = NDArray[np.int64]
 _PLACE = struct.Struct("<H")
-Pilot = Callable[[tuple[int, ...]], tuple[Release, dict[str, Any]]]
-"""States, for the ids of its charges, what a first phase released, and the invitation that follows from it."""
 _SAID: dict[str, Callable[[Any], dict[str, Any]]] = {
     "number": lambda asked: {"windows": [list(window) for window in asked.windows]} if asked.windows else {},
     "cell": lambda asked: {"grid": {"per_axis": asked.encoding.per_axis, "cells": asked.encoding.cells}},
@@ -164,17 +162,15 @@ class Part:
         own = (rows[groups == place].tobytes() for place in range(len(self.grouping.names)))
         return Heard(len(rows), groups=tuple(self.reports.heard(some, epsilon) for some in own))
 
-    def pilot(self, people: int, answers: TrustedAnswers, expected: int, *, rng: Randomness) -> Pilot:
-        """The first of two phases: what trusted people say, with noise drawn here; local people are `expected`."""
+    def pilot(
+        self, people: int, answers: TrustedAnswers, expected: int, *, rng: Randomness
+    ) -> tuple[Release, Transcript]:
+        """The first of two phases: what trusted people say, with noise drawn here, and the invitation that follows from
+        it; local people are `expected`."""
         task, heard = self.task.decided(people, expected), list[Any]()
         begun = Transcript(task, self.names, simulated=rng.simulated)
         result = drive(task.ask(begun.crowd(rng)), StorePeople(answers, people, Heard(), rng), heard)
-
-        def state(entries: tuple[int, ...]) -> tuple[Release, dict[str, Any]]:
-            said = Transcript.of(task, self.names, heard, entries=entries, simulated=rng.simulated)
-            return replace(result, receipt=replace(result.receipt, ledger_entries=entries)), said.document()
-
-        return state
+        return result, Transcript.of(task, self.names, heard, simulated=rng.simulated)
 
     def answer(
         self, local: Sequence[Heard], answers: TrustedAnswers | None, people: int, *, rng: Randomness

@@ -35,7 +35,7 @@ from hybridp.service.store import arrivals, counts, reading, snapshot, stream
 from hybridp.service.writer import shred
 from hybridp.tasks.declared import published
 
-__all__ = ["Sealed", "book", "charge", "check_batch", "check_ended", "close", "open_phase_two", "release_once"]
+__all__ = ["Sealed", "book", "check_batch", "check_ended", "close", "open_phase_two", "release_once"]
 __all__ += ["release_study", "stored", "waits_for_mixer"]
 
 WAIT = 86_400
@@ -217,7 +217,7 @@ def _commit(
             db.execute(progress.update().where(progress.c.study == study.number).values(**final))
             if study.plan.collection.delete_raw_after_release and _last(db, study):
                 # The reports of a second phase are stored under a key of their own.
-                shred(db, study.number, service.settings.keys.new_data_key()[1] if kind == "discovery" else None)
+                shred(db, study.number, service.settings.keys.new_data_key() if kind == "discovery" else None)
         return document, new
 
     document, new = service.write(run)
@@ -364,11 +364,10 @@ def _first(db: Connection, service: Service, study: StudyRow) -> Build:
     said = {one.name: one.pilot(people, answers(one), expected, rng=service.rng) for one in waiting}
 
     def state(entries: tuple[int, ...]) -> dict[str, Any]:
-        both = {name: tell(entries) for name, tell in said.items()}
-        document = published(plan.declared, {name: release for name, (release, _) in both.items()}, ()).to_dict()
-        document["invitations"] = {name: invited for name, (_, invited) in both.items()}
-        facts = [one for release, _ in both.values() for some in release.questions.values() for one in some.values()]
-        if any(one.get("discovered_records") == 0 for one in facts):
+        result = published(plan.declared, {name: release for name, (release, _) in said.items()}, entries)
+        invited = {name: replace(one, entries=entries).document() for name, (_, one) in said.items()}
+        document, facts = result.to_dict() | {"invitations": invited}, result.questions.values()
+        if any(one.get("discovered_records") == 0 for some in facts for one in some.values()):
             gone = " The trusted answers are deleted, as the plan announced." * plan.collection.delete_raw_after_release
             document["remark"] = _EMPTY + gone
         return document
@@ -382,10 +381,6 @@ def _first(db: Connection, service: Service, study: StudyRow) -> Build:
 def book(db: Connection, study: int) -> rule.Book:
     """A study's ledger, among those of all: its totals are what people are promised, and nothing ever raises them."""
     return rule.Book(lambda sql, values: db.execute(text(sql), values), {"study": study})
-
-
-def charge(db: Connection, study: int, asked: Iterable[Charge]) -> tuple[int, ...]:
-    return tuple(rule.charge(book(db, study), asked, int(time.time())))
 
 
 def stored(db: Connection, study: int, key: str, kind: str) -> dict[str, Any] | None:
@@ -418,7 +413,7 @@ def release_once(
     before = stored(db, study, key, kind)
     if before is not None:
         return before, False
-    document = build(charge(db, study, asked))
+    document = build(tuple(rule.charge(book(db, study), asked, int(time.time()))))
     text = json.dumps(document, allow_nan=False)
     db.execute(releases.insert().values(study=study, key=key, kind=kind, created=int(time.time()), document=text))
     return document, True

@@ -94,7 +94,7 @@ def create_study(
         must(checked.closes > now, "collection.closes", "must lie in the future", str(checked.collection.closes))
     checked = checked.dated(now)
     study_id = secrets.token_hex(9)  # no letter that a command line would take for the start of an option
-    _, sealed = service.settings.keys.new_data_key()
+    sealed = service.settings.keys.new_data_key()
 
     def run(db: Connection) -> None:
         row = {"id": study_id, "title": checked.declared.title, "kind": checked.kind, "created": now,

@@ -59,7 +59,7 @@ class Writer:
         self._uploads: deque[Waiter] = deque()
         self._logged = 0
         self.waiting = 0
-        self._in_file = engine.dialect.name == "sqlite" and engine.url.database not in (None, "", ":memory:")
+        self.in_file = engine.dialect.name == "sqlite" and engine.url.database not in (None, "", ":memory:")
         self._thread = threading.Thread(target=self._run, name="hybridp-writer", daemon=True)
         self._thread.start()
 
@@ -87,20 +87,9 @@ class Writer:
 
         return self._between(transaction)
 
-    def emptied_log(self) -> bool:
-        """Whether all of SQLite's log could be moved into the database and cut off, so that nothing deleted is in it.
-        Not while somebody reads an older state."""
-        if not self._in_file:
-            return True
-        _sqlite(self._engine, _MOVE_LOG)  # most of it, beside the commits
-        cut = "PRAGMA wal_checkpoint(TRUNCATE)"
-        return not self._between(lambda: _sqlite(self._engine, cut, patience=20))[0]  # the commits wait for it too
-
-    def rewrite(self) -> None:
-        """Write SQLite's file anew, between two commits: a page that was split keeps copies of its rows in its free
-        space, which `secure_delete` does not overwrite. About a second for a million reports."""
-        if self._in_file:
-            self._between(lambda: _sqlite(self._engine, "VACUUM"))
+    def alone(self, statement: str, patience: int = 30_000) -> Any:
+        """The row of a statement of SQLite that runs between two commits, which wait for it."""
+        return self._between(lambda: _sqlite(self._engine, statement, patience))
 
     def _between(self, run: Callable[[], T]) -> T:
         if threading.current_thread() is self._thread:
@@ -147,7 +136,7 @@ class Writer:
             refused = Refused("unavailable", "The store did not answer: send the reports again.", retry_after=2)
             outcomes = [refused] * len(waiters)
         self._logged += size
-        if self._in_file and self._logged >= _LOG:
+        if self.in_file and self._logged >= _LOG:
             self._logged = 0
             threading.Thread(target=self._checkpoint, name="hybridp-checkpoint", daemon=True).start()
         self._watch(size, time.perf_counter() - began)
@@ -161,7 +150,7 @@ class Writer:
         the log starts again from its beginning."""
         with contextlib.suppress(SQLAlchemyError, sqlite3.Error, Refused):  # the database's own limit moves it then
             _sqlite(self._engine, _MOVE_LOG)
-            self._between(lambda: _sqlite(self._engine, _MOVE_LOG))
+            self.alone(_MOVE_LOG)
 
 
 _MOVE_LOG = "PRAGMA wal_checkpoint(PASSIVE)"
@@ -348,17 +337,23 @@ class Sweeper:
             self._change.notify_all()
 
     def _rewritten(self) -> int:
-        """SQLite's file is written anew; of PostgreSQL, the transaction that no snapshot may be older than."""
+        """SQLite's file is written anew: a page that was split keeps copies of its rows in its free space, which
+        `secure_delete` does not overwrite. Of PostgreSQL, the transaction that no snapshot may be older than."""
+        if self._writer.in_file:
+            self._writer.alone("VACUUM")  # about a second for a million reports
         if self._engine.dialect.name == "sqlite":
-            self._writer.rewrite()
             return 0
         with reading(self._engine) as db:
             return int(db.exec_driver_sql("SELECT txid_current()").scalar_one())
 
     def _purged(self, since: int) -> bool:
-        """Whether nothing of what was deleted is left in SQLite's files; of a key: in the table's file (PostgreSQL)."""
+        """Whether nothing of what was deleted is left in SQLite's log, which nobody may read at the moment; of a key:
+        in the table's file (PostgreSQL)."""
+        if self._writer.in_file:
+            _sqlite(self._engine, _MOVE_LOG)  # most of it, beside the commits
+            return not self._writer.alone("PRAGMA wal_checkpoint(TRUNCATE)", patience=20)[0]
         if self._engine.dialect.name == "sqlite":
-            return self._writer.emptied_log()
+            return True
         with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
             # Rows that an old snapshot may still see are carried over into the new file: wait until there is none.
             if db.exec_driver_sql(_OLD_SNAPSHOTS, (since % 2**32,)).scalar_one():
