@@ -143,7 +143,7 @@ def measure_answers(
     answers: TrustedAnswers, schema: Schema, tables: Sequence[tuple[int, ...]], sigma: float, *, rng: Randomness
 ) -> list[MeasuredTable]:
     """The same of all these marginals, from answers to every column as a service keeps them."""
-    rows = [rows.astype(np.uint16) for rows in answers.codes(len(schema.features))]
+    rows = [rows.astype(np.uint16) for rows in answers]
     codes = Codes(schema, np.concatenate(rows).T)
     return [measure_table(codes, features, sigma, rng=rng) for features in tables]
 

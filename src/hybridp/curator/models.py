@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator import sources
-from hybridp.curator.sources import Answers, Columns, Raw, Rows, TableLike, TrustedAnswers, noisy_sums
+from hybridp.curator.sources import Answers, Columns, Raw, Rows, TableLike, TrustedAnswers, as_numbers, noisy_sums
 from hybridp.curator.sums import column_reports, people_query, report_sums
 from hybridp.errors import InvalidInput, must
 from hybridp.public.heavy import Discovery, HeadList
@@ -98,13 +98,11 @@ def held_rows(steps: NDArray[Any]) -> LatticeRows:
     return LatticeRows(len(steps), lambda: (steps[start : start + _PART] for start in range(0, len(steps), _PART)))
 
 
-def answer_rows(
-    answers: TrustedAnswers, width: int, steps: Callable[[Floats], NDArray[Any]], people: int
-) -> LatticeRows:
-    """Answers that a service keeps, of so many numbers each: those of its trusted people, and nobody else's."""
+def answer_rows(answers: TrustedAnswers, steps: Callable[[Floats], NDArray[Any]], people: int) -> LatticeRows:
+    """Numbers that a service keeps: those of its trusted people, and nobody else's."""
 
     def parts() -> Iterator[NDArray[Any]]:
-        for values in answers.numbers(width):
+        for values in map(as_numbers, answers):
             for start in range(0, len(values), _PART):
                 yield steps(values[start : start + _PART])
 

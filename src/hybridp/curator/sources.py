@@ -28,24 +28,21 @@ from hybridp.tables.sql import VIEW, Columns, column, labelled, local_rows, name
 from hybridp.tables.totals import count_groups
 
 __all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "NUMBERS", "Raw", "Rows", "Source", "TABLES"]
-__all__ += ["TableLike", "TrustedAnswers", "all_empty", "asks", "batch_digest", "batch_names", "check_answers"]
-__all__ += ["check_batches", "check_mechanism", "count_people", "count_rows", "epsilon_counts"]
+__all__ += ["TableLike", "TrustedAnswers", "all_empty", "as_numbers", "asks", "batch_digest", "batch_names"]
+__all__ += ["check_answers", "check_batches", "check_mechanism", "count_people", "count_rows", "epsilon_counts"]
 __all__ += ["group_sizes", "grouped", "local_numbers", "local_rows", "must_be_public", "must_not_ask"]
 __all__ += ["must_read_again", "named_mechanism", "noisy_sums", "number_column", "open_rows", "read_as"]
 __all__ += ["read_mechanism", "read_slots", "rows_of", "shown", "sizes_of", "slot_counts", "slots_told", "unstated"]
 __all__ += ["with_public"]
 
 
-class TrustedAnswers(Protocol):
-    """RAW: trusted people's numbers and options, some people at a time."""
+TrustedAnswers = Iterable[NDArray[np.int64]]
+"""RAW: trusted people's answers, some people at a time, one row a person: options by their places, ticks as bits, or
+numbers in the same bytes (`as_numbers`)."""
 
-    def numbers(self, width: int = 1) -> Iterator[NDArray[np.float64]]:
-        """Some people's numbers: one row a person, `width` columns."""
-        ...
 
-    def codes(self, width: int = 1) -> Iterator[NDArray[np.int64]]:
-        """Some people's options by their places, or their ticks as bits: one row a person, `width` columns."""
-        ...
+def as_numbers(rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.ascontiguousarray(rows).view(np.float64)
 
 
 class Answers(TrustedAnswers, Protocol):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator import sources
-from hybridp.curator.sources import Columns, Raw, Rows, TrustedAnswers, noisy_sums
+from hybridp.curator.sources import Columns, Raw, Rows, TrustedAnswers, as_numbers, noisy_sums
 from hybridp.errors import UnusablePublicRows
 from hybridp.noise.reports import voted_cells
 from hybridp.public import shares
@@ -183,15 +183,15 @@ def read_answers(answers: TrustedAnswers, invite: Any, joint: Joint | None = Non
 
 def _number_answers(answers: TrustedAnswers, invite: OnNumber | OnVector, joint: None) -> Iterator[Raw]:
     bounds = invite.encoding
-    for values in answers.numbers(bounds.dimensions):
-        steps = bounds.steps(values)
-        yield Raw(len(values), steps.sum(axis=0).astype(object), squares=squares(steps, bounds))
+    for rows in answers:
+        steps = bounds.steps(as_numbers(rows[:, : bounds.dimensions]))
+        yield Raw(len(rows), steps.sum(axis=0).astype(object), squares=squares(steps, bounds))
 
 
 def _option_answers(answers: TrustedAnswers, invite: OnOptions, joint: Joint | None) -> Iterator[Raw]:
     """Everybody's option, ticks, or vote for a private category and an answer: of a number it is divided over two."""
     question = invite.encoding
-    for codes in answers.codes(1 if joint is None else 2):
+    for codes in answers:
         many, own = len(codes), codes[:, 0]
         if question.most:
             yield Raw(many, shares.tick_counts(own, np.ones(many, dtype=np.int64), question))
@@ -202,7 +202,7 @@ def _option_answers(answers: TrustedAnswers, invite: OnOptions, joint: Joint | N
         else:  # a number is the same 8 bytes as a place
             lattice = Lattice(joint.answers.lower, joint.answers.upper, joint.steps)
             upper = np.zeros(joint.by.size, dtype=np.int64)
-            np.add.at(upper, own, lattice.round(np.ascontiguousarray(codes[:, 1]).view(np.float64)))
+            np.add.at(upper, own, lattice.round(as_numbers(codes[:, 1])))
             people = np.bincount(own, minlength=joint.by.size)
             votes = np.column_stack([upper, joint.steps * people - upper]).ravel()
             yield Raw(many, votes, steps=joint.steps)
@@ -401,6 +401,6 @@ def count_answers(
     """The same of the answers that a service keeps."""
     cuts = _cuts(places)
     raw = np.zeros(len(cuts) + 1, dtype=np.int64)
-    for values in answers.numbers():
+    for values in map(as_numbers, answers):
         raw += np.bincount(np.searchsorted(cuts, bounds.levels(values[:, 0])), minlength=len(raw))
     return release_counts(Raw(int(raw.sum()), raw), stated, rng=rng)

@@ -8,7 +8,7 @@ service answer its rounds by what they entrusted and reported.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Any, ClassVar, NamedTuple, cast
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hybridp.bench.models import shown_probability, zipf
 from hybridp.curator import models as modelling
 from hybridp.curator import sums as summing
-from hybridp.curator.sources import TrustedAnswers, noisy_sums
+from hybridp.curator.sources import TrustedAnswers, as_numbers, noisy_sums
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Charge
 from hybridp.protocols.rows import LatticePeople, SummedPeople
@@ -257,19 +257,6 @@ def unpacked_reports(asked: Sequence[Part], drawn: bool, bodies: Sequence[bytes]
 # --- people who answer rounds ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Some:
-    """RAW: some people's answers, as they were unsealed: a number is the same 8 bytes as a place."""
-
-    rows: Ints
-
-    def codes(self, width: int = 1) -> Iterator[Ints]:
-        yield self.rows[:, :width]
-
-    def numbers(self, width: int = 1) -> Iterator[NDArray[np.float64]]:
-        yield np.ascontiguousarray(self.rows[:, :width]).view(np.float64)
-
-
 def _number_sums(told: Heard, invite: OnNumber | OnVector | OnLine) -> VectorReportSums:
     return VectorReportSums.of(told.people, told.sums, invite.mechanism)
 
@@ -329,12 +316,12 @@ class StorePeople(SummedPeople):
         return summing.count_answers(self.answers, asked.invite.encoding, asked.places, asked.noise, rng=self.rng)
 
     def within(self, asked: rounds.Within) -> tuple[int, int, int]:
-        levels = (asked.invite.encoding.levels(values[:, 0]) for values in self.answers.numbers())
+        levels = (asked.invite.encoding.levels(values[:, 0]) for values in map(as_numbers, self.answers))
         return summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
 
     def products(self, asked: rounds.Products) -> tuple[int, ...]:
         bounds = asked.bounds
-        rows = modelling.answer_rows(self.answers, bounds.dimensions, bounds.steps, self.people)
+        rows = modelling.answer_rows(self.answers, bounds.steps, self.people)
         people = self._kept = LatticePeople(rows, rows, self.rng)
         return people.products(asked)
 
@@ -353,7 +340,7 @@ class StorePeople(SummedPeople):
 
     def many(self, asked: rounds.Many) -> tuple[int, int]:
         box, people = asked.box, 0 if self.answers is None else self.people
-        rows = modelling.answer_rows(self.answers, box.dims, lambda values: box.levels(values).T, people)
+        rows = modelling.answer_rows(self.answers, lambda values: box.levels(values).T, people)
         points = self._kept = LatticePeople(rows, rows, self.rng, self.told.counts)
         return points.many(asked)
 
@@ -364,11 +351,11 @@ class StorePeople(SummedPeople):
 
     def read(self, asked: Any) -> None:
         """RAW: what the round needs of every group. Answers are unsealed once, whatever the number of groups."""
-        nobody = self._summed(asked, _Some(np.zeros((0, 1), dtype=np.int64)))
+        nobody = self._summed(asked, [np.zeros((0, 1), dtype=np.int64)])
         self.groups = [nobody for _ in self.told.groups]
-        for rows in () if self.answers is None else self.answers.codes(2):
+        for rows in self.answers or ():
             for place in np.unique(rows[:, 1]).tolist():
-                more = self._summed(asked, _Some(rows[rows[:, 1] == place]))
+                more = self._summed(asked, [rows[rows[:, 1] == place]])
                 self.groups[place] = self.groups[place].plus(more)
 
     def pay(self, totals: None) -> None:

@@ -279,12 +279,9 @@ class Sealed:
             bodies = (self.cipher.unseal(bytes(row[2]), bytes(row[0])) for row in rows)
             yield rows, [b"".join([body[place] for place in self.places]) for body in bodies]
 
-    def codes(self, width: int = 1) -> Iterator[NDArray[np.int64]]:
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
         for rows, bodies in self._parts():
-            yield np.frombuffer(b"".join(bodies), dtype="<i8").reshape(len(rows), -1)[:, :width]
-
-    def numbers(self, width: int = 1) -> Iterator[NDArray[np.float64]]:
-        return (np.ascontiguousarray(rows).view(np.float64) for rows in self.codes(width))
+            yield np.frombuffer(b"".join(bodies), dtype="<i8").reshape(len(rows), -1)
 
     def by_epsilon(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
         for rows, bodies in self._parts():
