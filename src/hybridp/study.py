@@ -25,7 +25,7 @@ questions under one promise, is planned and randomised too, and is written to a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from os import PathLike
@@ -153,22 +153,18 @@ class Study(Declaration):
         quantiles one after another in a trial, and `invite_out` is a new file of the invitation to a number that those
         answer who are asked later: `local_people`, or as many as the table has.
         """
-        from hybridp.protocols.study import Files, first_phase, release_study
+        from hybridp.protocols.study import first_phase, release_study
 
-        drawn = _drawn(trial_opt_in)
-        files = Files(
-            self._named("invite", invite, lambda question: question.by_invitation),
-            self._named("reports", reports, lambda question: question.by_invitation),
-            self._named("model", model, lambda question: question.has_model),
-        )
+        drawn, given = _drawn(trial_opt_in), {"invite": invite, "reports": reports, "model": model}
+        files = {name: self._named(name, place) for name, place in given.items()}
         trial = simulate_local or drawn is not None or (rng is not None and rng.simulated)
         run: dict[str, Any] = {"table": table, "trust": drawn, "simulate_local": simulate_local, "rng": rng}
         run |= {"collection": collection, "assume_mechanism": assume_mechanism, "phases": phases}
         run["tally"] = _path(tally)
         with self._paying(ledger, trial=trial) as paying:
             if invite_out is not None:
-                place = Path(invite_out)
-                return first_phase(self, self._rows(data), place, local_people=local_people, ledger=paying, **run)
+                out = Path(invite_out)
+                return first_phase(self, self._rows(data), out, local_people=local_people, ledger=paying, **run)
             must(local_people is None, "local_people", "must go with invite_out", local_people)
             return release_study(self, self._rows(data), files=files, mixed=mixed, ledger=paying, **run)
 
@@ -206,16 +202,14 @@ class Study(Declaration):
 
         return paying(ledger, ledger_totals(self), trial=trial)
 
-    def _named(
-        self, name: str, given: Place | Mapping[str, Place] | None, needs: Callable[[Question], bool]
-    ) -> dict[str, Path]:
+    def _named(self, name: str, given: Place | Mapping[str, Place] | None) -> dict[str, Path]:
         """Paths by the question that they belong to; one alone belongs to the only question that needs one."""
-        known = [question.name for question in self.questions if needs(question)]
+        known = [one.name for one in self.questions if (one.has_model if name == "model" else one.by_invitation)]
         if given is None:
             return {}
         if isinstance(given, Mapping):
+            rule = f"must be for one of {', '.join(known) or 'no question of this study'}"
             for one in given:
-                rule = f"must be for one of {', '.join(known) or 'no question of this study'}"
                 must(one in known, name, rule, repr(one))
             return {one: Path(path) for one, path in given.items()}
         if len(known) != 1:

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from os import PathLike
 from pathlib import Path
@@ -36,23 +36,7 @@ from hybridp.tasks.number import number_task
 from hybridp.tasks.steered import SteeredTask
 from hybridp.tasks.transcript import Transcript, invitation_to, kept_missing, read_invitation
 
-__all__ = ["Files", "first_phase", "invite_study", "release_study"]
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """What a question needs beside the table, by the question's name.
-
-    `invites` are invitations to answer (records, points, regression), `reports` the files that answer them, and
-    `models` the folders of synthetic tables.
-    """
-
-    invites: Mapping[str, Path]
-    reports: Mapping[str, Path]
-    models: Mapping[str, Path]
-
-
-NO_FILES = Files({}, {}, {})
+__all__ = ["first_phase", "invite_study", "release_study"]
 
 
 def release_study(
@@ -65,7 +49,7 @@ def release_study(
     ledger: Ledger | None = None,
     collection: str | None = None,
     assume_mechanism: bool = False,
-    files: Files = NO_FILES,
+    files: Mapping[str, Mapping[str, Path]],
     mixed: Sequence[Any] = (),
     tally: Path | None = None,
     phases: Sequence[float] = (),
@@ -74,7 +58,8 @@ def release_study(
     """Release the answers to all questions from a table of trusted values and local reports (`hybridp.Study.release`).
 
     Every person is promised the study's guarantee by all answers together: trusted people against whoever sees them,
-    local people against everyone. `trust` stands in for the study's own rule.
+    local people against everyone. `trust` stands in for the study's own rule. `files` are, by the question's name, each
+    `invite` to answer (records, points, regression), the `reports` that answer it, and the `model` folder of a table.
     """
     rng = secure() if rng is None else rng
     rule = trust_rule(study) if trust is None else trust
@@ -94,12 +79,12 @@ def release_study(
         must(alone, "phases", "must go with quantiles of a study's only question", f"{len(study.questions)} questions")
         run["phases"] = tuple(phases)
     labels: Any = keyed(rule, rng.words(2).tolist()) if drawn_trust(rule) else rule  # one draw for all questions
-    for folder in files.models.values():
+    for folder in files["model"].values():
         transcripts.must_be_new(folder)
     once = answered_once(study)
     heard = _heard(study, labels, run)
     ways = {q.name: _way(study, i, data, heard[i], files, run) for i, q in enumerate(study.questions)}
-    for invite in files.invites.values():
+    for invite in files["invite"].values():
         must_have_paid(ledger, invite)
     first = together([charge for way in ways.values() for charge in way.first], study.purpose, once=once)
     later = together([charge for way in ways.values() for charge in way.later], study.purpose, collection, once=once)
@@ -111,7 +96,7 @@ def release_study(
         if study.drawn and not simulate_local:
             reports = {q.name: reports_in(study, i) for i, q in enumerate(study.questions)}
             drew = check_answers(data, labels, study.people.column, ANSWERED, reports, table=table)
-            for told_in in files.reports.values():
+            for told_in in files["reports"].values():
                 check_batches(data, table, ANSWERED_IN, told_in)
         for name, way in ways.items():
             answers[name] = answered_after(answers, data, lambda way=way: way.answer(noted)[0])  # type: ignore[misc]
@@ -126,7 +111,7 @@ def release_study(
         result = published(study, answers, tuple(entries))
         columns = {"trust": rule, "questions": {q.name: list(q.columns_read) for q in study.questions}}
         result = record_release(result, ledger, entries, purpose=study.purpose, study=study.to_dict(), columns=columns)
-    for name, folder in files.models.items():
+    for name, folder in files["model"].items():
         transcripts.save_model(result.models[name], folder)
     return result
 
@@ -147,12 +132,12 @@ def _heard(study: Declaration, labels: Any, run: Mapping[str, Any]) -> list[Any]
     ]
 
 
-def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> Way:
+def _way(study: Declaration, i: int, data: Any, trust: Any, files: Any, run: Mapping[str, Any]) -> Way:
     question, mixed = study.questions[i], run.get("mixed", ())
     task, columns, groups = task_of(study, i), columns_of(study, i, trust), question.groups
     told: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
     if task.by_invitation:
-        invite, reports = files.invites.get(question.name), files.reports.get(question.name)
+        invite, reports = (files[name].get(question.name) for name in ("invite", "reports"))
         both = (invite is None) == (reports is None) or (reports is None and (bool(mixed) or "tally" in run))
         must(both, "reports", f"must be given together with the invitation, for {question.name}", reports)
         must(invite is not None or not mixed, "mixed", "must go with the invitation that its reports answer", "none")
