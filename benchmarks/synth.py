@@ -65,7 +65,7 @@ def rows() -> tuple[np.ndarray[Any, Any], bool]:
 def one(method: str, name: str, epsilon: float, seed: int, *setting: str) -> dict[str, Any]:
     """One fit in this process: its errors, CPU seconds (the fit alone) and largest memory."""
     from hybridp.bench.synth import evaluate, present_error
-    from hybridp.curator.marginals import codes_of
+    from hybridp.curator.marginals import Codes
     from hybridp.protocols.driver import fit_synth
     from hybridp.public.budgets import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
@@ -74,7 +74,7 @@ def one(method: str, name: str, epsilon: float, seed: int, *setting: str) -> dic
 
     records, real = rows()
     schema = Schema.from_domain(DOMAIN)
-    codes = codes_of(schema, records)
+    codes = Codes(schema, records.T)
     count, filtered = WORKLOADS[name]
     sets = [s for s in itertools.combinations(range(14), 3) if not filtered or schema.cells(s) <= codes.people]
     chosen = np.random.RandomState(0).permutation(len(sets))[:count]

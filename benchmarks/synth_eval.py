@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.curator.marginals import Codes, codes_of, read_codes
+from hybridp.curator.marginals import Codes, read_codes
 from hybridp.public.queries import Schema, Workload, counts
 from hybridp_lab.papers.rap2023.projection import Options, TableGoal, project
 from hybridp_lab.papers.rap2023.relaxed import Relaxed, answers, sparsemax_blocks, start
@@ -40,7 +40,7 @@ def generated(sizes: list[int], people: int, seed: int) -> Codes:
         np.minimum((rng.exponential(0.12, people) + 0.05 * (hidden + i % 5)) * s, s - 1) for i, s in enumerate(sizes)
     ]
     schema = Schema.from_domain({f"f{i}": size for i, size in enumerate(sizes)})
-    return codes_of(schema, np.stack(columns, axis=1).astype(np.int64))
+    return Codes(schema, np.stack(columns, axis=1).astype(np.int64).T)
 
 
 def adult() -> tuple[Codes, str]:

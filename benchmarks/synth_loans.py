@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridp.curator.marginals import Codes, codes_of
+from hybridp.curator.marginals import Codes
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Workload
 from hybridp.randomness import seeded
@@ -44,7 +44,7 @@ def rows(schema: Schema) -> Codes:
     for size in schema.sizes:
         common, special = draw.dirichlet(np.full(size, 4 / size)), draw.integers(0, size, 8)
         columns.append(np.where(draw.random(PEOPLE) < 0.5, draw.choice(size, PEOPLE, p=common), special[kind]))
-    return codes_of(schema, np.stack(columns, axis=1))
+    return Codes(schema, np.stack(columns))
 
 
 def fit(codes: Codes, workload: Workload, device: str, method: str) -> None:

@@ -24,7 +24,7 @@ from hybridp.bench.synth import evaluate
 from hybridp.blend.graph import GraphModel
 from hybridp.blend.shares import to_simplex
 from hybridp.blend.tables import blend_tables
-from hybridp.curator.marginals import codes_of, measure_table
+from hybridp.curator.marginals import Codes, measure_table
 from hybridp.curator.sources import Raw
 from hybridp.device.reports import simulated_marginals
 from hybridp.protocols.driver import fit_synth
@@ -45,7 +45,7 @@ def one(records: np.ndarray, schema: Schema, seed: int) -> dict[str, float]:
     promise = ApproxDP(EPSILON, len(records) ** -2.0)
     study = TableTask(Workload(schema, tuple(Threshold(pair, 2) for pair in chosen)), promise, "mixed")
     trusts = draw.random(len(records)) < TRUSTED
-    trusted, local, every = (codes_of(schema, records[w]) for w in (trusts, ~trusts, slice(None)))
+    trusted, local, every = (Codes(schema, records[w].T) for w in (trusts, ~trusts, slice(None)))
     truth = {pair: every.table(pair) / every.people for pair in chosen}
     rng = seeded(seed)
     (use,) = study.plan

@@ -123,7 +123,7 @@ def _rows(people: int) -> int:
 
 def _ours(folder: str, how: str, epsilon: float, seed: int) -> dict[str, float]:
     from hybridp.blend.tables import round_rows
-    from hybridp.curator.marginals import codes_of
+    from hybridp.curator.marginals import Codes
     from hybridp.protocols.driver import fit_synth
     from hybridp.public.budgets import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
@@ -133,7 +133,7 @@ def _ours(folder: str, how: str, epsilon: float, seed: int) -> dict[str, float]:
     kept = np.load(f"{folder}/in.npz")
     schema = Schema.from_domain({f"c{i}": size for i, size in enumerate(kept["sizes"].tolist())})
     work = Workload(schema, tuple(Threshold(tuple(one), len(one)) for one in kept["work"].tolist()))
-    codes = codes_of(schema, kept["records"])
+    codes = Codes(schema, kept["records"].T)
     promise, rng = ApproxDP(epsilon, codes.people**-2.0), seeded(100 + seed)
     before = time.process_time()
     if how == "rap":

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from hybridp.bench.synth import present_error
-from hybridp.curator.marginals import codes_of
+from hybridp.curator.marginals import Codes
 from hybridp.errors import InvalidInput
 from hybridp.protocols.driver import fit_synth
 from hybridp.public.budgets import ApproxDP
@@ -60,7 +60,7 @@ def test_distance_grows_with_drift() -> None:
 def test_future_error_is_the_mean_largest_error_over_drawn_thresholds() -> None:
     rng = synthetic_data_generator(seeded(4))
     first = rng.integers(0, 2, 1500)
-    codes = codes_of(SCHEMA, np.stack([(first + rng.integers(0, 2, 1500)) % s for s in SCHEMA.sizes], axis=1))
+    codes = Codes(SCHEMA, np.stack([(first + rng.integers(0, 2, 1500)) % s for s in SCHEMA.sizes]))
     work = Workload(SCHEMA, (Threshold((0, 1), 1), Threshold((2, 3), 1)))
     models = [fit_synth(codes, TableTask(work, ApproxDP(1.0, 1e-6), rows=40), rng=seeded(i)) for i in range(3)]
     # All weight on two features leaves one threshold to draw, whose error can be computed directly.

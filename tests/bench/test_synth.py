@@ -13,7 +13,7 @@ from hybridp.bench.synth import (
     plan_synth,
     present_error,
 )
-from hybridp.curator.marginals import Codes, codes_of, measure_table
+from hybridp.curator.marginals import Codes, measure_table
 from hybridp.protocols.driver import fit_synth
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload, pieces
@@ -28,7 +28,7 @@ PROMISE = ApproxDP(1.0, 1e-7)
 def rows(people: int = 2000) -> Codes:
     rng = synthetic_data_generator(seeded(3))
     first = rng.integers(0, 3, people)
-    return codes_of(SCHEMA, np.stack([first, (first + rng.integers(0, 2, people)) % 4, first // 2], axis=1))
+    return Codes(SCHEMA, np.stack([first, (first + rng.integers(0, 2, people)) % 4, first // 2]))
 
 
 def truth(codes: Codes) -> np.ndarray:

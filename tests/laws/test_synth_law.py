@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 
-from hybridp.curator.marginals import LATTICE, Codes, codes_of, gain, measure_table, pick_table
+from hybridp.curator.marginals import LATTICE, Codes, gain, measure_table, pick_table
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import fit_synth
 from hybridp.public.budgets import ApproxDP
@@ -54,7 +54,7 @@ def records(seed: int = 1) -> np.ndarray:
 
 
 def rows(seed: int = 1) -> Codes:
-    return codes_of(SCHEMA, records(seed))
+    return Codes(SCHEMA, records(seed).T)
 
 
 def study(method: str) -> TableTask:
@@ -218,13 +218,13 @@ def test_replacing_a_record_moves_a_gain_by_at_most_one_person() -> None:
     for features in sorted(CANDIDATES):
         law = draw.dirichlet(np.full(math.prod(SIZES[f] for f in features), 0.3)).reshape([SIZES[f] for f in features])
         for sigma in (4.0, 100.0):
-            before = gain(codes_of(SCHEMA, people), features, law, sigma)
+            before = gain(Codes(SCHEMA, people.T), features, law, sigma)
             exact = nearer(truth(people, features), PEOPLE * law, sigma)
             assert before / LATTICE == pytest.approx(exact, abs=0.01)
             for other in itertools.product(*((0, s - 1) for s in SIZES)):
                 changed = people.copy()
                 changed[0] = other
-                step = abs(gain(codes_of(SCHEMA, changed), features, law, sigma) - before)
+                step = abs(gain(Codes(SCHEMA, changed.T), features, law, sigma) - before)
                 assert step <= LATTICE
                 moved = max(moved, step / LATTICE)
     assert moved == 1  # the bound is reached
@@ -291,7 +291,7 @@ def test_replacing_a_record_moves_two_cells_of_every_marginal_by_one() -> None:
         moved[0] = other
         for features in (*SINGLES, *TABLES):
             one, two = (
-                measure_table(codes_of(SCHEMA, p), features, 5.0, rng=Recording(6).rng).counts for p in (people, moved)
+                measure_table(Codes(SCHEMA, p.T), features, 5.0, rng=Recording(6).rng).counts for p in (people, moved)
             )
             assert np.abs(one - two).sum() in (0, 2)
             assert np.abs(one - two).max() <= 1

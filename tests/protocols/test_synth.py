@@ -12,7 +12,7 @@ import pytest
 
 from hybridp.bench.synth import evaluate
 from hybridp.curator import marginals as curating
-from hybridp.curator.marginals import Codes, codes_of
+from hybridp.curator.marginals import Codes
 from hybridp.curator.sources import Raw
 from hybridp.errors import BudgetExceeded, InvalidInput, NotShown
 from hybridp.ledger import Ledger, tight_epsilon
@@ -39,7 +39,7 @@ def rows(people: int, seed: int = 1) -> Codes:
         np.where(rng.random(people) < 0.7, (kind * 2 + f) % s, rng.integers(0, s, people))
         for f, s in enumerate(SCHEMA.sizes)
     ]
-    return codes_of(SCHEMA, np.stack(columns, axis=1))
+    return Codes(SCHEMA, np.stack(columns))
 
 
 def study(method: str = "tables", **changes: Any) -> TableTask:

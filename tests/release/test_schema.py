@@ -130,7 +130,7 @@ def test_a_plan_without_predictions_is_refused() -> None:
 
 def test_a_synthetic_table_keeps_to_it_too(tmp_path: Path) -> None:
     """Its fits are frozen by their form alone, as their last digits belong to the processor."""
-    from hybridp.curator.marginals import codes_of
+    from hybridp.curator.marginals import Codes
     from hybridp.protocols.driver import fit_synth
     from hybridp.public.budgets import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
@@ -141,7 +141,7 @@ def test_a_synthetic_table_keeps_to_it_too(tmp_path: Path) -> None:
     schema = Schema.from_domain({"age": 3, "sex": 2})
     rows = [[i % 3, i % 2] for i in range(60)]
     study = TableTask(Workload(schema, (Threshold((0, 1), 2),)), ApproxDP(2.0, 1e-4), rows=20)
-    model = fit_synth(codes_of(schema, np.array(rows)), study, rng=seeded(1))
+    model = fit_synth(Codes(schema, np.array(rows).T), study, rng=seeded(1))
     answer = {"table": {"share": model.answer("age=1").to_dict()}}
     for document in (model.to_dict(), Release(answer, 0.95, model.receipt).to_dict()):
         assert list(breaches(document, {"$ref": "#/$defs/release"})) == []

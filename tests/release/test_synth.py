@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.curator.marginals import Codes, codes_of, measure_table
+from hybridp.curator.marginals import Codes, measure_table
 from hybridp.errors import InvalidInput
 from hybridp.protocols.driver import fit_synth
 from hybridp.public.budgets import ApproxDP
@@ -39,7 +39,7 @@ def rows(people: int = 3000) -> Codes:
     rng = synthetic_data_generator(seeded(2))
     sex = rng.integers(0, 2, people)
     columns = [sex, np.minimum(sex + rng.integers(0, 3, people), 3), (sex * 2 + rng.integers(0, 2, people)) % 4]
-    return codes_of(SCHEMA, np.stack([*columns, rng.integers(0, 2, people)], axis=1))
+    return Codes(SCHEMA, np.stack([*columns, rng.integers(0, 2, people)]))
 
 
 STUDY = TableTask(WORK, ApproxDP(1.0, 1e-6), rows=80)
@@ -177,7 +177,7 @@ def test_nothing_is_claimed_about_columns_that_were_never_measured() -> None:
 
 def test_a_question_over_many_columns_needs_no_table_of_them() -> None:
     wide = Schema.from_domain({f"c{i}": 60 for i in range(10)})  # 6e17 cells
-    people = codes_of(wide, np.zeros((500, 10), dtype=np.int64))
+    people = Codes(wide, np.zeros((500, 10), dtype=np.int64).T)
     study = TableTask(Workload(wide, (Threshold((0, 1), 2),)), ApproxDP(1.0, 1e-6), rows=20)
     asked = ", ".join(f"c{i}=0" for i in range(10))
     assert fit_synth(people, study, rng=seeded(1)).answer(f"at least 1 of: {asked}").basis == "model"
@@ -193,7 +193,7 @@ def test_labels_that_look_like_numbers_stay_as_they_are(tmp_path: Path) -> None:
     )
     records = np.stack([np.arange(600) % m for m in (3, 2, 2)], axis=1)
     study = TableTask(Workload(schema, (Threshold((0, 1), 2),)), ApproxDP(5.0, 1e-6), rows=30)
-    found = fit_synth(codes_of(schema, records), study, rng=seeded(1))
+    found = fit_synth(Codes(schema, records.T), study, rng=seeded(1))
     found.write_sample(tmp_path / "made.parquet", 200)
     made = duckdb.read_parquet(str(tmp_path / "made.parquet")).fetchall()
     assert {row[0] for row in made} == {"007", "010", None}
@@ -215,7 +215,7 @@ def test_means_and_groups_cover_the_truth_as_often_as_stated() -> None:
     age = np.array([10.0, 30.0, 70.0])
     right = float(truth[:3, 0] @ age / truth[:3, 0].sum())
     work = Workload(schema, (Threshold((0, 1), 2),))
-    base = fit_synth(codes_of(schema, np.zeros((50, 2), np.int64)), TableTask(work, ApproxDP(1, 1e-3)), rng=seeded(1))
+    base = fit_synth(Codes(schema, np.zeros((50, 2), np.int64).T), TableTask(work, ApproxDP(1, 1e-3)), rng=seeded(1))
     codes = np.repeat(np.array(list(np.ndindex(4, 2)), np.uint16), truth.ravel(), axis=0)
     sigma, held, narrow, shares = 60.0, 0, 0, 0
     for _ in range(MANY):
@@ -240,7 +240,7 @@ def test_means_are_of_numbers_and_groups_of_few_cells() -> None:
     schema = Schema((Feature.categorical("size", ["1", "2.5", "4"]), Feature.categorical("sex", ["F", "M"])))
     work = Workload(schema, (Threshold((0, 1), 2),))
     model = fit_synth(
-        codes_of(schema, np.array([[0, 0], [1, 0], [2, 1]] * 400)), TableTask(work, ApproxDP(8, 1e-6)), rng=seeded(1)
+        Codes(schema, np.array([[0, 0], [1, 0], [2, 1]] * 400).T), TableTask(work, ApproxDP(8, 1e-6)), rng=seeded(1)
     )
     assert model.mean("size").estimate == pytest.approx(2.5, abs=0.2)
     assert model.mean("size", "sex=M").estimate == pytest.approx(4, abs=0.2)

@@ -133,7 +133,7 @@ def rap_max_error(
     Which marginals is fixed, whatever the seed; those with more cells than there are people are left out.
     """
     from hybridp.bench.synth import present_error
-    from hybridp.curator.marginals import codes_of
+    from hybridp.curator.marginals import Codes
     from hybridp.public.queries import Schema, Threshold, Workload
     from hybridp_lab.papers.rap2023.experiments import by_pieces
     from hybridp_lab.papers.rap2023.mechanism import fit_rap
@@ -142,7 +142,7 @@ def rap_max_error(
     fit = [s for s in itertools.combinations(range(len(sizes)), 3) if schema.cells(s) <= len(people)]
     chosen = synthetic_data_generator(seeded(23)).permutation(len(fit))[:marginals]
     workload = Workload(schema, tuple(Threshold(fit[i], 3) for i in chosen))
-    codes = codes_of(schema, people.astype(np.int64))
+    codes = Codes(schema, people.astype(np.int64).T)
     start, noise = seeded(seed).spawn(2)
     data = fit_rap(
         codes,

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from hybridp.curator.marginals import codes_of
+from hybridp.curator.marginals import Codes
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ZCDP, ApproxDP, as_approx
 from hybridp.public.queries import Schema, Threshold, Workload
@@ -27,8 +27,8 @@ SIZES = (3, 4, 2, 5, 3, 2)
 @pytest.fixture
 def small(monkeypatch):
     """A made-up data set of 6 features instead of ADULT."""
-    people = codes_of(
-        Schema.from_domain({f"f{i}": size for i, size in enumerate(SIZES)}), rap.made_up(SIZES, 3000, rng=seeded(1))
+    people = Codes(
+        Schema.from_domain({f"f{i}": size for i, size in enumerate(SIZES)}), rap.made_up(SIZES, 3000, rng=seeded(1)).T
     )
     monkeypatch.setattr(rap, "codes", lambda name: people)
     monkeypatch.setattr(rap, "inputs", lambda point: "made-up rows")

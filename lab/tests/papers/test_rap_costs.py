@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from hybridp.curator.marginals import codes_of
+from hybridp.curator.marginals import Codes
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import seeded
 from hybridp_lab.figure.catalogue import Outcome, Verdict, save_picture
@@ -22,8 +22,8 @@ POINT = {"data": "adult", "epsilon": 1.0, "rows": 20, "steps": 20, "of": 8, "k":
 
 @pytest.fixture
 def small(monkeypatch):
-    people = codes_of(
-        Schema.from_domain({f"f{i}": size for i, size in enumerate(SIZES)}), rap.made_up(SIZES, 500, rng=seeded(1))
+    people = Codes(
+        Schema.from_domain({f"f{i}": size for i, size in enumerate(SIZES)}), rap.made_up(SIZES, 500, rng=seeded(1)).T
     )
     monkeypatch.setattr(rap, "codes", lambda name: people)
     return people

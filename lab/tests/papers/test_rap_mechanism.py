@@ -16,7 +16,7 @@ from scipy import stats
 from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 
 from hybridp.bench.synth import all_zero, present_error
-from hybridp.curator.marginals import LATTICE, codes_of
+from hybridp.curator.marginals import LATTICE, Codes
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload, pieces
@@ -74,7 +74,7 @@ def matches(people: np.ndarray) -> np.ndarray:
 def test_every_form_counts_the_same_people() -> None:
     people, every = records(60), select(WORK, np.arange(WORK.queries))
     held = matches(people)
-    assert selected_counts(codes_of(SCHEMA, people), every).tolist() == held.sum(1).tolist()
+    assert selected_counts(Codes(SCHEMA, people.T), every).tolist() == held.sum(1).tolist()
     for form in ("trials", "partitions", "inclusion"):  # on one-hot rows a surrogate is the query
         result = selected_answers(one_hot(people, SIZES), every, form=form)  # type: ignore[arg-type]
         assert result.numpy() == pytest.approx(held.mean(1), abs=1e-6)
@@ -142,7 +142,7 @@ def test_errors_are_those_of_the_definition_and_move_by_a_person() -> None:
     modelled = np.concatenate([part for _, part in shares]) * 6
 
     def of(rows: np.ndarray) -> np.ndarray:
-        return np.concatenate([score for _, score in errors(codes_of(SCHEMA, rows), WORK, shares)])
+        return np.concatenate([score for _, score in errors(Codes(SCHEMA, rows.T), WORK, shares)])
 
     assert of(people) / LATTICE == pytest.approx(np.abs(matches(people).sum(1) - modelled), abs=1e-4)
     for other in itertools.product(*((0, s - 1) for s in SIZES)):
@@ -158,7 +158,7 @@ def test_bad_numbers_are_refused_by_name() -> None:
         with pytest.raises(InvalidInput, match=f"`{name}`"):
             call()
     with pytest.raises(InvalidInput, match="`rounds times per_round` must be at most"):
-        fit_rap(codes_of(SCHEMA, records()), WORK, PROMISE, rounds=1000, rng=seeded(1))
+        fit_rap(Codes(SCHEMA, records().T), WORK, PROMISE, rounds=1000, rng=seeded(1))
 
 
 # --- a whole fit ------------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def check(seen: list[tuple[MeasuredQueries, Relaxed]], tape: Recording, select: 
 
 def test_picks_and_answers_have_the_noise_of_their_shares() -> None:
     seen: list[tuple[MeasuredQueries, Relaxed]] = []
-    tape, codes = Recording(1), codes_of(SCHEMA, records())
+    tape, codes = Recording(1), Codes(SCHEMA, records().T)
     how = {"rounds": ROUNDS, "per_round": PICKS, "select_share": SELECT, "rows": 40}
     fit_rap(codes, WORK, PROMISE, **how, watch=lambda *given: seen.append(given), rng=tape.rng)  # type: ignore[arg-type]
     check(seen, tape)
@@ -206,7 +206,7 @@ def test_picks_and_answers_have_the_noise_of_their_shares() -> None:
 
 
 def test_made_up_rows_are_answered_well() -> None:
-    codes = codes_of(SCHEMA, records(5000))
+    codes = Codes(SCHEMA, records(5000).T)
     data = fit_rap(codes, WORK, PROMISE, rounds=12, rows=200, rng=seeded(5))
     assert present_error(codes, WORK, by_pieces(data, WORK)).l_inf < 0.12 < all_zero(codes, WORK).l_inf / 3
 

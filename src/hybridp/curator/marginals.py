@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +31,7 @@ from hybridp.tables.engine import answers
 from hybridp.tables.source import TableLike
 from hybridp.tables.sql import VIEW
 
-__all__ = ["LATTICE", "Codes", "codes_of", "count_people", "gain", "groups_of", "measure_answers", "measure_table"]
+__all__ = ["LATTICE", "Codes", "count_people", "gain", "groups_of", "measure_answers", "measure_table"]
 __all__ += ["pick_table", "read_codes", "read_domain"]
 
 _MOST_READ = 4096  # Read from rows, a domain of more values is no domain: every value would be about somebody.
@@ -53,21 +52,6 @@ class Codes:
     def table(self, features: Sequence[int]) -> Ints:
         """The exact counts of the table over these features."""
         return table_counts(self.values, self.schema.sizes, features)
-
-
-def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
-    """Rows that are integer codes already: one person a row, one feature a column.
-
-    What is no code of a feature counts as its last value, as in `hybridp.tables.totals`: nothing is refused.
-
-    >>> codes_of(Schema.from_domain({"a": 2, "b": 3}), np.array([[0, 2], [1, 7]])).values.tolist()
-    [[0, 1], [2, 2]]
-    """
-    given, sizes = np.asarray(records), np.array(schema.sizes)
-    must(given.ndim == 2 and given.shape[1] == len(sizes), "records", f"must have {len(sizes)} columns", given.shape)
-    must(given.dtype.kind in "iufb", "records", "must be numbers", given.dtype)
-    listed = (given >= 0) & (given < sizes) & (given == np.floor(given))
-    return Codes(schema, np.ascontiguousarray(np.where(listed, given, sizes - 1).T, dtype=np.uint16))
 
 
 def read_codes(path: TableLike, schema: Schema, *, table: str | None = None) -> Codes:

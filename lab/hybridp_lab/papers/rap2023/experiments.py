@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from hybridp import noise
 from hybridp.bench.synth import all_zero, present_error
-from hybridp.curator.marginals import Codes, codes_of
+from hybridp.curator.marginals import Codes
 from hybridp.errors import InvalidInput, must
 from hybridp.public import queries
 from hybridp.public.budgets import ZCDP, ApproxDP, as_approx
@@ -107,9 +107,9 @@ def codes(name: str) -> Codes:
         result = adult()
         labels = np.concatenate([result.train_labels, result.test_labels])
         rows = np.column_stack([np.concatenate([result.train, result.test]), labels])
-        return codes_of(_schema((*ADULT_SIZES, 2)), rows)
+        return Codes(_schema((*ADULT_SIZES, 2)), rows.T)
     must(name == "loans", "data", "must be adult or loans", name)
-    return codes_of(_schema(LOANS_SIZES), made_up(LOANS_SIZES, LOANS_PEOPLE, rng=seeded(17)))
+    return Codes(_schema(LOANS_SIZES), made_up(LOANS_SIZES, LOANS_PEOPLE, rng=seeded(17)).T)
 
 
 def _schema(sizes: tuple[int, ...]) -> Schema:
