@@ -142,7 +142,7 @@ def rap_max_error(
     fit = [s for s in itertools.combinations(range(len(sizes)), 3) if schema.cells(s) <= len(people)]
     chosen = synthetic_data_generator(seeded(23)).permutation(len(fit))[:marginals]
     workload = Workload(schema, tuple(Threshold(fit[i], 3) for i in chosen))
-    codes = Codes(schema, people.astype(np.int64).T)
+    codes = Codes(schema, people.astype(np.uint16).T)
     start, noise = seeded(seed).spawn(2)
     data = fit_rap(
         codes,

@@ -107,9 +107,9 @@ def codes(name: str) -> Codes:
         result = adult()
         labels = np.concatenate([result.train_labels, result.test_labels])
         rows = np.column_stack([np.concatenate([result.train, result.test]), labels])
-        return Codes(_schema((*ADULT_SIZES, 2)), rows.T)
+        return Codes(_schema((*ADULT_SIZES, 2)), rows.T.astype(np.uint16))
     must(name == "loans", "data", "must be adult or loans", name)
-    return Codes(_schema(LOANS_SIZES), made_up(LOANS_SIZES, LOANS_PEOPLE, rng=seeded(17)).T)
+    return Codes(_schema(LOANS_SIZES), made_up(LOANS_SIZES, LOANS_PEOPLE, rng=seeded(17)).T.astype(np.uint16))
 
 
 def _schema(sizes: tuple[int, ...]) -> Schema:
