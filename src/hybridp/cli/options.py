@@ -222,10 +222,8 @@ def binned(
         values["edges"] = tuple(numbers("edges", edges))
     elif lower is not None or upper is not None:
         must(not options, "options", "must not go with --lower and --upper", "both")
-        limits, many = (
-            Bounds(needed("lower", lower, "--edges"), needed("upper", upper, "--edges")),
-            20 if bins is None else bins,
-        )
+        limits = Bounds(needed("lower", lower, "--edges"), needed("upper", upper, "--edges"))
+        many = 20 if bins is None else bins
         must(2 <= many <= _MOST_BINS, "bins", f"must be at least 2 and at most {_MOST_BINS:,}", many)
         values["edges"] = (*(limits.lower + limits.width * i / many for i in range(many)), limits.upper)
     else:

@@ -49,6 +49,7 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.regression import MOST_PREDICTORS
 from hybridp.public.study import Mixer, People, Promise, Question
 from hybridp.release.plan import Plan
+from hybridp.study import Study
 
 __all__ = ["Crowd", "plan"]
 
@@ -87,14 +88,23 @@ TWO = some(Crowd, "n", "opt_in")
 def planned(
     name: str, *options: Any, plot: bool = True, **groups: type[Fields] | Options
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command that shows the plan, and perhaps more, that a function makes of declarations and other options."""
+    """A command that shows the plan that a function makes of declarations and other options.
+
+    A function that gives the study too lets --invite-out write its invitation.
+    """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
-        def run(**given: Any) -> Any:
+        def run(invite_out: Path | None = None, **given: Any) -> Any:
+            check_out(invite_out)
             made = function(**given)
-            result, more = made if isinstance(made, tuple) else (made, {})
-            return {**result.to_dict(), **more}, lambda: show_words(result), result.plot
+            result, study = made if isinstance(made, tuple) else (made, None)
+            document = result.to_dict()
+            if invite_out is not None and study is not None:
+                many = result.people
+                document["invite"] = study.invite(invite_out, trusted=many["trusted"], local=many["local"])
+                note(f"The invitation for the devices is in {invite_out}.")
+            return document, lambda: show_words(result), result.plot
 
         return telling(name, *options, plot=plot, **groups)(run)
 
@@ -340,18 +350,12 @@ def _popularity(stated: str, column: str) -> Any:
     question=some("points", "columns", "lower", "upper", "missing", "clusters"),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon",)),
 )
-def kmeans(crowd: Crowd, question: Question, promise: Promise, invite_out: Path | None) -> tuple[Plan, dict[str, Any]]:
+def kmeans(crowd: Crowd, question: Question, promise: Promise) -> tuple[Plan, Study]:
     """Map, rounds and noise that these numbers afford; with --invite-out, the invitation for the devices.
 
     Nothing is read and nothing is spent.
     """
-    result = _plan(question, crowd, promise)
-    if invite_out is None:
-        return result, {}
-    many = {name: result.people[name] for name in ("trusted", "local")}
-    made = one_question(question, promise).invite(invite_out, **many)
-    note(f"The invitation for the devices is in {invite_out}.")
-    return result, {"invite": made}
+    return _plan(question, crowd, promise), one_question(question, promise)
 
 
 @planned(
@@ -425,33 +429,20 @@ def synth(
 # --- a study file -----------------------------------------------------------------------------------------------------
 
 
-@telling(
-    FILE, study_argument, rows_in("DATA", required=False), _invited, table_option, plot=True,
-    crowd=some(Crowd, later=True),
-)  # fmt: skip
-def _plan_study(study_file: Path, file: Any, crowd: Options, invite_out: Path | None, table_name: str | None) -> Any:
+@planned(
+    FILE, study_argument, rows_in("DATA", required=False), _invited, table_option, crowd=some(Crowd, later=True)
+)
+def _plan_study(study_file: Path, file: Any, crowd: Options, table_name: str | None) -> tuple[Plan, Study]:
     """What error every question of a study will have.
 
     How many people trust is read in the study, counted in DATA (where only that column is read), or given here. Where
     some trust the study's mixer: what each person's move from local to shuffled to trusted is worth.
     """
-    check_out(invite_out)
     stated = any(value is not None for value in crowd.values.values())
     must(file is None or not stated, "n", "must not go with a table, whose people are counted", "both")
     groups = crowd().groups if stated else {}
     study = read_study(study_file)
-    result = study.plan(file, table=table_name, **groups)
-    document = result.to_dict()
-    if invite_out is not None:
-        many = result.people
-        document["invite"] = study.invite(invite_out, trusted=many["trusted"], local=many["local"])
-
-    def show() -> None:
-        show_words(result)
-        if invite_out is not None:
-            click.echo(f"The invitation for the devices is in {invite_out}.")
-
-    return document, show, result.plot
+    return study.plan(file, table=table_name, **groups), study
 
 
 plan = Verb(
