@@ -108,7 +108,7 @@ def test_a_person_is_asked_for_what_nobody_may_read(run: Runner, folder: Path, m
     ("line", "words"),
     [
         ("people.csv --column salery", "`column` must be a column of people.csv. Got `salery`"),
-        ("people.csv --missing middle --lower 0", "`upper` must be given together with --lower"),
+        ("people.csv --missing middle --lower 0", "Missing option '--upper'."),
         ("headless.csv", "`file` must start with a line of column names"),
     ],
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +104,10 @@ def init(
     """
     must(not out_file.exists(), "out", "must name a new file", f"{out_file}, which exists")
     name, known = _look(file, table_name)
-    columns, lower, upper, missing = question.values.values()
+    columns, missing = question.values["columns"], question.values["missing"]
     person, epsilon = people.values["column"], promise.values["epsilon"]
     ask: Ask = (lambda _, suggested, __: suggested) if defaults else _prompt
-    choice = _trust(name, known, ask, **trust.values)
+    choice = _trust(name, known, ask, trust.values)
     if defaults and choice == {"everyone": "local"} and trust.values["everyone"] is None:
         note("No column's name says who trusts you: everyone counts as local. --trust COLUMN names one.")
     rest = (one for one in known if one != choice.get("column"))
@@ -118,7 +119,7 @@ def init(
     must(bool(chosen), "column", f"must name a column of numbers in {name}", "none")
     for option, one in (*(("column", one) for one in chosen), ("person", person)):
         must(one is None or one in known, option, f"must be a column of {name}", f"`{one}`")
-    questions = _questions(ask, chosen, lower, upper, guess=defaults)
+    questions = _questions(ask, chosen, question, guess=defaults)
     # Whoever has no value can be left out where all are trusted; a report cannot say that there is none.
     instead = missing[0] if missing else "exclude" if choice.get("everyone") == "trusted" else "middle"
     title, by = ask("What the study is called", f"A study of {name}", str), ask("Who asks", "", str)
@@ -176,13 +177,11 @@ def _left(others: Sequence[str]) -> str:
     return "\n".join(said)
 
 
-def _trust(
-    name: str, known: Mapping[str, Any], ask: Ask, column: str | None, trusted: Sequence[str], local: Sequence[str],
-    everyone: str | None,
-) -> dict[str, Any]:  # fmt: skip
-    if everyone is not None:
-        must(column is None and not trusted and not local, "trust", "must not go with --everyone", column or "words")
-        return {"everyone": everyone}
+def _trust(name: str, known: Mapping[str, Any], ask: Ask, stated: Mapping[str, Any]) -> dict[str, Any]:
+    said = {key: value for key, value in stated.items() if value}
+    if "everyone" in said:
+        return said
+    column = said.pop("column", None)
     if column is None:
         likely = (one for one in known if _TRUST.search(one.lower()) and not _DISTRUST.search(one.lower()))
         what = f"The column that says who trusts you (of {', '.join(known)}; everyone: trusted or local)"
@@ -190,34 +189,28 @@ def _trust(
     if column not in known:
         alike = column in ("trusted", "local")
         must(alike, "trust", f"must be a column of {name}, or trusted or local for everyone", f"`{column}`")
-        must(not trusted, "trusted-value", "must go with --trust", ", ".join(trusted))
-        return {"everyone": column}
-    if trusted:
-        return {"column": column, "trusted": list(trusted), "local": list(local)}
+        return {**said, "everyone": column}
+    if "trusted" in said:
+        return {**said, "column": column}
     yes = ask(f"Words in `{column}` that mean trusted, by commas", ", ".join(_YES), str)
     no = ask(f"Words in `{column}` that mean local, by commas (none: any other word)", ", ".join(_NO), str)
-    return {"column": column, "trusted": joined(yes), "local": list(local) or joined(no)}
+    return {"column": column, "trusted": joined(yes), "local": said.get("local") or joined(no)}
 
 
-def _questions(
-    ask: Ask, asked: Sequence[str], lower: Sequence[float], upper: Sequence[float], *, guess: bool
-) -> list[dict[str, Any]]:
+def _questions(ask: Ask, asked: Sequence[str], question: Options, *, guess: bool) -> list[dict[str, Any]]:
     """One question of kind number for every column that is asked about."""
-    for option, sides in (("lower", lower), ("upper", upper)):
-        rule = f"must be one number, or one for each of the {len(asked)} columns ({', '.join(asked)})"
-        must(len(sides) in (0, 1, len(asked)), option, rule, len(sides))
-    must(bool(lower) == bool(upper), "upper", "must be given together with --lower", "one of them")
-    result = []
-    for i, name in enumerate(asked):
-        if lower:
-            least, most = lower[i % len(lower)], upper[i % len(upper)]
-        else:
-            least, most = _guessed(name) or (0.0, 100.0)
-            least = ask(f"Public lower bound of `{name}`", least, float)
-            most = ask(f"Public upper bound of `{name}`", most, click.FloatRange(min=least, min_open=True))
-        one = {"name": name, "kind": "number", "lower": least, "upper": most}
-        result.append(one if lower or not guess else {**one, "guessed": True})
-    return result
+    bounds: list[tuple[float, float]] = []
+    stated = bool(question.values["lower"] or question.values["upper"])
+    if stated:
+        box = replace(question, values={**question.values, "columns": tuple(asked)})()
+        bounds = [*zip(box.lower, box.upper, strict=True)]
+    for name in asked[len(bounds) :]:
+        least, most = _guessed(name) or (0.0, 100.0)
+        least = ask(f"Public lower bound of `{name}`", least, float)
+        bounds.append((least, ask(f"Public upper bound of `{name}`", most, click.FloatRange(min=least, min_open=True))))
+    guessed = {"guessed": True} if guess and not stated else {}
+    return [{"name": name, "kind": "number", "lower": low, "upper": high, **guessed}
+            for name, (low, high) in zip(asked, bounds, strict=True)]  # fmt: skip
 
 
 def _suggested(known: Mapping[str, bool | None], free: Sequence[str]) -> list[str]:
