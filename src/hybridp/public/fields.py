@@ -38,7 +38,7 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 from hybridp.errors import InvalidInput, did_you_mean, must
 
 __all__ = ["Check", "Declared", "Fields", "Form", "at_least", "between_0_and_1", "comment", "declared", "field"]
-__all__ += ["field_lines", "named", "plain_fields", "positive", "read_toml", "share", "short", "toml_value"]
+__all__ += ["field_lines", "named", "positive", "read_toml", "share", "short", "toml_value"]
 __all__ += ["write_new"]
 
 Form = Literal[
@@ -135,20 +135,16 @@ _LISTS: dict[Form, str] = {"texts": "text", "numbers": "number", "values": "valu
 
 def _form(hint: Any) -> tuple[Form, bool, type[Fields] | None]:
     """The form of an annotation, whether it may be None, and the class of its tables."""
-    optional = False
+    kinds, optional = [hint], False
     if get_origin(hint) in (types.UnionType, typing.Union):
         kinds = [one for one in get_args(hint) if one is not type(None)]
         optional = len(kinds) < len(get_args(hint))
-        if {*kinds} == {float, str}:
-            return "value", optional, None
-        (hint,) = kinds
+    if {*kinds} == {float, str}:
+        return "value", optional, None
+    (hint,) = kinds
     if get_origin(hint) is tuple:
-        inner = get_args(hint)[0]
-        if isinstance(inner, type) and issubclass(inner, Fields):
-            return "tables", optional, inner
-        if get_origin(inner) is types.UnionType:
-            return "values", optional, None
-        return ("numbers" if inner is float else "texts"), optional, None
+        form, _, of = _form(get_args(hint)[0])
+        return next(many for many, one in _LISTS.items() if one == form), optional, of
     if isinstance(hint, type) and issubclass(hint, Fields):
         return "table", optional, hint
     return _FORMS[hint], optional, None
@@ -244,26 +240,19 @@ class Fields:
                 raise InvalidInput(f"`{where}{name}` must be left out: {what} no such field.{hint}")
         return cls(**stated)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data: what differs from its default, and what is always written."""
-        return plain_fields(self)
+    def to_dict(self, *, everything: bool = False) -> dict[str, Any]:
+        """Plain data: what differs from its default, and what is always written; or `everything` but None."""
 
+        def plain(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return [plain(one) for one in value]
+            if isinstance(value, Fields):
+                return value.to_dict(everything=everything)
+            return value.isoformat() if isinstance(value, datetime) else value
 
-def plain_fields(given: Fields, *, everything: bool = False) -> dict[str, Any]:
-    """The fields as plain data, nested; None is left out, and defaults too unless `everything` is asked for."""
-    result: dict[str, Any] = {}
-    for one in declared(type(given)):
-        value = getattr(given, one.name)
-        if value is None or (not everything and not one.shown and value == one.default):
-            continue
-        if isinstance(value, Fields):
-            value = plain_fields(value, everything=everything)
-        elif isinstance(value, datetime):
-            value = value.isoformat()
-        elif isinstance(value, tuple):
-            value = [plain_fields(v, everything=everything) if isinstance(v, Fields) else v for v in value]
-        result[one.name] = value
-    return result
+        own = {one: getattr(self, one.name) for one in declared(type(self))}
+        said = {one.name: plain(value) for one, value in own.items() if everything or one.shown or value != one.default}
+        return {name: value for name, value in said.items() if value is not None}
 
 
 def _is_number(value: Any) -> bool:

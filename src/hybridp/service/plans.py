@@ -30,9 +30,8 @@ from hybridp.ledger import Charge, together
 from hybridp.ledger.rule import DELTA, EPSILON, units
 from hybridp.protocols.paying import on_reports
 from hybridp.public.budgets import ApproxDP, PureDP, promised
-from hybridp.public.fields import plain_fields
 from hybridp.public.mixing import from_text
-from hybridp.public.study import SCHEMA, Collection, Declaration, Mixer, Promise, Records
+from hybridp.public.study import Collection, Declaration, Mixer, Promise, Records
 from hybridp.release.plan import in_range
 from hybridp.service.kinds import drawable, parts_of
 from hybridp.service.questions import Part, categories_of
@@ -176,9 +175,7 @@ class Survey:
 
     def to_dict(self) -> dict[str, Any]:
         """The declaration with everything that it states, defaults too: what is stored and shown."""
-        stated = plain_fields(self.declared, everything=True)
-        questions = [{"kind": q.kind, **plain_fields(q, everything=True)} for q in self.declared.questions]
-        return {"schema": SCHEMA, **stated, "questions": questions}
+        return self.declared.to_dict(everything=True)
 
     def within(self, head: dict[str, Any]) -> Survey:
         """The same as local people are asked in the second phase, by the stored release of the first."""

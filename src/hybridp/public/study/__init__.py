@@ -305,10 +305,8 @@ class Declaration(Fields):
             given["questions"] = given.pop("question")
         return super().of(given)
 
-    def to_dict(self) -> dict[str, Any]:
-        stated: dict[str, Any] = {"schema": SCHEMA, **super().to_dict()}
-        stated["questions"] = [question.to_dict() for question in self.questions]
-        return stated
+    def to_dict(self, *, everything: bool = False) -> dict[str, Any]:
+        return {"schema": SCHEMA, **super().to_dict(everything=everything)}
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Self:

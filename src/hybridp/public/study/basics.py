@@ -336,8 +336,8 @@ class Question(Fields):
         made: Any = KINDS[kind].of(given)
         return made  # type: ignore[no-any-return]
 
-    def to_dict(self) -> dict[str, Any]:
-        stated = super().to_dict()
+    def to_dict(self, *, everything: bool = False) -> dict[str, Any]:
+        stated = super().to_dict(everything=everything)
         return {"name": stated.pop("name"), "kind": self.kind, **stated}
 
 
