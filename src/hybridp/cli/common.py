@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 __all__ = ["FILE_PATH", "FOLDER_PATH", "check_delta", "check_plot", "count", "emit", "insist_option", "json_option"]
-__all__ += ["names_of", "needed", "note", "number", "plot_option", "progress", "public_option", "receipt"]
+__all__ += ["names_of", "needed", "note", "number", "progress", "public_option", "receipt"]
 __all__ += ["rows_argument", "rows_in", "save_plot", "sd_range", "share_type", "show_release", "show_words", "stack"]
 __all__ += ["table", "table_option", "tell"]
 
@@ -78,7 +78,6 @@ def stack(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 FILE_PATH = click.Path(dir_okay=False, path_type=Path)
 FOLDER_PATH = click.Path(file_okay=False, path_type=Path)
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout and nothing else.")
-plot_option = click.option("--plot", "plot_file", type=FILE_PATH, help="Save a picture (.png, .svg, .pdf).")
 table_option = click.option("--table", "table_name", help="The table, in a DuckDB file or a database.")
 
 
@@ -87,7 +86,9 @@ def names_of(given: Iterable[str]) -> tuple[str, ...]:
     return tuple(part.strip() for text in given for part in text.split(",") if part)
 
 
-public_option = click.option("--public", metavar="COLUMN,...", multiple=True, help=PUBLIC)
+public_option = click.option(
+    "--public", metavar="COLUMN,...", multiple=True, callback=lambda _, __, given: names_of(given), help=PUBLIC
+)
 
 
 def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
@@ -108,7 +109,7 @@ def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
         def run(file: str | None, engine: str, query: str | None, decimal: str, public: Any = (), **given: Any) -> Any:
             from hybridp.curator.sources import Source
 
-            source = None if file is None else Source(file, engine, query, decimal, names_of(public))
+            source = None if file is None else Source(file, engine, query, decimal, public)
             return function(file=source, **given)
 
         return options(run)
@@ -148,8 +149,13 @@ def emit(document: dict[str, Any]) -> None:
     click.echo(json.dumps(plain(document), allow_nan=False))
 
 
-def tell(document: dict[str, Any], said: str | Callable[[], None], *, as_json: bool) -> None:
+def tell(
+    document: dict[str, Any], said: Callable[[], None] | str, draw: Any = None, *, as_json: bool, plot: Any = None
+) -> None:
     """What a command made: the one JSON object, or for people a text or what shows it, marked where it is a trial."""
+    if plot is not None:
+        save_plot(plot, draw)
+        document["plot"] = str(plot)
     if as_json:
         emit(document)
         return

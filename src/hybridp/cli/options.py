@@ -21,19 +21,7 @@ from typing import Any, TypeVar
 import click
 
 from hybridp.cli.app import first_clause
-from hybridp.cli.common import (
-    FILE_PATH,
-    check_delta,
-    check_plot,
-    count,
-    json_option,
-    needed,
-    plot_option,
-    save_plot,
-    share_type,
-    stack,
-    tell,
-)
+from hybridp.cli.common import FILE_PATH, check_delta, check_plot, count, json_option, needed, share_type, stack, tell
 from hybridp.errors import InvalidInput, did_you_mean, must
 from hybridp.public.fields import Declared, Fields, declared
 from hybridp.public.lattice import Bounds
@@ -318,13 +306,10 @@ def telling(
         def run(as_json: bool, plot_file: Path | None = None, **given: Any) -> None:
             check_plot(plot_file)
             document, said, *draw = function(**given)
-            if plot_file is not None:
-                save_plot(plot_file, *draw)
-                document["plot"] = str(plot_file)
-            tell(document, said, as_json=as_json)
+            tell(document, said, *draw, as_json=as_json, plot=plot_file)
 
-        shared = [plot_option, json_option] if plot else [json_option]
-        return command(name, *options, *shared, **groups)(run)
+        pictures = [click.option("--plot", "plot_file", type=FILE_PATH, help="Save a picture (.png, .svg, .pdf).")]
+        return command(name, *options, *(pictures if plot else []), json_option, **groups)(run)
 
     return decorate
 

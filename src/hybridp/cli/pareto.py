@@ -19,16 +19,7 @@ from hybridp.cli.app import if_interrupted
 from hybridp.cli.common import FILE_PATH, count, note, number, progress, table
 from hybridp.cli.options import telling
 from hybridp.errors import InvalidInput
-from hybridp.pareto import (
-    Problem,
-    Run,
-    Store,
-    band,
-    dpareto,
-    final_front,
-    publishing_cost,
-    random_search,
-)
+from hybridp.pareto import Problem, Run, Store, band, dpareto, final_front, publishing_cost, random_search
 from hybridp.pareto import load_problem as load_named
 from hybridp.pareto import suggest as advise
 from hybridp.release import style

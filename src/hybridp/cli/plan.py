@@ -13,17 +13,7 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import (
-    FILE_PATH,
-    count,
-    names_of,
-    note,
-    public_option,
-    rows_in,
-    sd_range,
-    show_words,
-    table_option,
-)
+from hybridp.cli.common import FILE_PATH, count, note, public_option, rows_in, sd_range, show_words, table_option
 from hybridp.cli.options import (
     FILE,
     Options,
@@ -226,7 +216,7 @@ def _personal(stated: str | None, column: str, public: tuple[str, ...]) -> Any:
 
     if stated is None or not Path(stated).is_file():
         return ((), ()) if stated is None else parse_groups(stated)
-    source = Source(Path(stated), public=names_of(public))
+    source = Source(Path(stated), public=public)
     must_be_public(source, "epsilon-column", column)
     with open_rows(source) as rows:
         return epsilon_counts(rows, column)

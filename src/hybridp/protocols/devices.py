@@ -231,10 +231,8 @@ def answer_invitation(
     record_key: str | None = None,
     record_id: str | None = None,
     missing: float | str | None = None,
-    report: str = "report",
     kept: tuple[str, ...] = (),
     mixed: bool = False,
-    overwrite: bool = False,
     table: str | None = None,
     rng: Randomness | None = None,
 ) -> Randomised:
@@ -247,8 +245,8 @@ def answer_invitation(
     where: dict[str, Any] = {"table": table, "rng": secure() if rng is None else rng}
     columns = Columns(said.names, trust, person=person, missing=said.missing)
     if said.invite.way in ("number", "marginal"):
-        columns = Columns(said.names[0], trust, report, person, missing=missing)
-        where |= {"kept": kept, "overwrite": overwrite}
+        columns = Columns(said.names[0], trust, person=person, missing=missing)
+        where["kept"] = kept
     elif said.invite.way == "slot":
         must(person is not None, "person", "must be given: one record a person is reported", "nothing")
         rule = TrustRule(everyone="local") if trust is None else trust

@@ -240,6 +240,11 @@ class Fields:
                 raise InvalidInput(f"`{where}{name}` must be left out: {what} no such field.{hint}")
         return cls(**stated)
 
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> Self:
+        """What a file declares, checked; one sentence says what is wrong with a bad one."""
+        return cls.of(read_toml(path))
+
     def to_dict(self, *, everything: bool = False) -> dict[str, Any]:
         """Plain data: what differs from its default, and what is always written; or `everything` but None."""
 

@@ -15,7 +15,8 @@ from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 
-from hybridp.public.study import SCHEMA, Declaration, Declared, Fields, declared
+from hybridp.public.fields import Declared, Fields, declared
+from hybridp.public.study import SCHEMA, Declaration
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.html import KINDS, address_of

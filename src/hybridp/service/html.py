@@ -27,8 +27,9 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from hybridp.errors import HybridpError, InvalidInput
+from hybridp.public.fields import Declared, Fields, declared
 from hybridp.public.study import KINDS as QUESTIONS
-from hybridp.public.study import Collection, Declaration, Declared, Fields, Mixer, People, Promise, declared
+from hybridp.public.study import Collection, Declaration, Mixer, People, Promise
 from hybridp.public.study.basics import GROUPED
 from hybridp.release.facts import Facts, heading, is_share
 from hybridp.release.release import Release

@@ -25,20 +25,7 @@ from typing import Any, Self
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, split
-from hybridp.public.fields import (
-    Check,
-    Declared,
-    Fields,
-    between_0_and_1,
-    comment,
-    declared,
-    field,
-    field_lines,
-    read_toml,
-    short,
-    toml_value,
-    write_new,
-)
+from hybridp.public.fields import Fields, between_0_and_1, comment, declared, field, field_lines, short, write_new
 from hybridp.public.shares import share_mixing
 from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.study.basics import KINDS, Collection, Grouped, Guarantee, Mixer, People, Promise, Question
@@ -46,8 +33,8 @@ from hybridp.public.study.invited import Feature, Points, Records, Regression, T
 from hybridp.public.study.questions import Choice, Count, Number
 from hybridp.public.trust import TrustRule
 
-__all__ = ["ANSWERED", "ANSWERED_IN", "KINDS", "SCHEMA", "Check", "Choice", "Collection", "Count", "Declaration"]
-__all__ += ["Declared", "Feature", "Fields", "Form", "Grouped", "Mixer", "Number", "Part", "People", "Points"]
+__all__ = ["ANSWERED", "ANSWERED_IN", "KINDS", "SCHEMA", "Choice", "Collection", "Count", "Declaration"]
+__all__ += ["Feature", "Fields", "Form", "Grouped", "Mixer", "Number", "Part", "People", "Points"]
 __all__ += ["Promise", "Question", "Records", "Regression", "Table", "TrustRule", "Vector", "declared", "to_toml"]
 
 SCHEMA = 1
@@ -308,11 +295,6 @@ class Declaration(Fields):
     def to_dict(self, *, everything: bool = False) -> dict[str, Any]:
         return {"schema": SCHEMA, **super().to_dict(everything=everything)}
 
-    @classmethod
-    def read(cls, path: str | PathLike[str]) -> Self:
-        """The study that a file declares, checked; one sentence says what is wrong with a bad one."""
-        return cls.of(read_toml(path))
-
     def write(self, path: str | PathLike[str]) -> None:
         """Write the study to a new file that `read` gives back, with a comment for every field."""
         write_new(path, to_toml(self))
@@ -336,7 +318,7 @@ def to_toml(study: Declaration, *, first: str = "", last: str = "") -> str:
     for question, given in zip(study.questions, stated["questions"], strict=True):
         lines += ["", "[[question]]", *field_lines(question, {"name": given.pop("name")})]
         lines += comment(f"What is asked for: {(question.__doc__ or '').strip()} One of {', '.join(KINDS)}.")
-        lines += [f"kind = {toml_value(question.kind)}", *field_lines(question, given)]
+        lines += [f'kind = "{question.kind}"', *field_lines(question, given)]
         for feature in getattr(question, "features", ()):
             lines += ["", "[[question.features]]", *field_lines(feature, feature.to_dict())]
     end = _commented(last)
