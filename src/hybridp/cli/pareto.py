@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import runpy
 import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import click
@@ -60,22 +60,15 @@ def load_problem(source: str) -> Problem:
     file = Path(path)
     if not file.is_file():
         raise InvalidInput(f"`problem` must be a name or an existing FILE.py:name. Got {source}.")
-    from cloudpickle import register_pickle_by_value  # type: ignore[import-untyped]
-
-    module = ModuleType(f"hybridp_problem_{file.stem}")
-    module.__file__ = str(file)
-    sys.modules[module.__name__] = module
-    try:
-        exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
+    try:  # as no module that workers could import: its functions travel to them by value
+        names = runpy.run_path(str(file), run_name=f"hybridp_problem_{file.stem}")
     except Exception as error:  # where in the user's file it happened: the message itself might hold data
         lines = [error.lineno] if isinstance(error, SyntaxError) else []
         lines += [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
         where = f"{type(error).__name__}{f' at line {lines[-1]}' if lines else ''}"
         what = str(error) if isinstance(error, InvalidInput) else where
         raise InvalidInput(f"`problem` must be a file that runs. Got {source}, which raised: {what}") from None
-    # Worker processes cannot import this file by name, so its functions travel by value.
-    register_pickle_by_value(module)
-    result = getattr(module, name, None)
+    result = names.get(name)
     if not isinstance(result, Problem):
         raise InvalidInput(f"`problem` must name a Problem in its file. Got {source}.")
     return result
