@@ -31,7 +31,6 @@ from hybridp.public.mean import answered_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import SQUARE_STEPS, NoisySquares, OnNumber, TrustedSummary, reports_digest
 from hybridp.public.oracles import SubsetSelection
-from hybridp.public.rounds import Numbers, Options
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.steered_mean import Window, WindowNoise
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
@@ -134,11 +133,8 @@ def _option(rows: Rows, columns: Columns, invite: OnOptions, local_raw: bool, *,
     if result.counts is not None and joint is not None:
         steps, held = joint.steps, None  # whose numbers are rounded by `rounded_cells`
         counts = np.column_stack([result.sums, steps * result.counts - result.sums]).ravel()
-    local: Any = ShareReports(0, np.zeros(invite.encoding.size, dtype=np.int64), invite.mechanism)
-    if ticks:
-        local = ShareReports(int(result.report_counts.sum()), result.report_counts, invite.mechanism)
-    elif not (sets or local_raw):
-        local = ShareReports(result.local_people, result.report_counts, invite.mechanism)
+    told = result.report_counts if ticks or not (sets or local_raw) else np.zeros(invite.encoding.size, dtype=np.int64)
+    local: Any = ShareReports(int(told.sum()), told, invite.mechanism)
     for texts in report_texts(rows, query, CHUNK) if sets and result.local_people and not local_raw else ():
         local = local + shares.read_reports(
             invite.mechanism, texts, shares.unreadable(columns.report or "", invite.text)
@@ -245,26 +241,10 @@ def release_sums(
     return tuple(TrustedSummary(people, total, mechanism, one, *where) for total, one in both)
 
 
-def _release_numbers(raw: Raw, asked: Numbers, *, rng: Randomness) -> tuple[TrustedSummary, ...]:
-    assert asked.noise is not None
-    return release_sums(raw, asked.noise, asked.invite.encoding, asked.squares, rng=rng)
-
-
 def release_counts(raw: Raw, stated: CountNoise, *, rng: Randomness) -> NoisyCounts:
     """The trusted counts with noise on each (of two options, on the first alone): what the guarantee is about."""
     counted = raw.trusted[: stated.draws] * (stated.steps // raw.steps)
     return NoisyCounts(raw.trusted_people, noisy_sums(counted, stated.mechanism, rng=rng), stated)
-
-
-def release_options(raw: Raw, asked: Options, *, rng: Randomness) -> NoisyCounts:
-    """The same of a question's options."""
-    assert asked.noise is not None
-    return replace(release_counts(raw, asked.noise, rng=rng), left_out=asked.invite.encoding.excludes)
-
-
-_RELEASED: dict[str, Callable[..., Any]] = {
-    "number": _release_numbers, "option": release_options, "vector": _release_numbers,
-}  # fmt: skip
 
 
 def release_totals(raw: Raw | None, asked: Any, *, rng: Randomness) -> Any:
@@ -274,7 +254,9 @@ def release_totals(raw: Raw | None, asked: Any, *, rng: Randomness) -> Any:
     """
     if asked.noise is None or raw is None or not raw.trusted_people:
         return None
-    return _RELEASED[asked.invite.way](raw, asked, rng=rng)
+    if asked.invite.way != "option":
+        return release_sums(raw, asked.noise, asked.invite.encoding, asked.squares, rng=rng)
+    return replace(release_counts(raw, asked.noise, rng=rng), left_out=asked.invite.encoding.excludes)
 
 
 def release_window(

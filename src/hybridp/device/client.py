@@ -103,19 +103,14 @@ def local_report(
     here, as the task says.
     """
     must("local" in task["groups"], "group", "must be one that the task takes now", "local")
-    if accept is not None:
-        _must_be_accepted(task, accept, public, epsilon)
     given, asked = by_name(task, answer), _at(task, epsilon)
+    if accept is not None:
+        must_accept(promise_of(asked["guarantee"]["local"]), accept.epsilon, accept.delta)
+        sent = [by["name"] for by in task.get("by") or ()]
+        rule = "must name the groups that the task sends as they are"
+        must(set(sent) <= set(public), "public", rule, f"others than {', '.join(sent)}")
     payload = {"reports": question_reports(asked, given, rng) | category(task, given)}
     return _report(task, "local", payload, epsilon, token, now)
-
-
-def _must_be_accepted(task: Task, accept: PureDP | ApproxDP, public: Collection[str], epsilon: float | None) -> None:
-    told = promise_of(_at(task, epsilon)["guarantee"]["local"])
-    must_accept(told, accept.epsilon, accept.delta)
-    sent = [by["name"] for by in task.get("by") or ()]
-    rule = "must name the groups that the task sends as they are"
-    must(set(sent) <= set(public), "public", rule, f"others than {', '.join(sent)}")
 
 
 def shuffled_report(task: Task, answer: Answer, *, token: str | None = None, rng: Randomness) -> dict[str, Any]:

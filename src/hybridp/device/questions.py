@@ -23,6 +23,7 @@ from hybridp.device.reports import chosen_levels, randomise_steps, tick_places
 from hybridp.errors import InvalidInput, must
 from hybridp.noise import categories, dithered, reports
 from hybridp.noise.reports import oracle_reports, rounded_up
+from hybridp.public import randomisers
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.heavy import HeadList, normalised
 from hybridp.public.kmeans import Box, Grid
@@ -30,14 +31,7 @@ from hybridp.public.lattice import Bounds, Lattice
 from hybridp.public.messages import Invite, OnNumber
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import (
-    DitheredBit,
-    DitheredReports,
-    KRandomisedResponse,
-    Piecewise,
-    Randomiser,
-    local_additive,
-)
+from hybridp.public.randomisers import DitheredBit, DitheredReports, KRandomisedResponse, Randomiser
 from hybridp.public.regression import Line, line_invite
 from hybridp.public.shares import OnOptions
 from hybridp.public.vector import VectorBounds
@@ -252,11 +246,11 @@ def randomiser_of(stated: Mapping[str, Any], promise: PureDP | ApproxDP) -> Rand
         case "dithered":
             return DitheredBit(pure, int(stated["flips"]))
         case "piecewise":
-            return Piecewise(pure, int(stated["width"]), int(stated["inside"]))
+            return randomisers.Piecewise(pure, int(stated["width"]), int(stated["inside"]))
         case "laplace":
-            return local_additive(pure)
+            return randomisers.local_additive(pure)
         case "gaussian":
-            return local_additive(promise, "gaussian")
+            return randomisers.local_additive(promise, "gaussian")
     raise InvalidInput(f"`randomiser` must be one that this client knows. Got {stated['name']}.")
 
 

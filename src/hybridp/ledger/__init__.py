@@ -146,8 +146,6 @@ class Ledger:
         """
         target = Path(path)
         must(bool(totals), "totals", "must name at least one group of people", dict(totals))
-        if target.exists():
-            raise LedgerProblem(f"`ledger` must name a new file. Got {target}, which exists.")
         if not target.parent.is_dir():
             raise LedgerProblem(f"`ledger` must lie in an existing folder. Got {target}.")
         # Built beside its place and linked into it: the file appears whole or not at all, and never over another.
@@ -181,10 +179,13 @@ class Ledger:
         return ledger
 
     @contextmanager
-    def _db(self, problem: str | None = None) -> Iterator[sqlite3.Connection]:
+    def _db(self, problem: str | None = None, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+        """The open file; all that the body writes happens, or nothing where it fails: the connection is closed."""
         try:
             with _connection(self.path) as db:
+                db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 yield db
+                db.execute("COMMIT")
         except sqlite3.DatabaseError as error:
             usual = f"`ledger` must be a readable and writable ledger file. Got {self.path} ({type(error).__name__})."
             raise LedgerProblem(problem or usual) from None
@@ -254,19 +255,13 @@ class Ledger:
         `later` are charges for reports that have not been read, so that their digest is not known: where they would not
         fit, and no set of such reports is paid for already, the overdraft is refused now.
         """
-        with self._db() as db:
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                _check_trial(db, trial)
-                ids = rule.charge(_book(db), charges, _now())
-                db.execute("SAVEPOINT later")
-                unpaid = [one for one in later if not rule.such_reports_paid(_book(db), one)]
-                rule.charge(_book(db), [replace(one, collection=None) for one in unpaid], _now())
-                db.execute("ROLLBACK TO later")
-            except BaseException:
-                db.execute("ROLLBACK")
-                raise
-            db.execute("COMMIT")
+        with self._db(write=True) as db:
+            _check_trial(db, trial)
+            ids = rule.charge(_book(db), charges, _now())
+            db.execute("SAVEPOINT later")
+            unpaid = [one for one in later if not rule.such_reports_paid(_book(db), one)]
+            rule.charge(_book(db), [replace(one, collection=None) for one in unpaid], _now())
+            db.execute("ROLLBACK TO later")
         return ids
 
     @contextmanager
@@ -309,21 +304,18 @@ class Ledger:
         Called inside `spending`: a document that cannot be kept is not shown, and its charge is voided.
         """
         problem = f"`ledger` must be able to keep the release (is its disk full?): nothing was shown. Got {self.path}."
-        with self._db(problem) as db:
-            db.execute("BEGIN IMMEDIATE")
+        with self._db(problem, write=True) as db:
             number = int(db.execute("SELECT coalesce(max(id), 0) + 1 FROM releases").fetchone()[0])
             document = json.dumps(write(number), allow_nan=False)
             db.execute(
                 "INSERT INTO releases (id, at, purpose, entries, document) VALUES (?, ?, ?, ?, ?)",
                 (number, _now(), purpose, json.dumps(list(entries)), document),
             )
-            db.execute("COMMIT")
         return number
 
     def _end(self, ids: list[int], state: str) -> None:
         """Nothing is released: mark the charges, and give back what was charged for nothing."""
-        with self._db() as db:
-            db.execute("BEGIN IMMEDIATE")
+        with self._db(write=True) as db:
             if ids:  # interrupted after it was kept and before it was shown
                 db.execute("DELETE FROM releases WHERE entries = ?", (json.dumps(ids),))
             for i in ids:
@@ -343,7 +335,6 @@ class Ledger:
                     "WHERE people = ?",
                     (epsilon, delta, people),
                 )
-            db.execute("COMMIT")
 
 
 def _book(db: sqlite3.Connection) -> Book:

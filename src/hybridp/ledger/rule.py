@@ -17,15 +17,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybridp.errors import (
-    BudgetExceeded,
-    HybridpError,
-    InvalidInput,
-    LedgerProblem,
-    UnusablePublicRows,
-    UnusableRows,
-    must,
-)
+from hybridp import errors
+from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem, must
 from hybridp.public.budgets import SEALED, SHARES, ZCDP, ApproxDP, Charge, Neighbours, PureDP, as_approx
 
 if TYPE_CHECKING:
@@ -83,8 +76,8 @@ def tells_nothing(failure: BaseException) -> bool:
     of_rows = getattr(failure, "of_rows", None)
     if of_rows is not None:
         return not of_rows
-    if isinstance(failure, UnusableRows):
-        return isinstance(failure, UnusablePublicRows)
+    if isinstance(failure, errors.UnusableRows):
+        return isinstance(failure, errors.UnusablePublicRows)
     return isinstance(failure, (HybridpError, KeyboardInterrupt))
 
 

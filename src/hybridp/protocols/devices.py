@@ -173,10 +173,8 @@ def _write_batch(
             must(label not in rows.columns, "data", rule, "that column")
     if question.by_invitation:
         must(invite_file is not None, "invite", f"must be given for `{question.name}`, to which reports answer", "none")
-        people = replace(columns_of(study, 0, None), trust=TrustRule(everyone="local"))
-        said = invitation_to(task_of(study, 0), people, Path(invite_file))  # type: ignore[arg-type]
-        run = {"table": where["table"], "rng": rng}
-        return _write_answers(said, data, Path(out), people, run, name=question.name, mixed=True)
+        everybody = TrustRule(everyone="local")
+        return _answer_invitation(study, data, Path(out), invite_file, everybody, where["table"], rng, mixed=True)
     one, own = _asked(study, 0, columns_of(study, 0, None), mixed=True), study.promise.epsilon_column
     (written,), _ = write_reports(data, [one], out, mixed=True, epsilon=own, **where, rng=rng)
     if study.level_mixing is not None and own is not None:
@@ -209,13 +207,14 @@ def _unless(reports: Path, out: Path) -> Iterator[Path]:
 
 
 def _answer_invitation(
-    study: Declaration, data: Any, out: Path, invite: Path, trust: Any, table: str | None, rng: Randomness
-) -> Randomised:
+    study: Declaration, data: Any, out: Path, invite: Any, trust: Any, table: str | None, rng: Randomness, *,
+    mixed: bool = False,
+) -> Randomised:  # fmt: skip
     """The answers to an invitation, which must be to the study's own question."""
     i, question = _invited(study)
     columns = columns_of(study, i, trust)
     said = invitation_to(task_of(study, i), columns, invite)
-    return _write_answers(said, data, out, columns, {"table": table, "rng": rng}, name=question.name)
+    return _write_answers(said, data, out, columns, {"table": table, "rng": rng}, name=question.name, mixed=mixed)
 
 
 def answer_invitation(

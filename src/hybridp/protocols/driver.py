@@ -25,7 +25,7 @@ from hybridp.curator.models import read_reports
 from hybridp.curator.sources import Columns, Raw, Rows, TableLike, count_rows, open_rows
 from hybridp.errors import must
 from hybridp.ledger import Ledger, Spending
-from hybridp.protocols.paying import ASKED_BEFORE, Draft, Way, charged, must_have_paid, on_reports, pay_for, paying
+from hybridp.protocols.paying import ASKED_BEFORE, Way, charged, must_have_paid, on_reports, pay_for, paying
 from hybridp.protocols.reports import load_tally, read_batches
 from hybridp.protocols.rows import CodePeople, TablePeople, not_invited
 from hybridp.public.budgets import PureDP
@@ -102,7 +102,7 @@ def ask_table(
         sources.must_be_public(path, "epsilon-column", epsilon)
     sources.must_read_again(path, 2 if by is not None or (raw and task.reads_again) else 1)
     purpose, digest = task.purpose(columns.names, by) if purpose is None else purpose, None
-    sent, draft = None, None if invite_out is None else Draft.checked(invite_out)
+    sent = None
     text = getattr(task.named(columns.names), "text", "")
     if invite is not None:
         task, text, sent = _mapped(task, columns, invite, reports, tally, raw, assume_mechanism)
@@ -122,13 +122,13 @@ def ask_table(
         charges = [replace(c, mechanism=text) if c.people == "local" else c for c in charges]
     first, own = on_reports(charges, trial=raw)
     # Rows are opened to see whether they hold reports.
-    later = draft is not None and tally is None and not task.by_invitation
+    later = invite_out is not None and tally is None and not task.by_invitation
     after = [charge for charge in first if later and charge.people != "trusted"]
     first = [charge for charge in first if charge not in after]
-    steered = bool(phases) or draft is not None
+    steered = bool(phases) or invite_out is not None
     if phases:
         task.check_phases(phases, trial=raw)
-    if draft is not None:
+    if invite_out is not None:
         task.check_inviting(trial=raw)
     elif alone:
         task.check_alone()
@@ -141,7 +141,7 @@ def ask_table(
     asked, stated = task, columns if epsilon is None else {**plain(columns), "epsilon": epsilon}
 
     def answer(entries: Spending) -> tuple[Release, Any, Transcript | None]:
-        task, unasked, due = asked, asked.by_invitation and draft is not None, own
+        task, unasked, due = asked, asked.by_invitation and invite_out is not None, own
         if digest is not None:  # of reports that are known already
             entries.charge(own, digest=digest)
             due = []
@@ -157,7 +157,7 @@ def ask_table(
                 sizes = _sizes(rows, columns, raw)
                 local = sizes.local if tally is None else tally.people
                 if task.by_invitation:
-                    local = _expected(task, columns, sizes, None if raw else local_people, raw, draft is not None)
+                    local = _expected(task, columns, sizes, None if raw else local_people, raw, invite_out is not None)
                 task = task.decided(sizes.trusted, local, batches.people)
 
             def charge(group: str, named: str | None) -> None:
@@ -178,7 +178,7 @@ def ask_table(
                 result = ask_groups(task, by, people, crowd)
         result = noted(result, rows.notes, text if people.assumed else None, batches.assumed)
         said = None
-        if draft is not None:
+        if invite_out is not None:
             told = any(getattr(answer, "binned", None) is not None for _, answer in heard)
             more: dict[str, Any] = {"missing": kept_missing(columns), "simulated": result.simulated}
             more |= {"notes": rows.notes, "first_reports": (digest or people.digest) if told else None}
@@ -186,7 +186,7 @@ def ask_table(
         return result, task.stated(by), said
 
     trial = rng.simulated or raw
-    return Way(first, [] if later else own, answer, path, purpose, stated, trial, draft)
+    return Way(first, [] if later else own, answer, path, purpose, stated, trial, invite_out)
 
 
 def _sizes(rows: Rows, columns: Any, raw: bool) -> sources.Counted:
@@ -436,7 +436,7 @@ def ask_invited(
     receipt. A `tally` stands in for a file of answers about records, and `mixed` are batches that the invitation's
     mixer handed on. With `invite_out` the next invitation is written to that file, where there is one.
     """
-    draft, task = None if invite_out is None else Draft.checked(invite_out), said.task.with_level(level, joint)
+    task = said.task.with_level(level, joint)
     how = {"table": table, "trust": trust, "person": person, "tally": tally, "mixed": mixed}
     later = said.charges(purpose, collection, mixed=transcripts.NO_BATCHES if mixed else None)
     purpose = later[0].purpose
@@ -454,10 +454,10 @@ def ask_invited(
         text = said.invite.text if sent.assumed else None
         result = noted(result, (*said.notes, *sent.notes, ASKED_BEFORE), text, batches.assumed)
         made, first = None, said.first_reports or sent.digest
-        if draft is not None:
+        if invite_out is not None:
             more = {"entries": (*said.entries, *entries), "notes": sent.notes, "simulated": said.simulated}
             made = Transcript.of(said.task, said.names, heard, first_reports=first, **more)
         return result, task.stated(None), made
 
     due = later if data is not None or tally is not None else later[1:]
-    return Way([], due, answer, data, purpose, {"columns": said.names}, said.simulated, draft)
+    return Way([], due, answer, data, purpose, {"columns": said.names}, said.simulated, invite_out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from os import PathLike
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hybridp.curator.sources import TableLike, asks, must_not_ask
-from hybridp.errors import HybridpError, InvalidInput, LedgerProblem, NotShown, must
+from hybridp.errors import LedgerProblem, NotShown, must
 from hybridp.ledger import Charge, Ledger, Spending
 from hybridp.ledger.rule import tells_nothing
 from hybridp.public import envelope
@@ -23,7 +23,7 @@ from hybridp.release.release import Release
 from hybridp.release.synth import SyntheticModel, digest_of
 from hybridp.tasks.transcript import INVITATION, Transcript
 
-__all__ = ["ASKED_BEFORE", "FLOOR", "Draft", "Way", "answered_after", "charged", "must_have_paid", "on_reports"]
+__all__ = ["ASKED_BEFORE", "FLOOR", "Way", "charged", "must_have_paid", "on_reports"]
 __all__ += ["pay_for", "paying", "record_release"]
 
 Guarantee = PureDP | ApproxDP
@@ -115,15 +115,6 @@ def _up_to_floor(ledger: Ledger, entries: Spending, charges: Sequence[Charge]) -
     return result
 
 
-def answered_after(answers: Mapping[str, Any], path: TableLike | None, answer: Callable[[], T]) -> T:
-    """The next answer from the same rows. Where a query was asked for one before, no refusal is free any more."""
-    try:
-        return answer()
-    except HybridpError as failure:
-        failure.of_rows = True if answers and asks(path) else failure.of_rows
-        raise
-
-
 def must_have_paid(ledger: Ledger | None, invite: Path) -> None:
     """Refuse a second phase in another ledger than the first: nobody would add up what both told of these people.
 
@@ -176,46 +167,13 @@ def on_reports(charges: list[Charge], *, trial: bool) -> tuple[list[Charge], lis
 # --- one question -----------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Draft:
-    """An invitation that is about to be written: made while its release is paid for, written after that."""
-
-    out: Path
-    made: dict[str, Any] = field(default_factory=dict)
-    again: str = "it was kept nowhere: give a ledger for that"
-
-    @classmethod
-    def checked(cls, out: Path) -> Draft:
-        if out.exists():
-            raise InvalidInput(f"`invite-out` must name a new file. Got {out}, which exists.")
-        if not out.parent.is_dir():
-            raise InvalidInput(f"`invite-out` must lie in an existing folder. Got {out}.")
-        return cls(out)
-
-    def hold(self, said: Transcript, ledger: Ledger | None) -> None:
-        """Keep what was made in the ledger, if there is one, before it is shown."""
-        self.made = said.document()
-        if ledger is not None:
-            number = ledger.keep(f"{INVITATION} to {said.task.called}", said.entries, lambda _: self.made)
-            self.again = f"`hybridp ledger show {ledger.path} --release {number} --json` prints it again, for free"
-
-    def write(self) -> None:
-        """Outside of what is paid for: a failure while it is written may have shown it."""
-        try:
-            envelope.save(self.out, self.made, new=True)
-        except OSError as error:
-            raise NotShown(
-                f"The invitation was made, but `invite-out` {self.out} could not be written ({error.strerror}); "
-                f"{self.again}."
-            ) from None
-
-
 @dataclass(frozen=True)
 class Way:
     """How one question is answered: what is charged before a row of `path` is read (`first`) and when reports are
     (`later`), and the conversation, which charges them.
 
-    `answer` gives the release, what it states was asked, and all that was said, for an invitation to others (`draft`).
+    `answer` gives the release, what it states was asked, and all that was said where that is an invitation to others,
+    for the new file `invite_out`.
     """
 
     first: list[Charge]
@@ -225,16 +183,32 @@ class Way:
     purpose: str
     columns: Any
     trial: bool
-    draft: Draft | None = None
+    invite_out: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.invite_out is not None:
+            must(not self.invite_out.exists(), "invite-out", "must name a new file", f"{self.invite_out}, which exists")
+            must(self.invite_out.parent.is_dir(), "invite-out", "must lie in an existing folder", self.invite_out)
 
 
 def pay_for(way: Way, ledger: Ledger | None) -> Release:
     """The release of one question: charged, answered, kept, and then shown."""
+    invitation: dict[str, Any] = {}
+    again = "it was kept nowhere: give a ledger for that"
     with charged(ledger, way.first, way.later, trial=way.trial, path=way.path) as entries:
         answer, study, said = way.answer(entries)
-        if way.draft is not None and said is not None:
-            way.draft.hold(said, ledger)
+        if said is not None:
+            invitation = said.document()
+            if ledger is not None:
+                number = ledger.keep(f"{INVITATION} to {said.task.called}", said.entries, lambda _: invitation)
+                again = f"`hybridp ledger show {ledger.path} --release {number} --json` prints it again, for free"
         result: Release = record_release(answer, ledger, entries, purpose=way.purpose, study=study, columns=way.columns)
-    if way.draft is not None:
-        way.draft.write()
+    if way.invite_out is not None:  # outside of what is paid for: a failure while it is written may have shown it
+        try:
+            envelope.save(way.invite_out, invitation, new=True)
+        except OSError as error:
+            raise NotShown(
+                f"The invitation was made, but `invite-out` {way.invite_out} could not be written ({error.strerror}); "
+                f"{again}."
+            ) from None
     return result

@@ -16,11 +16,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
-from hybridp.curator.sources import check_answers, check_batches, must_read_again, with_public
-from hybridp.errors import InvalidInput, UnusablePublicRows, must
+from hybridp.curator.sources import asks, check_answers, check_batches, must_read_again, with_public
+from hybridp.errors import HybridpError, InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Ledger, Noted, together
 from hybridp.protocols.driver import ask_invited, ask_table, columns_of, must_declare, release, reports_in, trust_rule
-from hybridp.protocols.paying import Way, answered_after, charged, must_have_paid, record_release
+from hybridp.protocols.paying import Way, charged, must_have_paid, record_release
 from hybridp.protocols.reports import tally_for
 from hybridp.public import envelope
 from hybridp.public.study import ANSWERED, ANSWERED_IN, Declaration
@@ -99,7 +99,11 @@ def release_study(
             for told_in in files["reports"].values():
                 check_batches(data, table, ANSWERED_IN, told_in)
         for name, way in ways.items():
-            answers[name] = answered_after(answers, data, lambda way=way: way.answer(noted)[0])  # type: ignore[misc]
+            try:
+                answers[name] = way.answer(noted)[0]
+            except HybridpError as failure:  # where a query was asked for an answer before, no refusal is free any more
+                failure.of_rows = True if answers and asks(data) else failure.of_rows
+                raise
             if drew is not None and not reports[name]:
                 heard_here = people_in(answers[name])[1]
                 if heard_here > drew[name]:

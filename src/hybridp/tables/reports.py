@@ -252,8 +252,8 @@ def write_copy(rows: Rows, query: str, target: Path) -> None:
     Text stays text in a Parquet file; where it holds numbers in the rows, the file says with which decimal sign.
     """
     duck, plain = on_duck(rows), target.name.lower()
-    decimal = rows.decimal or "." * rows.worded
-    form = f"FORMAT parquet, KV_METADATA {{{DECIMAL}: {literal(decimal)}}}" if decimal else "FORMAT parquet"
+    stated = f", KV_METADATA {{{DECIMAL}: {literal(rows.decimal)}}}" if rows.decimal else ""
+    form = f"FORMAT parquet{stated}"
     if kind_of(plain) == "CSV":
         zipped = ", COMPRESSION gzip" if plain.endswith(".gz") else ""
         form = f"FORMAT csv, HEADER true, DELIMITER {literal(chr(9) if '.tsv' in plain else ',')}{zipped}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -241,13 +241,8 @@ class Spark:
         """Forget what was copied, and end the session."""
         for rows in self.copies.values():
             rows.close()
-        _forgiven(self.session.stop)
-
-
-def _forgiven(call: Callable[..., Any], *given: str) -> None:
-    """What is given back may be gone already."""
-    with contextlib.suppress(Exception):
-        call(*given)
+        with contextlib.suppress(Exception):  # it may be gone already
+            self.session.stop()
 
 
 def _condition(error: Exception) -> str:
@@ -309,6 +304,11 @@ def _file(session: Any, location: str, kind: str | None) -> Any:
     return session.read.options(**options, sep="\t" if ".tsv" in location.lower() else ",").csv(location)
 
 
+# An overflow is an error and never wraps; names that differ in case are different names; a label such as
+# ${spark.app.name} stays what it is.
+_SETTINGS_OF_SPARK = {"ansi.enabled": "true", "caseSensitive": "true", "variable.substitute": "false"}
+
+
 def _connected(url: str) -> Any:
     sql = _pyspark()
     try:
@@ -321,11 +321,13 @@ def _connected(url: str) -> Any:
         result = sql.SparkSession.builder.remote(url).create()
         # Some fifteen seconds, where the client by itself would try again for ten minutes.
         result.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=5_000)])
-        _configure(result)
+        for name, setting in _SETTINGS_OF_SPARK.items():
+            result.conf.set(f"spark.sql.{name}", setting)
         answered = True
     except Exception:
         if result is not None:
-            _forgiven(result.client.close)  # or it would try again when this process ends
+            with contextlib.suppress(Exception):
+                result.client.close()  # or it would try again when this process ends
     if not answered:
         from hybridp.tables.source import Source
 
@@ -350,11 +352,3 @@ def _pyspark() -> Any:
     for name in _TALKATIVE:
         PySparkLogger.getLogger(name).disabled = True
     return sql
-
-
-def _configure(session: Any) -> None:
-    # An overflow is an error and never wraps; names that differ in case are different names.
-    session.conf.set("spark.sql.ansi.enabled", "true")
-    session.conf.set("spark.sql.caseSensitive", "true")
-    # A label such as ${spark.app.name} stays what it is.
-    session.conf.set("spark.sql.variable.substitute", "false")

@@ -173,8 +173,6 @@ class Rows:
     notes: tuple[str, ...] = ()
     part: str | None = field(default=None, repr=False)
     decimal: str = ""
-    worded: bool = False
-    """Every column is text, as a CSV file's are: no type was declared."""
     filled: frozenset[str] = frozenset()
     """The columns whose declared type has a number in every row."""
     computed: frozenset[str] = frozenset()
@@ -224,7 +222,7 @@ class Rows:
         kind = self.columns[column]
         if not (self.is_number(column) or self.is_text(column)):
             raise self.unread(UnusablePublicRows(f"Column `{column}` must hold numbers; its type is {kind}."))
-        if self.is_text(column) and not (text or self.worded or self.decimal):
+        if self.is_text(column) and not (text or self.decimal):
             raise self.unread(
                 UnusablePublicRows(
                     f"Column `{column}` of {self.name} must hold numbers; its type is {kind}. State `decimal`, the "
@@ -350,12 +348,12 @@ def open_rows(
     if source.public:
         notes += (f"declared public, so that everybody may know who holds what there: {', '.join(source.public)}",)
     form = parquet_or_csv(str(source.location)) if source.held is None else None
-    decimal = source.decimal
+    decimal = source.decimal or "." * (form == "CSV")  # whose columns are all text: no type was declared
     if form == "Parquet" and source.engine == "duckdb" and source.query is None:
         decimal = decimal or stated_decimal(cast(Duck, engine), str(source.location))
     filled = frozenset() if source.query is not None else filled_columns(source.location)
-    rows = Rows(engine.name, MappingProxyType(columns), engine, notes=notes, part=part, decimal=decimal,
-                worded=form == "CSV", filled=filled, computed=computed)  # fmt: skip
+    rows = Rows(engine.name, MappingProxyType(columns), engine, notes=notes, part=part, decimal=decimal, filled=filled,
+                computed=computed)  # fmt: skip
     rule = rule_of(trust)
     if rule is None:
         return rows
