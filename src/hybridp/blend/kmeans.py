@@ -8,6 +8,7 @@ nothing stays where it is.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,49 +52,44 @@ def packed(box: Box, clusters: int) -> Clusters:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MapShares:
-    """The share of the people in every cell, the variance of one share, and the trusted group's weight."""
+    """The share of the people in every cell, the variance of one share, and each group's weight with its law: the
+    variance of the summed share f of so many cells c, sampling included."""
 
     shares: Floats
     variance: float
-    weight: float
-    trusted: TrustedRound | None
-    local: ShareReports | None
+    groups: list[tuple[float, Callable[[Floats, Floats], Floats]]]
 
     def variance_of(self, cells: Floats, share: Floats) -> Floats:
-        """Of the summed share f of so many cells c, sampling included.
-
-        Trusted: c draws of noise, and ``f (1-f)/n``. Local: a report names one of these cells with probability
-        ``P = q c + (p-q) f``, so that the debiased share has variance ``P (1-P)/(n (p-q)^2)``.
-        """
-        out = np.zeros(len(cells))
         f = np.clip(share, 0.0, 1.0)
-        if self.trusted is not None and self.weight > 0:
-            n = self.trusted.people
-            out += self.weight**2 * (cells * self.trusted.noise.variance / n**2 + f * (1 - f) / n)
-        if self.local is not None and self.weight < 1:
-            oracle = self.local.oracle
-            lift = oracle.truth - oracle.other
-            named = oracle.other * cells + lift * f
-            out += (1 - self.weight) ** 2 * named * (1 - named) / (self.local.people * lift**2)
-        return out
+        return np.asarray(sum(weight**2 * law(cells, f) for weight, law in self.groups))
 
 
 def blend_map(trusted: TrustedRound | None, local: ShareReports | None) -> MapShares:
-    """The share of the people in every cell, by inverse variance from whoever answered."""
-    result: list[tuple[Floats, float]] = []
-    known = trusted is not None and trusted.people > 0
-    if trusted is not None and known:
-        sampling = 1 / (len(trusted.counts) * trusted.people)
-        result.append((trusted.counts / trusted.people, trusted.noise.variance / trusted.people**2 + sampling))
-    if local is not None and local.people:
-        shares = estimate(local.oracle, local.counts, local.people)[0]
-        result.append((shares, (local.oracle.variance(0.0) + 1 / len(shares)) / local.people))
+    """The share of the people in every cell, by inverse variance from whoever answered.
+
+    Of c cells, trusted: c draws of noise, and ``f (1-f)/n``. Local: a report names one of these cells with probability
+    ``P = q c + (p-q) f``, so that the debiased share has variance ``P (1-P)/(n (p-q)^2)``.
+    """
+    result: list[tuple[Floats, float, Callable[[Floats, Floats], Floats]]] = []
+    if trusted is not None and (n := trusted.people) > 0:
+        noise, sampling = trusted.noise.variance / n**2, 1 / (len(trusted.counts) * n)
+        result.append((trusted.counts / n, noise + sampling, lambda c, f: c * noise + f * (1 - f) / n))
+    if local is not None and (m := local.people):
+        oracle, lift = local.oracle, local.oracle.truth - local.oracle.other
+        shares = estimate(oracle, local.counts, m)[0]
+
+        def law(c: Floats, f: Floats) -> Floats:
+            named = oracle.other * c + lift * f
+            return named * (1 - named) / (m * lift**2)
+
+        result.append((shares, (oracle.variance(0.0) + 1 / len(shares)) / m, law))
     if not result:
         raise InvalidInput("`people` must be at least 1 on the map. Got 0.")
-    weights = np.array([1 / variance for _, variance in result])
+    weights = np.array([1 / variance for _, variance, _ in result])
     total = float(weights.sum())
-    shares = np.asarray(sum(w / total * s for w, (s, _) in zip(weights, result, strict=True)))
-    return MapShares(shares, 1 / total, float(weights[0] / total) if known else 0.0, trusted, local)
+    blended = sum(w / total * s for w, (s, _, _) in zip(weights, result, strict=True))
+    groups = [(float(w / total), law) for w, (_, _, law) in zip(weights, result, strict=True)]
+    return MapShares(np.asarray(blended), 1 / total, groups)
 
 
 def centres_of_map(grid: Grid, found: MapShares, clusters: int) -> Clusters:
