@@ -38,9 +38,10 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, Grid, TotalsNoise, TrustedRound, nearest
 from hybridp.public.lattice import LEVELS, Bounds, Floats, Ints
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.messages import MECHANISM, Invite, WeightedSum, reports_digest
-from hybridp.public.regression import LADDER, TAIL, KindName, OnLine, farther, round_sums
+from hybridp.public.regression import LADDER, TAIL, OnLine, farther, round_sums
+from hybridp.public.rounds import Products, Scale
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
 from hybridp.tables.heavy import local_slots
@@ -112,29 +113,20 @@ def answer_rows(answers: TrustedAnswers, steps: Callable[[Floats], NDArray[Any]]
 # --- regression -------------------------------------------------------------------------------------------------------
 
 
-def release_products(
-    rows: LatticeRows,
-    kind: KindName,
-    mechanism: DiscreteLaplace | DiscreteGaussian,
-    centre: tuple[float, ...] = (),
-    *,
-    rng: Randomness,
-) -> tuple[int, ...]:
-    """The trusted people's sums of one round, each with a draw of the mechanism's noise."""
-    totals = np.sum([round_sums(kind, part, centre) for part in rows.parts()], axis=0)
-    return noisy_sums(totals, mechanism, rng=rng)
+def release_products(rows: LatticeRows, asked: Products, *, rng: Randomness) -> tuple[int, ...]:
+    """The trusted people's sums of one round, each with a draw of its noise."""
+    totals = np.sum([round_sums(asked.model, part, asked.centre) for part in rows.parts()], axis=0)
+    return noisy_sums(totals, asked.noise, rng=rng)
 
 
-def release_scale(
-    rows: LatticeRows, centre: tuple[float, ...], first: int, mechanism: DiscreteLaplace, *, rng: Randomness
-) -> int:
-    """Which distance of the ladder, from the `first` on, about a twentieth of the trusted people exceed.
+def release_scale(rows: LatticeRows, asked: Scale, *, rng: Randomness) -> int:
+    """Which distance of the ladder, from the first that is asked about on, about a twentieth of trusted people exceed.
 
-    Private as `scale_noise` says; `centre` and `first` follow from what was released before.
+    Private as `scale_noise` says; the line and the first distance follow from what was released before.
     """
-    counts = sum(farther(part, centre) for part in rows.parts())
-    drawn = noise.discrete_laplace(mechanism.scale, len(LADDER), rng=rng)
-    return first + int(np.argmax((drawn - np.abs(TAIL * counts - rows.people))[first:]))
+    counts = sum(farther(part, asked.line) for part in rows.parts())
+    drawn = noise.discrete_laplace(asked.noise.scale, len(LADDER), rng=rng)
+    return asked.first + int(np.argmax((drawn - np.abs(TAIL * counts - rows.people))[asked.first :]))
 
 
 def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, assume: bool = False) -> Raw:

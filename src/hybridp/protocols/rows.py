@@ -73,10 +73,10 @@ class LatticePeople(People):
     told: Ints | None = None
 
     def products(self, asked: Products) -> tuple[int, ...]:
-        return modelling.release_products(self.trusted, asked.model, asked.noise, asked.centre, rng=self.rng)
+        return modelling.release_products(self.trusted, asked, rng=self.rng)
 
     def scale(self, asked: rounds.Scale) -> int:
-        return modelling.release_scale(self.trusted, asked.line, asked.first, asked.noise, rng=self.rng)
+        return modelling.release_scale(self.trusted, asked, rng=self.rng)
 
     def later(self, asked: Later) -> Answer:
         draw = partial(answer_question, invite=asked.invite, rng=self.rng)
