@@ -16,7 +16,7 @@ from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, OneSlot, counting_noise, discovery
 from hybridp.public.messages import OptInCounts
-from hybridp.public.randomisers import KRandomisedResponse
+from hybridp.public.oracles import Oracle
 from hybridp.randomness import seeded
 from hybridp.tasks.records import RecordsTask
 from hybridp_lab.baselines.oracles import local_hashing, optimised_unary
@@ -104,7 +104,7 @@ def test_the_paper_mode_is_the_papers() -> None:
 
 def test_a_local_report_states_its_guarantee() -> None:
     mechanism = STUDY.invite_to(HeadList.of([("a", "1"), ("b", "1")])).mechanism
-    assert isinstance(mechanism, KRandomisedResponse)
+    assert isinstance(mechanism, Oracle)
     assert mechanism.guarantee == STUDY.local_guarantee == PureDP(4.0)
     assert isinstance(STUDY.invite_to(HeadList.of([], 2)).mechanism, OneSlot)
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import pytest
 
 from hybridp.public import mechanisms as m
+from hybridp.public import oracles as o
 from hybridp.public import randomisers as r
 from hybridp.public import vector_randomisers as v
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -103,7 +104,7 @@ def _mechanisms() -> Iterator[Case]:
         yield Case(r.piecewise(pure), piecewise, more_inside, "local", fits=report_p)
         yield Case(r.local_additive(pure), on_levels(laws.discrete_laplace), less_scale, "local", fits=report_p)
         for k in (2, 3, 20):
-            yield Case(r.k_randomised_response(pure, k), laws.k_response, more_truth, "categories")
+            yield Case(o.k_randomised_response(pure, k), laws.k_response, more_truth, "categories")
     yield from _whole_points()
     for approx in APPROX:
         for steps in (1, 7, 2**32):
@@ -117,7 +118,7 @@ def _mechanisms() -> Iterator[Case]:
             r.local_additive(approx, "gaussian"), on_levels(laws.discrete_gaussian), less_sigma, "local", fits=report_p
         )
         for k in (2, 5):
-            yield Case(r.k_randomised_response(approx, k), laws.k_response, more_truth, "categories")
+            yield Case(o.k_randomised_response(approx, k), laws.k_response, more_truth, "categories")
 
 
 def _whole_points() -> Iterator[Case]:

@@ -28,7 +28,7 @@ for epsilon in (0.002, 0.1, 1.0, 2.345678901234567, 8.0, 30.0):
     pure, approx = PureDP(epsilon), ApproxDP(epsilon, 1e-6)
     print(r.dithered_bit(pure), r.piecewise(pure), r.local_additive(pure), r.local_additive(approx, "gaussian"))
     for k in (2, 17, 1000):
-        print(r.k_randomised_response(pure, k), r.k_randomised_response(approx, k))
+        print(o.k_randomised_response(pure, k), o.k_randomised_response(approx, k))
         print(o.subset_selection(pure, k))
     print(v.unit_vector(pure, 5, 1.0), v.scalar_reports(pure, 5, 2))
     print(discrete_laplace(pure, 2**32), discrete_gaussian(approx, 2**32))

@@ -9,7 +9,7 @@ import mpmath as mp
 import pytest
 
 from hybridp.errors import InvalidInput
-from hybridp.public import kmeans, mechanisms, randomisers, vector_randomisers
+from hybridp.public import kmeans, mechanisms, oracles, randomisers, vector_randomisers
 from hybridp.public.budgets import ApproxDP
 from hybridp.tasks.kmeans import Plan
 from hybridp.testing import Case, Law, Promise
@@ -87,7 +87,7 @@ def test_every_mechanism_of_the_library_is_on_the_list() -> None:
     on_list = {type(part).__name__ for case in MECHANISMS for part in (case.mechanism, case.core)}
     described = {
         name
-        for module in (mechanisms, randomisers, vector_randomisers, kmeans)
+        for module in (mechanisms, oracles, randomisers, vector_randomisers, kmeans)
         for name in module.__all__
         if isinstance(found := getattr(module, name), type) and (hasattr(found, "guarantee") or promises(found))
     } | {Plan.__name__}

@@ -18,8 +18,14 @@ from tests.chance import replay
 from hybridp.errors import InvalidInput
 from hybridp.noise.reports import oracle_reports, simulate_counts
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.oracles import SubsetSelection, estimate, share_oracle, subset_selection, support_counts
-from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
+from hybridp.public.oracles import (
+    Oracle,
+    estimate,
+    k_randomised_response,
+    share_oracle,
+    subset_selection,
+    support_counts,
+)
 from hybridp.randomness import seeded
 from hybridp.testing.laws import WORD
 
@@ -97,9 +103,9 @@ def test_a_delta_is_not_spent() -> None:
 
 def test_what_makes_no_oracle_or_no_count_is_refused() -> None:
     with pytest.raises(InvalidInput, match="`size` must be"):
-        SubsetSelection(PureDP(1.0), 4, 4, WORD // 2)
+        Oracle(PureDP(1.0), 4, WORD // 2, 4)
     with pytest.raises(InvalidInput, match=r"`keep` must be small enough for .* and above chance"):
-        SubsetSelection(PureDP(1.0), 4, 2, WORD // 2)
+        Oracle(PureDP(1.0), 4, WORD // 2, 2)
     with pytest.raises(InvalidInput, match="`share` must be"):
         subset_selection(PureDP(1.0), 2).variance(1.5)
     with pytest.raises(InvalidInput, match="`n` must be positive"):
@@ -107,7 +113,7 @@ def test_what_makes_no_oracle_or_no_count_is_refused() -> None:
     with pytest.raises(InvalidInput, match="`counts` must be"):
         estimate(k_randomised_response(PureDP(1.0), 2), np.array([3, 0]), 2)
     with pytest.raises(InvalidInput, match="`reports` must be whole numbers"):
-        support_counts(KRandomisedResponse(PureDP(1.0), 5, WORD // 5), np.array([0, 5]))
+        support_counts(k_randomised_response(PureDP(1.0), 5), np.array([0, 5]))
 
 
 def test_domains_beyond_any_table() -> None:

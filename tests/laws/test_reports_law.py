@@ -22,8 +22,8 @@ from hybridp import Study, noise
 from hybridp.device.client import local_report
 from hybridp.noise.reports import oracle_reports
 from hybridp.public.budgets import PureDP
-from hybridp.public.oracles import SubsetSelection, share_oracle
-from hybridp.public.randomisers import DitheredBit, KRandomisedResponse, best_randomiser, piecewise
+from hybridp.public.oracles import Oracle, share_oracle
+from hybridp.public.randomisers import DitheredBit, best_randomiser, piecewise
 from hybridp.public.vector_randomisers import unit_vector
 
 from .means import LEVELS, LOWER, UPPER, WORD, command, flips, level, local, new, read, write
@@ -84,17 +84,17 @@ def number(name: str, epsilon: float, *more: object) -> Device:
                   lambda sent, times: [(law(name, times * epsilon), units(sent))])  # fmt: skip
 
 
-def response(epsilon: float, k: int) -> KRandomisedResponse:
+def response(epsilon: float, k: int) -> Oracle:
     """The largest keep with keep (k-1) <= e^epsilon (2^64 - keep), to the last few of 2^64."""
     e = math.exp(epsilon)
-    return KRandomisedResponse(PureDP(epsilon), k, int(WORD * (e / (e + k - 1)) * (1 - 1e-15)))
+    return Oracle(PureDP(epsilon), k, int(WORD * (e / (e + k - 1)) * (1 - 1e-15)))
 
 
-def subset(epsilon: float, k: int) -> SubsetSelection:
+def subset(epsilon: float, k: int) -> Oracle:
     """With p = e d/(e d + k - d) the set of d holds the own option: Ye and Barg 2018."""
     e = math.exp(epsilon)
     d = round(k / (e + 1))
-    return SubsetSelection(PureDP(epsilon), k, d, int(WORD * (e * d / (e * d + k - d)) * (1 - 1e-15)))
+    return Oracle(PureDP(epsilon), k, int(WORD * (e * d / (e * d + k - d)) * (1 - 1e-15)), d)
 
 
 def members(row: dict[str, str], k: int) -> list[int]:

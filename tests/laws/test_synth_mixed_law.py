@@ -25,7 +25,7 @@ from hybridp.ledger import Ledger
 from hybridp.noise import uniform_below
 from hybridp.noise.reports import oracle_reports
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.oracles import SubsetSelection
+from hybridp.public.oracles import Oracle
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.shares import marginal_invite
 from hybridp.public.synth import MeasuredTable
@@ -54,7 +54,7 @@ def cell(row: Row, marginal: tuple[str, ...]) -> int:
     return first * SIZES[marginal[1]] + second
 
 
-def oracle(epsilon: float, k: int) -> SubsetSelection:
+def oracle(epsilon: float, k: int) -> Oracle:
     """The better of the two sizes next to k/(e^eps + 1) by the variance of an empty cell, q (1-q)/(p-q)^2."""
     e, found = math.exp(epsilon), []
     for d in (math.floor(k / (e + 1)), math.floor(k / (e + 1)) + 1):
@@ -63,7 +63,7 @@ def oracle(epsilon: float, k: int) -> SubsetSelection:
             q = (d - p) / (k - 1)
             found.append((q * (1 - q) / (p - q) ** 2, d, p))
     _, size, p = min(found)
-    return SubsetSelection(PureDP(epsilon), k, size, int(WORD * p * (1 - 1e-15)))
+    return Oracle(PureDP(epsilon), k, int(WORD * p * (1 - 1e-15)), size)
 
 
 def measured(file: Path, place: int = 0) -> list[MeasuredTable]:

@@ -23,17 +23,14 @@ from hybridp.device.client import local_report
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, normalised
-from hybridp.public.oracles import SubsetSelection, subset_selection
+from hybridp.public.oracles import Oracle, k_randomised_response, randomised_response, subset_selection
 from hybridp.public.randomisers import (
     LEVELS,
     WORD,
     DitheredBit,
-    KRandomisedResponse,
     Piecewise,
     dithered_bit,
-    k_randomised_response,
     piecewise,
-    randomised_response,
 )
 from hybridp.randomness import secure
 from hybridp.service.plans import parse_plan
@@ -262,7 +259,7 @@ def promise_cases() -> list[tuple[dict[str, Any], dict[str, float], dict[str, An
         for k, delta in ((2, 0.0), (50, 0.0), (7, 1e-6)):
             guarantee = ApproxDP(e, delta) if delta else pure
             for keep in [*around(k_randomised_response(guarantee, k).keep), 0, 1, WORD // k - 1, WORD // k]:
-                fine = python_takes(lambda g=guarantee, k=k, keep=keep: KRandomisedResponse(g, k, keep))
+                fine = python_takes(lambda g=guarantee, k=k, keep=keep: Oracle(g, k, keep))
                 task = {"slots": [[str(i)] for i in range(k)], "record": ["q"]}
                 stated = {"name": "k-rr", "categories": k, "keep": str(keep)}
                 found.append((stated, {"epsilon": e, "delta": delta}, task, fine))
@@ -270,11 +267,11 @@ def promise_cases() -> list[tuple[dict[str, Any], dict[str, float], dict[str, An
             best = subset_selection(pure, k)
             chance = WORD * best.size // k
             for keep in [*around(best.keep), 0, chance, chance + 1]:
-                fine = python_takes(lambda p=pure, k=k, d=best.size, keep=keep: SubsetSelection(p, k, d, keep))
+                fine = python_takes(lambda p=pure, k=k, d=best.size, keep=keep: Oracle(p, k, keep, d))
                 stated = {"name": "subset", "categories": k, "size": best.size, "keep": str(keep)}
                 found.append((stated, pledge, {"options": ["o"] * k}, fine))
         for keep in around(randomised_response(pure).keep):
-            fine = python_takes(lambda p=pure, keep=keep: KRandomisedResponse(p, 2, keep))
+            fine = python_takes(lambda p=pure, keep=keep: Oracle(p, 2, keep))
             stated = {"name": "one-option", "options": 4, "categories": 2, "keep": str(keep)}
             found.append((stated, pledge, {"options": ["o"] * 4}, fine))
     return found

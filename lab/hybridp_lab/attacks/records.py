@@ -22,7 +22,7 @@ from hybridp.noise import categories
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery
 from hybridp.public.messages import SlotReports
-from hybridp.public.randomisers import KRandomisedResponse
+from hybridp.public.oracles import Oracle
 from hybridp.randomness import Randomness, synthetic_data_generator
 from hybridp.tasks import records as protocol
 from hybridp_lab.attacks.recovering import ldp_recover, normalised
@@ -76,7 +76,7 @@ class _Collection:
         """One report a device, by the design's own mechanism."""
         if isinstance(self.mechanism, TwoStage):
             return report_slots(slots, self.mechanism, rng=self.rng)
-        assert isinstance(self.mechanism, KRandomisedResponse)
+        assert isinstance(self.mechanism, Oracle)
         return categories(self.mechanism, slots, rng=self.rng)
 
     def targets(self, attack: str) -> Ints:

@@ -37,7 +37,6 @@ from hybridp.noise import reports
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary
-from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import NoisyCounts, ShareReports
@@ -214,7 +213,7 @@ def _fake(attack: str, liars: int, trusted: NoisyCounts, rng: Randomness, people
         held = np.zeros(OPTIONS, dtype=np.int64)
         held[last] = liars
         return simulated_reports(held, _SHARES.invite, rng=rng)
-    size = oracle.size if isinstance(oracle, SubsetSelection) else 1
+    size = oracle.size
     if attack == "random reports":
         return ShareReports(liars, _evenly(people, OPTIONS, size, liars), oracle)
     wanted = len(_targets(attack))

@@ -31,15 +31,8 @@ from hybridp.noise.reports import oracle_reports as usual_reports
 from hybridp.noise.reports import simulate_counts as usual_counts
 from hybridp.public import oracles as known
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.oracles import SubsetSelection, _enough, _in_range, _within
-from hybridp.public.randomisers import (
-    WORD,
-    KRandomisedResponse,
-    Supporting,
-    _pure,
-    exact_exp,
-    k_randomised_response,
-)
+from hybridp.public.oracles import Oracle, _enough, _in_range, debiased_variance, k_randomised_response
+from hybridp.public.randomisers import WORD, _pure, exact_exp
 from hybridp.randomness import Randomness
 
 __all__ = [
@@ -80,7 +73,7 @@ _MANY = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
-class OptimisedUnary(Supporting):
+class OptimisedUnary:
     """One bit for each item: the holder's own is a fair coin, every other is 1 with probability q = flips/2^64.
 
     epsilon-DP when ``(1-q)/q <= e^epsilon``: between two values only their two bits differ, and the likeliest
@@ -97,7 +90,7 @@ class OptimisedUnary(Supporting):
     def __post_init__(self) -> None:
         _pure(self.guarantee)
         _enough(self.categories)
-        ok = 0 < self.flips < WORD // 2 and _within(WORD - self.flips, self.flips, self.guarantee)
+        ok = 0 < self.flips < WORD // 2 and WORD - self.flips <= exact_exp(self.guarantee.epsilon) * self.flips
         must(ok, "flips", f"must be large enough for {self.guarantee}", self.flips)
 
     @property
@@ -108,13 +101,17 @@ class OptimisedUnary(Supporting):
     def other(self) -> float:
         return self.flips / WORD
 
+    def variance(self, share: float) -> float:
+        """Variance of one debiased indicator whose item has this true share."""
+        return debiased_variance(self.truth, self.other, share)
+
     def profile(self, epsilon: float) -> float:
         """``((1-q) - e^epsilon q)/2``: the reports with the own bit set and the other value's bit not."""
         return max(0.0, (WORD - self.flips) / WORD - math.exp(epsilon) * self.other) / 2
 
 
 @dataclass(frozen=True, slots=True)
-class LocalHashing(Supporting):
+class LocalHashing:
     """k-ary randomised response on a hash of the item into g = `buckets`, the hash function drawn on the device.
 
     The report is the hash function and the bucket; it supports every item of that bucket. Given the function, which
@@ -141,9 +138,9 @@ class LocalHashing(Supporting):
         _ = self.response
 
     @property
-    def response(self) -> KRandomisedResponse:
+    def response(self) -> Oracle:
         """What happens to the bucket; its own construction verifies the guarantee."""
-        return KRandomisedResponse(self.guarantee, self.buckets, self.keep)
+        return Oracle(self.guarantee, self.buckets, self.keep)
 
     @property
     def truth(self) -> float:
@@ -153,12 +150,16 @@ class LocalHashing(Supporting):
     def other(self) -> float:
         return 1 / self.buckets
 
+    def variance(self, share: float) -> float:
+        """Variance of one debiased indicator whose item has this true share."""
+        return debiased_variance(self.truth, self.other, share)
+
     def profile(self, epsilon: float) -> float:
         """That of the randomised response, reached when two values fall into different buckets."""
         return max(0.0, self.truth - math.exp(epsilon) * self.response.other)
 
 
-AnyOracle = KRandomisedResponse | OptimisedUnary | SubsetSelection | LocalHashing
+AnyOracle = Oracle | OptimisedUnary | LocalHashing
 
 
 # --- calibration ------------------------------------------------------------------------------------------------------
@@ -319,7 +320,7 @@ def oracle_reports(oracle: AnyOracle, values: Ints, *, rng: Randomness) -> NDArr
     >>> oracle_reports(optimised_unary(PureDP(1.0), 20), np.array([3, 4]), rng=seeded(1)).shape
     (2, 3)
     """
-    if isinstance(oracle, KRandomisedResponse | SubsetSelection):
+    if isinstance(oracle, Oracle):
         return usual_reports(oracle, values, rng=rng)
     values = _checked(oracle.categories, values)
     shape, kind = ((len(values),), HASHED) if isinstance(oracle, LocalHashing) else (
@@ -343,7 +344,7 @@ def simulate_counts(oracle: AnyOracle, values: Ints, *, rng: Randomness) -> Ints
     >>> simulate_counts(optimised_unary(PureDP(9.0), 3), values, rng=seeded(1)).round(-3).tolist()
     [4000, 0, 0]
     """
-    if isinstance(oracle, KRandomisedResponse | SubsetSelection):
+    if isinstance(oracle, Oracle):
         return usual_counts(oracle, values, rng=rng)
     values = _checked(oracle.categories, values)
     if isinstance(oracle, OptimisedUnary) and len(values) >= _MANY:

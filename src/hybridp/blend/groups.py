@@ -40,7 +40,7 @@ from hybridp.blend.shares import ShareBlend, score_interval, two_sided
 from hybridp.errors import InvalidInput
 from hybridp.public.lattice import Floats
 from hybridp.public.mean import NormalLaplace
-from hybridp.public.oracles import Oracle, SubsetSelection, estimate
+from hybridp.public.oracles import Oracle, estimate
 from hybridp.public.shares import NoisyCounts, ShareReports
 
 __all__ = ["CategoryBlend", "Gap", "JointBlend", "apart", "blend_joint", "mean_gaps", "pair_chances", "published_gap"]
@@ -148,11 +148,11 @@ def pair_chances(oracle: Oracle) -> tuple[float, float]:
     """The chances that a report supports two given items: one of them the holder's, and neither.
 
     >>> from hybridp.public.budgets import PureDP
-    >>> from hybridp.public.randomisers import k_randomised_response
+    >>> from hybridp.public.oracles import k_randomised_response
     >>> pair_chances(k_randomised_response(PureDP(1.0), 4))
     (0.0, 0.0)
     """
-    if not isinstance(oracle, SubsetSelection):
+    if oracle.size == 1:
         return 0.0, 0.0
     d, k, p = oracle.size, oracle.categories, oracle.truth
     return p * (d - 1) / (k - 1), (p * (d - 1) * (d - 2) + (1 - p) * d * (d - 1)) / ((k - 1) * (k - 2))

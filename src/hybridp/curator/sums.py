@@ -30,7 +30,6 @@ from hybridp.public.lattice import LEVELS, NOTHING, Bounds, Ints, Lattice, exact
 from hybridp.public.mean import answered_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import SQUARE_STEPS, NoisySquares, OnNumber, TrustedSummary, reports_digest
-from hybridp.public.oracles import SubsetSelection
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.steered_mean import Window, WindowNoise
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
@@ -127,7 +126,7 @@ def report_sums(found: tables.Totals, invite: Any) -> VectorReportSums:
 
 def _option(rows: Rows, columns: Columns, invite: OnOptions, local_raw: bool, *, joint: Joint | None = None) -> Raw:
     query = _query(rows, columns, invite, local_raw, joint)
-    ticks, sets = bool(invite.encoding.most), isinstance(invite.mechanism, SubsetSelection)
+    ticks, sets = bool(invite.encoding.most), invite.mechanism.size > 1
     result = count_options(rows, query, named=not sets)
     counts, steps, held = result.sums, 1, result.held if ticks else result.report_counts
     if result.counts is not None and joint is not None:

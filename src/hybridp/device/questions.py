@@ -29,9 +29,9 @@ from hybridp.public.heavy import HeadList, normalised
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.lattice import Bounds, Lattice
 from hybridp.public.messages import Invite, OnNumber
-from hybridp.public.oracles import SubsetSelection
+from hybridp.public.oracles import Oracle
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import DitheredBit, DitheredReports, KRandomisedResponse, Randomiser
+from hybridp.public.randomisers import DitheredBit, DitheredReports, Randomiser
 from hybridp.public.regression import Line, line_invite
 from hybridp.public.shares import OnOptions
 from hybridp.public.vector import VectorBounds
@@ -219,7 +219,7 @@ def _reporter(question: Task) -> Reporter:
         return _category_reporter(stated, promise, size, int)
     must(int(stated["options"]) == size, "categories", f"must be the {size} options", stated["options"])
     feature = Feature(question["name"], tuple(question["options"]), most=int(question["several"]))
-    asked: OnOptions = Invite(feature, KRandomisedResponse(promise, 2, int(stated["keep"])))
+    asked: OnOptions = Invite(feature, Oracle(promise, 2, int(stated["keep"])))
     return lambda ticked, rng: int(tick_places(np.array([sum(1 << at for at in ticked)]), asked, rng=rng)[0])
 
 
@@ -233,9 +233,9 @@ def _category_reporter(
     must(int(stated["categories"]) == size, "categories", f"must be the {size} that there are", stated["categories"])
     must(stated["name"] in ("k-rr", "subset"), "randomiser", "must be one that this client knows", stated["name"])
     if stated["name"] == "k-rr":  # drawn as a browser draws it, word by word
-        response = KRandomisedResponse(promise, size, int(stated["keep"]))
+        response = Oracle(promise, size, int(stated["keep"]))
         return lambda answer, rng: int(categories(response, np.array([place(answer)]), rng=rng)[0])
-    oracle = SubsetSelection(PureDP(promise.epsilon), size, int(stated["size"]), int(stated["keep"]))
+    oracle = Oracle(PureDP(promise.epsilon), size, int(stated["keep"]), int(stated["size"]))
     return lambda answer, rng: oracle_reports(oracle, np.array([place(answer)]), rng=rng)[0].tolist()
 
 

@@ -38,7 +38,7 @@ from hybridp.public.lattice import LEVELS, Bounds, Floats, Ints
 from hybridp.public.messages import Invite, OnNumber
 from hybridp.public.oracles import support_counts
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
-from hybridp.public.randomisers import KRandomisedResponse, Randomiser, best_randomiser
+from hybridp.public.randomisers import Randomiser, best_randomiser
 from hybridp.public.regression import OnLine
 from hybridp.public.shares import MarginalReports, OnMarginals, OnOptions, ShareReports, kept, written_reports
 from hybridp.public.vector import OnVector
@@ -235,7 +235,6 @@ def option_reports(held: Ints, invite: OnOptions, joint: Joint | None = None, *,
 def tick_places(sets: Ints, invite: OnOptions, *, rng: Randomness) -> Ints:
     """The option is drawn first, and looks at nobody's ticks."""
     option = uniform_below(invite.encoding.size, len(sets), rng=rng)
-    assert isinstance(invite.mechanism, KRandomisedResponse)
     no = 1 - ((kept(sets, invite.encoding) >> option) & 1)
     return 2 * option + categories(invite.mechanism, no, rng=rng)
 

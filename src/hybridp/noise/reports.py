@@ -27,16 +27,8 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.noise.additive import additive, bernoulli, uniform_below
 from hybridp.public.lattice import Floats, Ints
-from hybridp.public.oracles import Oracle, SubsetSelection, support_counts
-from hybridp.public.randomisers import (
-    LEVELS,
-    DitheredBit,
-    DitheredReports,
-    KRandomisedResponse,
-    LocalAdditive,
-    Piecewise,
-    Randomiser,
-)
+from hybridp.public.oracles import Oracle, support_counts
+from hybridp.public.randomisers import LEVELS, DitheredBit, DitheredReports, LocalAdditive, Piecewise, Randomiser
 from hybridp.randomness import Randomness
 
 __all__ = ["categories", "dithered", "oracle_reports", "reports", "rounded_up", "simulate_counts", "support_counts"]
@@ -130,7 +122,7 @@ def _piecewise(randomiser: Piecewise, levels: Ints, rng: Randomness) -> Floats:
     return np.asarray(report)
 
 
-def categories(mechanism: KRandomisedResponse, values: Ints, *, rng: Randomness) -> Ints:
+def categories(mechanism: Oracle, values: Ints, *, rng: Randomness) -> Ints:
     """A k-ary randomised response for each value in 0..k-1: the truth, or uniformly one of the others.
 
     Any other value is refused: nobody else would ever tell it.
@@ -169,7 +161,7 @@ def oracle_reports(oracle: Oracle, values: Ints, *, rng: Randomness) -> NDArray[
     order, so that the place of an item says nothing (int64 for more than 2^31 items).
     """
     values, n = _checked(oracle.categories, values), len(values)
-    if isinstance(oracle, SubsetSelection):
+    if oracle.size > 1:
         item = np.int32 if oracle.categories <= 2**31 else np.int64
         out: NDArray[Any] = np.empty((n, oracle.size), dtype=item)
     else:
@@ -177,7 +169,7 @@ def oracle_reports(oracle: Oracle, values: Ints, *, rng: Randomness) -> NDArray[
     step = _people(oracle)
     for start in range(0, n, step):
         part = values[start : start + step]
-        drawn = _subset(oracle, part, rng) if isinstance(oracle, SubsetSelection) else _response(oracle, part, rng)
+        drawn = _subset(oracle, part, rng) if oracle.size > 1 else _response(oracle, part, rng)
         out[start : start + step] = drawn
     return out
 
@@ -203,7 +195,7 @@ def _checked(k: int, values: Ints) -> Ints:
 
 def _people(oracle: Oracle) -> int:
     """How many people to take at a time."""
-    return max(1, min(_CHUNK, _CELLS // oracle.categories)) if isinstance(oracle, SubsetSelection) else _CHUNK
+    return max(1, min(_CHUNK, _CELLS // oracle.categories)) if oracle.size > 1 else _CHUNK
 
 
 # --- coins and choices ------------------------------------------------------------------------------------------------
@@ -235,7 +227,7 @@ def _half_words(n: int, rng: Randomness) -> NDArray[np.uint64]:
     return rng.words(-(-n // 2)).view(np.uint32)[:n].astype(np.uint64)
 
 
-def _response(mechanism: KRandomisedResponse, values: Ints, rng: Randomness) -> Ints:
+def _response(mechanism: Oracle, values: Ints, rng: Randomness) -> Ints:
     """k-ary randomised response with one word a person: half for the coin, half for the choice."""
     others = mechanism.categories - 1
     if others >= 2**32:
@@ -252,7 +244,7 @@ def _response(mechanism: KRandomisedResponse, values: Ints, rng: Randomness) -> 
 # --- subset selection -------------------------------------------------------------------------------------------------
 
 
-def _subset(oracle: SubsetSelection, values: Ints, rng: Randomness) -> Ints:
+def _subset(oracle: Oracle, values: Ints, rng: Randomness) -> Ints:
     """Floyd's algorithm for everybody at once: for j = m-s, ..., m-1 take a uniform number up to j, or j if taken.
 
     m = k-1 others; s = d of them without the own item and d-1 with it, that is the same steps less the first.

@@ -28,7 +28,7 @@ from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Ints
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
-from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
+from hybridp.public.oracles import Oracle, k_randomised_response
 
 __all__ = ["TEXT_RULE", "Discovery", "HeadList", "OneSlot", "Record", "counting_noise", "discovery", "normalised"]
 __all__ += ["slot_response"]
@@ -219,6 +219,6 @@ class OneSlot:
     name = "one-slot"
 
 
-def slot_response(guarantee: PureDP, slots: int) -> OneSlot | KRandomisedResponse:
+def slot_response(guarantee: PureDP, slots: int) -> OneSlot | Oracle:
     """The report on a list; on one without records it is the same whatever one holds."""
     return OneSlot(guarantee) if slots < 2 else k_randomised_response(guarantee, slots)

@@ -26,7 +26,8 @@ from hybridp.errors import must
 from hybridp.public.heavy import Discovery, HeadList, OneSlot
 from hybridp.public.lattice import SQUARE_STEPS, Bounds, Floats, Groups, Ints
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.randomisers import LEVELS, KRandomisedResponse, Randomiser, _Told
+from hybridp.public.oracles import Oracle
+from hybridp.public.randomisers import LEVELS, Randomiser, _Told
 
 __all__ = ["BATCH", "MECHANISM", "OWN_EPSILON", "SQUARE_STEPS", "Invite", "LocalSummary", "NoisySquares", "OnList"]
 __all__ += ["OnNumber", "OptInCounts", "OwnEpsilon", "ReportSums", "ReportsByEpsilon", "SlotReports"]
@@ -131,7 +132,7 @@ class Invite(Generic[E, M]):
 
 
 OnNumber: TypeAlias = Invite[Bounds, Randomiser]
-OnList: TypeAlias = Invite[HeadList, OneSlot | KRandomisedResponse]
+OnList: TypeAlias = Invite[HeadList, OneSlot | Oracle]
 
 
 class ReportSums:

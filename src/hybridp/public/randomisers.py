@@ -28,9 +28,9 @@ from hybridp.public.budgets import ApproxDP, Guarantee, PureDP
 from hybridp.public.lattice import LEVELS
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
 
-__all__ = ["LEVELS", "LOCAL_NAMES", "DitheredBit", "DitheredReports", "KRandomisedResponse", "LocalAdditive"]
+__all__ = ["LEVELS", "LOCAL_NAMES", "DitheredBit", "DitheredReports", "LocalAdditive"]
 __all__ += ["LocalName", "Piecewise", "Randomiser", "best_randomiser", "exact_context", "exact_exp", "dithered_bit"]
-__all__ += ["k_randomised_response", "local_additive", "piecewise", "randomised_response", "randomiser"]
+__all__ += ["local_additive", "piecewise", "randomiser"]
 
 WORD = 2**64
 """Probabilities are multiples of 1/WORD."""
@@ -286,72 +286,3 @@ def randomiser(name: LocalName, guarantee: Guarantee) -> Randomiser:
         return local_additive(guarantee if name == "gaussian" else _pure(guarantee), name)
     made = {"best": best_randomiser, "dithered": dithered_bit, "piecewise": piecewise}
     return made[name](guarantee)
-
-
-# --- categories -------------------------------------------------------------------------------------------------------
-
-
-class Supporting:
-    """A report that supports some of the categories: its own with probability `truth`, any other given with `other`."""
-
-    __slots__ = ()
-    truth: Any
-    other: Any
-
-    def variance(self, share: float) -> float:
-        """Variance of one debiased indicator whose category has this true share."""
-        must(0 <= share <= 1, "share", "must be between 0 and 1", share)
-        seen = share * self.truth + (1 - share) * self.other
-        return float(seen * (1 - seen) / (self.truth - self.other) ** 2)
-
-
-@dataclass(frozen=True, slots=True)
-class KRandomisedResponse(Supporting):
-    """k-ary randomised response: the truth with probability keep/2^64, otherwise one of the k-1 others, uniformly.
-
-    (epsilon, delta)-DP when ``keep <= (e^epsilon + (k-1) delta)/(e^epsilon + k - 1)``; for k = 2 this is the
-    dissertation's Thm 1.1.3. Counts are debiased by ``(share - q)/(p - q)``.
-    """
-
-    guarantee: Guarantee
-    categories: int
-    keep: int
-
-    name = "k-rr"
-
-    def __post_init__(self) -> None:
-        _pure(self.guarantee)
-        k = self.categories
-        must(isinstance(k, int) and k >= 2, "categories", "must be at least 2", k)
-        limit = exact_exp(self.guarantee.epsilon) * (WORD - self.keep) / (k - 1) + Fraction(self.guarantee.delta) * WORD
-        ok = WORD // k <= self.keep <= WORD and self.keep <= limit
-        must(ok, "keep", f"must be small enough for {self.guarantee}", self.keep)
-
-    @property
-    def truth(self) -> float:
-        return self.keep / WORD
-
-    @property
-    def other(self) -> float:
-        return (1 - self.truth) / (self.categories - 1)
-
-    def likelihood(self, output: int, value: int) -> float:
-        return self.truth if output == value else self.other
-
-
-def k_randomised_response(guarantee: Guarantee, categories: int) -> KRandomisedResponse:
-    """The most truthful k-ary randomised response, its probability rounded down to a multiple of 2^-64.
-
-    >>> round(k_randomised_response(PureDP(math.log(3)), 2).truth, 12)
-    0.75
-    """
-    _pure(guarantee)
-    must(isinstance(categories, int) and categories >= 2, "categories", "must be at least 2", categories)
-    e, others, delta = exact_exp(guarantee.epsilon), categories - 1, Fraction(guarantee.delta)
-    keep = int(WORD * (e + others * delta) / (e + others)) - 1
-    return KRandomisedResponse(guarantee, categories, keep)
-
-
-def randomised_response(guarantee: Guarantee) -> KRandomisedResponse:
-    """Randomised response on one bit (dissertation, Def. 1.1.2 and Thm 1.1.3)."""
-    return k_randomised_response(guarantee, 2)

@@ -48,9 +48,8 @@ from hybridp.public.budgets import ApproxDP, Guarantee, PureDP
 from hybridp.public.lattice import Floats, Ints
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise, discrete_laplace
 from hybridp.public.messages import Invite, ReportSums
-from hybridp.public.oracles import Oracle, share_oracle, support_counts
+from hybridp.public.oracles import Oracle, k_randomised_response, share_oracle, support_counts
 from hybridp.public.queries import Feature, Schema, Workload
-from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
 from hybridp.public.shuffling import Mixing
 
 __all__ = ["LEAST_COUNTED", "CountNoise", "NoisyCounts", "OnOptions", "ShareReports"]
@@ -224,7 +223,7 @@ class ShareReports(ReportSums):
 def written_reports(oracle: Oracle, reports: NDArray[np.int32] | Ints, names: Sequence[str] = ()) -> list[str]:
     """Reports as text: the option's name, or number, or a set of options as the hexadecimal form of its bits, first
     option first."""
-    if isinstance(oracle, KRandomisedResponse):
+    if oracle.size == 1:
         return [names[code] if names else str(code) for code in reports.tolist()]
     bits = np.zeros((len(reports), oracle.categories), dtype=np.bool_)
     np.put_along_axis(bits, np.asarray(reports, dtype=np.int64), True, axis=1)
@@ -239,7 +238,7 @@ def unreadable(column: str, text: str) -> UnusablePublicRows:
 
 def read_reports(oracle: Oracle, texts: Sequence[str | None], refused: UnusablePublicRows) -> ShareReports:
     """The supports of reports, which name options by their numbers; a text that no device writes is `refused`."""
-    if isinstance(oracle, KRandomisedResponse):
+    if oracle.size == 1:
         known: dict[str | None, int] = {str(code): code for code in range(oracle.categories)}
         if not known.keys() >= set(texts):
             raise refused

@@ -5,7 +5,7 @@ An answer takes 8 bytes for each number or option, whatever it says, and a recor
 allows; reports by one mechanism are all as long: the size of what is stored tells nothing.
 
 >>> from hybridp.public.budgets import PureDP
->>> from hybridp.public.randomisers import k_randomised_response
+>>> from hybridp.public.oracles import k_randomised_response
 >>> described(k_randomised_response(PureDP(1.0), 3))["categories"]
 3
 """
@@ -27,18 +27,11 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput
 from hybridp.public.distribution import invite_bins
-from hybridp.public.heavy import OneSlot, normalised
+from hybridp.public.heavy import normalised
 from hybridp.public.lattice import Groups, Sums, column_sums, joined
 from hybridp.public.messages import Invite
-from hybridp.public.oracles import SubsetSelection
-from hybridp.public.randomisers import (
-    LEVELS,
-    DitheredBit,
-    DitheredReports,
-    KRandomisedResponse,
-    LocalAdditive,
-    Piecewise,
-)
+from hybridp.public.oracles import Oracle
+from hybridp.public.randomisers import LEVELS, DitheredBit, DitheredReports
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 
 __all__ = ["BIT", "BROKEN", "DIGITS", "FORM_NUMBER", "NUMBER", "Bit", "Coordinates", "Field", "Heard"]
@@ -200,14 +193,15 @@ class Coordinates(msgspec.Struct, forbid_unknown_fields=True):
     each: list[Bit | float]
 
 
-_STATED: dict[type, tuple[str, str, bool]] = {
-    DitheredBit: ("flips", "gain", True),
-    Piecewise: ("width inside", "bound", True),
-    LocalAdditive: ("", "bound", False),
-    KRandomisedResponse: ("keep", "categories", True),
-    SubsetSelection: ("keep", "categories size", True),
-    UnitVector: ("inside", "dimensions pairs top", False),
-    OneSlot: ("", "", True),
+_STATED: dict[str, tuple[str, str, bool]] = {
+    "dithered": ("flips", "gain", True),
+    "piecewise": ("width inside", "bound", True),
+    "laplace": ("", "bound", False),
+    "gaussian": ("", "bound", False),
+    "k-rr": ("keep", "categories", True),
+    "subset": ("keep", "categories size", True),
+    "unit-vector": ("inside", "dimensions pairs top", False),
+    "one-slot": ("", "", True),
 }
 """What a device must know of each mechanism: whole numbers over 2^64, written as decimal strings, so that a browser
 draws them exactly and computes no exponential; other numbers; and whether the page can draw it exactly."""
@@ -219,7 +213,7 @@ def described(mechanism: Any) -> dict[str, Any]:
         each = described(mechanism.randomiser)
         own = {"name": "coordinates", "dimensions": mechanism.dimensions, "reported": mechanism.reported}
         return {**own, "each": each, "browser": each["browser"]}
-    words, plain, browser = _STATED[type(mechanism)]
+    words, plain, browser = _STATED[mechanism.name]
     chances = {name: str(getattr(mechanism, name)) for name in words.split()}
     return {"name": mechanism.name, **chances, **{name: getattr(mechanism, name) for name in plain.split()},
             "browser": browser}  # fmt: skip
@@ -275,7 +269,7 @@ def place_reports(places: int, mechanism: Mapping[str, Any], names: Sequence[str
                    pack=SLOT.pack, written=written, heard=heard)  # fmt: skip
 
 
-def _set_reports(made: SubsetSelection) -> Reports:
+def _set_reports(made: Oracle) -> Reports:
     """So many of a list's places, a bit for each place in the store."""
     k, size = made.categories, -(-made.categories // 8)
 
@@ -363,7 +357,7 @@ def reports_on(invite: Any, *, binned: bool = False) -> Reports:
     encoding, made = invite.encoding, invite.mechanism
     if hasattr(encoding, "sides"):
         return _number_reports(invite, binned)
-    if isinstance(made, SubsetSelection):
+    if getattr(made, "size", 1) > 1:
         return _set_reports(made)
     mechanism, names = described(made), getattr(encoding, "told", ())
     if getattr(encoding, "most", 0):

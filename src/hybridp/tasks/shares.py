@@ -23,9 +23,8 @@ from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Floats
 from hybridp.public.mechanisms import NoiseName
 from hybridp.public.messages import Invite
-from hybridp.public.oracles import share_oracle
+from hybridp.public.oracles import randomised_response, share_oracle
 from hybridp.public.queries import SEPARATOR, Feature
-from hybridp.public.randomisers import randomised_response
 from hybridp.public.rounds import Answer, Conversation, Crowd, Options
 from hybridp.public.shares import (
     CountNoise,

@@ -20,7 +20,7 @@ from hybridp.errors import must
 from hybridp.noise import categories, uniform_below
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.heavy import HeadList
-from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
+from hybridp.public.oracles import Oracle, k_randomised_response
 from hybridp.randomness import Randomness
 from hybridp.tasks.records import RecordsTask
 
@@ -65,8 +65,8 @@ class TwoStage:
     """
 
     head: HeadList
-    query: KRandomisedResponse | None
-    url: dict[int, KRandomisedResponse]
+    query: Oracle | None
+    url: dict[int, Oracle]
     guarantee: PureDP | ApproxDP
 
     name = "two-stage"

@@ -241,7 +241,7 @@ function checkResponse({ categories, keep }, epsilon, [n, d], size) {
   const k = whole("categories", categories, 2n, 1n << 32n);
   const p = whole("keep", keep, 0n, WORD);
   must(k === BigInt(size), "categories");
-  must(p >= WORD / k, "keep"); // who hardly ever tells the truth tells it by what is left out
+  must(WORD < p * k, "keep"); // who hardly ever tells the truth tells it by what is left out
   must(p * (k - 1n) * d * ONE <= (exponential(epsilon) * (WORD - p) * d) + n * WORD * (k - 1n) * ONE, "keep");
 }
 
