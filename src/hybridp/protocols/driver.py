@@ -342,7 +342,7 @@ def _in_rows(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, An
     must(not drawn_trust(trust), "trial-opt-in", "must be for a trial in one go", "an invitation")
     person, value = (None, said.names) if several else (how["person"], said.names[0])
     rows = stack.enter_context(open_rows(path, table=how["table"], trust=trust, person=person, rng=secure()))
-    columns = Columns(value, trust, person=person, missing=None if several else "middle", words=several)
+    columns = Columns(value, trust, how["report"], person, missing=None if several else "middle", words=several)
     totals = summing.read(rows, columns, invite, assume=how["assume"])
     many = totals.local.people
     must(many >= 1, "people", "must be at least 1 among those who answer", 0)
@@ -421,6 +421,7 @@ def ask_invited(
     table: str | None = None,
     trust: Trusts | None = None,
     person: str | None = None,
+    report: str = "report",
     tally: Any = None,
     mixed: Sequence[Any] = (),
     purpose: str | None = None,
@@ -437,7 +438,7 @@ def ask_invited(
     mixer handed on. With `invite_out` the next invitation is written to that file, where there is one.
     """
     task = said.task.with_level(level, joint)
-    how = {"table": table, "trust": trust, "person": person, "tally": tally, "mixed": mixed}
+    how = {"table": table, "trust": trust, "person": person, "report": report, "tally": tally, "mixed": mixed}
     later = said.charges(purpose, collection, mixed=transcripts.NO_BATCHES if mixed else None)
     purpose = later[0].purpose
 
