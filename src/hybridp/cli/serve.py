@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import ipaddress
-import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -243,13 +242,13 @@ def mix_serve(database: str, key_file: Path, host: str, port: int, rate: float, 
     the mixer cannot keep others out. A proxy on another machine is named by --trust-proxy: all that it hands on
     would be one address. Addresses are neither stored nor logged.
     """
-    must(math.isfinite(rate) and rate >= 0, "rate", "must be zero or positive", rate)
-    store = _store(database)
+    needs_service()
+    limits, store = Limits(rate=rate), _store(database)
     from hybridp.mixer.app import build_app
     from hybridp.service.app import listen
     from hybridp.service.problems import Gate
 
-    app = build_app(store, _signer(database, key_file), Gate(rate, Limits().burst).wait)
+    app = build_app(store, _signer(database, key_file), Gate(limits.rate, limits.burst).wait)
     with listen(host, port) as (listening, address), contextlib.suppress(KeyboardInterrupt):
         note(f"Mixing on {address}; stop with Ctrl-C.")
         _run(app, trust_proxy, listening)
