@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,7 +179,7 @@ def normal_reach(level: float, many: int = 1) -> float:
     return float(-ndtri((1 - level) / many / 2))
 
 
-def groups_apart(known: Evidence, told: Blended, level: float) -> tuple[float, ...] | None:
+def groups_apart(known: Evidence, told: Blended, level: float) -> dict[str, Any] | None:
     """Do the groups differ at any of the places where trusted people were counted? Adjusted (Holm), and where they do
     most clearly by how much, with an interval that counts for all places: the place, each group's share at or below
     it, their difference, its interval, p.
@@ -205,7 +206,8 @@ def groups_apart(known: Evidence, told: Blended, level: float) -> tuple[float, .
     apart = plausible(replace(known, alike=False), (place,))
     low, high = apart.gap(place, normal_reach(level, len(seen)))
     own, others = told.trusted.below(place)[0], told.local.below(place)[0]
-    return place, own, others, min(max(own - others, low), high), low, high, min(holm(result))
+    gap = {"at": place, "trusted": own, "local": others, "difference": min(max(own - others, low), high)}
+    return {**gap, "interval": [low, high], "p_value": min(holm(result))}
 
 
 class Plausible:

@@ -150,7 +150,7 @@ def ask_table(
             ExitStack() as stack,
         ):
             if later and columns.report not in rows.columns:
-                task, unasked, due = task.trusted_only(), True, []
+                task, unasked, due = replace(task, estimator="tcm-only"), True, []
             elif later:
                 entries.charge(after)
             if task.undecided:

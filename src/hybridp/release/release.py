@@ -341,8 +341,18 @@ def statistic(
     **details: Any,
 ) -> dict[str, Any]:
     """What a release says about one statistic: the keys that all have, then its own."""
-    ends = None if interval is None else list(interval)
-    return {"task": task, "estimate": estimate, "interval": ends, "trusted": trusted, "local": local, **details}
+    known = {"task": task, "estimate": estimate, "interval": interval, "trusted": trusted, "local": local}
+    result: dict[str, Any] = _listed({**known, **details})
+    return result
+
+
+def _listed(value: Any) -> Any:
+    """Plain data, in which arrays and tuples are lists."""
+    if isinstance(value, Mapping):
+        return {name: _listed(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_listed(one) for one in value]
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def people_of(facts: Facts) -> dict[str, int]:
@@ -373,8 +383,8 @@ class GroupEstimate:
     """
 
     people: int
-    estimate: float | Numbers | None = None
-    standard_error: float | Numbers | None = None
+    estimate: Any = None
+    standard_error: Any = None
     half_width: float | None = None
     counts: Sequence[int] | None = None
 
@@ -385,10 +395,6 @@ class Shuffled(NamedTuple):
 
     group: GroupEstimate
     mixing: Facts
-
-
-def _listed(values: Any) -> Any:
-    return list(values) if isinstance(values, Sequence) else values
 
 
 def answer(
@@ -409,13 +415,13 @@ def answer(
     """
     if shuffled is not None:
         groups = {**groups, "shuffled": shuffled.group}
-        own |= {"shuffled": _listed(shuffled.group.estimate), "mixing": shuffled.mixing}
+        own |= {"shuffled": shuffled.group.estimate, "mixing": shuffled.mixing}
     said = {}
     for name, group in groups.items():
-        counts = {} if group.counts is None else {"counts": list(group.counts)}
-        said[name] = {"people": group.people, **counts, "standard_error": _listed(group.standard_error)}
+        counts = {} if group.counts is None else {"counts": group.counts}
+        said[name] = {"people": group.people, **counts, "standard_error": group.standard_error}
         said[name] |= {"half_width": group.half_width} if task == "mean" else {}
-    trusted, local = (_listed(groups[name].estimate) for name in ("trusted", "local"))
+    trusted, local = (groups[name].estimate for name in ("trusted", "local"))
     made = dict(zip(("trusted", "local"), mechanisms, strict=True))
     return statistic(task, estimate, interval, trusted, local, **own, groups=said, disagreement=gap, mechanisms=made)
 
@@ -424,8 +430,8 @@ def gap_facts(
     key: str,
     names: Sequence[str],
     level: float,
-    differences: Numbers | None,
-    widths: Numbers | None,
+    differences: Any,
+    widths: Any,
     p_values: Numbers | None,
     limit: float = math.inf,
 ) -> dict[str, Any]:
@@ -435,13 +441,12 @@ def gap_facts(
     adjusted for their number (Holm).
     """
     test, ends = round(1 - level, 12), None
-    if differences is not None and widths:
+    if differences is not None and widths is not None:
         both = list(zip(differences, widths, strict=True))
         ends = [[None if x is None or w is None else max(-limit, min(limit, x + side * w)) for x, w in both]
                 for side in (-1, 1)]  # fmt: skip
     apart = [name for name, p in zip(names, p_values or [None] * len(names), strict=True) if p is not None and p < test]
-    told = {"difference": _listed(differences), "interval": ends, "p_value": _listed(p_values)}
-    return {**told, key: apart, "test_level": test}
+    return {"difference": differences, "interval": ends, "p_value": p_values, key: apart, "test_level": test}
 
 
 # --- documents --------------------------------------------------------------------------------------------------------

@@ -141,10 +141,6 @@ class DistributionTask(Task):
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
         tally.distribution()
 
-    def trusted_only(self) -> DistributionTask:
-        """The same while nobody local was asked."""
-        return replace(self, estimator="tcm-only")
-
     def ask(self, crowd: Crowd) -> Conversation:
         heard = yield from self.gather(crowd)
         return publish(self, crowd.names[0], heard, rows=crowd.rows(self.bounds.centre), **crowd.made())
@@ -304,9 +300,9 @@ def publish(
     shape, band = shapes[0], beside.band(shapes[0], reach)
     result["distribution"] = statistic(
         "distribution",
-        shape.monotone.tolist(),
-        [end.tolist() for end in band],
-        at=[low + width * float(x) for x in shape.ends],
+        shape.monotone,
+        band,
+        at=low + width * shape.ends,
         joint=study.together > 0 and "distribution" in study.statistics,
         counted=[
             {
@@ -338,17 +334,15 @@ def publish(
     )
 
 
-def _disagreement(study: DistributionTask, apart: tuple[float, ...] | None) -> dict[str, Any]:
+def _disagreement(study: DistributionTask, apart: dict[str, Any] | None) -> dict[str, Any]:
     """How far the groups are apart where they differ most clearly: the shares of each at or below a value.
 
     The difference, trusted less local, has an interval that counts for all places that were looked at, and so does p.
     """
     if apart is None:
         return {"p_value": None, "groups_disagree": None, "test_level": None}
-    place, trusted, local, difference, low, high, p = apart
-    at, test = study.bounds.lower + study.bounds.width * place, round(1 - study.level, 12)
-    gap = {"at": at, "trusted": trusted, "local": local, "difference": difference, "interval": [low, high]}
-    return {**gap, "p_value": p, "groups_disagree": p < test, "test_level": test}
+    at, test = study.bounds.lower + study.bounds.width * apart["at"], round(1 - study.level, 12)
+    return {**apart, "at": at, "groups_disagree": apart["p_value"] < test, "test_level": test}
 
 
 _SMOOTH = (

@@ -20,7 +20,6 @@ from hybridp.blend.shares import ShareBlend, ShareEstimator, Told, blend_shares,
 from hybridp.errors import must
 from hybridp.public.budgets import Charge, Guarantee
 from hybridp.public.groups import Grouping
-from hybridp.public.lattice import Floats
 from hybridp.public.mechanisms import NoiseName
 from hybridp.public.messages import Invite
 from hybridp.public.oracles import randomised_response, share_oracle
@@ -172,10 +171,9 @@ def publish_shares(
     question, sent = study.question, None if mixed is None else mixed.summary
     result = blend_shares(trusted, local, study.estimator, sent, answering=study.answering)
     gaps = result.gap_widths(study.level, joint=study.joint)
-    low, high = result.intervals(study.level, joint=study.joint)
     shuffled = None
     if mixed is not None and mixed.people:
-        weights = ((1 - result.weights) * result.parts[-1]).tolist()
+        weights = (1 - result.weights) * result.parts[-1]
         shuffled = told_shuffled(study, mixed, _alone(mixed.summary, result), weights)
     held, default = result.anchor, result.default
     own, told = result.trusted, result.local
@@ -185,27 +183,24 @@ def publish_shares(
         missing = trusted.people - trusted.answered
         more["left_out"] = clipped_share(missing, trusted.people, scale, study.level, sd)
     options = list(question.values[:-1] if question.excludes else question.values)
-    apart = None if own is None or told is None else (own - told).tolist()
-    wide = None if gaps is None else gaps.tolist()
+    apart = None if own is None or told is None else own - told
     facts = answer(
         "histogram" if question.edges else "shares",
-        (np.clip(result.estimate, 0.0, 1.0) if question.most else to_simplex(result.estimate)).tolist(),
-        (low.tolist(), high.tolist()),
+        np.clip(result.estimate, 0.0, 1.0) if question.most else to_simplex(result.estimate),
+        result.intervals(study.level, joint=study.joint),
         {
-            "trusted": _group(trusted_people, own, result.standard_errors("trusted")),
+            "trusted": GroupEstimate(trusted_people, own, result.standard_errors("trusted")),
             "local": _alone(local, result),
         },
-        gap_facts("options", options, study.level, apart, wide, result.p_values(), 1.0),
+        gap_facts("options", options, study.level, apart, gaps, result.p_values(), 1.0),
         ("none" if trusted is None else noise_level(trusted.noise.mechanism)[0], study.invite.name),
         shuffled,
         options=options,
-        unbiased=result.estimate.tolist(),
+        unbiased=result.estimate,
         joint=study.joint,
         estimator=result.estimator,
-        weight=result.weights.tolist(),
-        anchor=None
-        if held is None
-        else {"plain": held.plain.tolist(), "most": held.most.tolist(), "reach": held.reach},
+        weight=result.weights,
+        anchor=None if held is None else {"plain": held.plain, "most": held.most, "reach": held.reach},
         **more,
     )
     device, several = on_device(study.invite), study.draws[0].several
@@ -230,21 +225,15 @@ def publish_shares(
     return as_count(release) if study.counted else release
 
 
-def _group(people: int, shares: Floats | None, errors: Floats | None) -> GroupEstimate:
-    if shares is None or errors is None:
-        return GroupEstimate(people)
-    return GroupEstimate(people, shares.tolist(), errors.tolist())
-
-
 def _alone(reports: ShareReports | None, found: ShareBlend) -> GroupEstimate:
     """One group's own shares, with their errors if the blend's shares were true, or the group's own."""
     if reports is None or not reports.people:
         return GroupEstimate(0)
     if reports.several:
-        return _group(reports.people, found.local, found.standard_errors("local"))
+        return GroupEstimate(reports.people, found.local, found.standard_errors("local"))
     own = Told((reports,))
     at = own.shares if found.estimator == "everyone" else found.estimate
-    return _group(reports.people, own.shares, np.sqrt(own.variance(np.clip(at, 0.0, 1.0))))
+    return GroupEstimate(reports.people, own.shares, np.sqrt(own.variance(np.clip(at, 0.0, 1.0))))
 
 
 def field_rule(question: Feature) -> str:
