@@ -329,7 +329,7 @@ def mixed_facts(mixing: Mixing, batches: tuple[int, ...], randomiser: str, **wei
     return {"randomiser": randomiser, **weight, **kept}
 
 
-def told_shuffled(study: Any, mixed: Batches, group: GroupEstimate, weight: float | list[float]) -> Shuffled:
+def told_shuffled(study: Any, mixed: Batches, group: GroupEstimate, weight: Any) -> Shuffled:
     return Shuffled(group, mixed_facts(study.mixing, mixed.sizes, study.mixed_invite.name, weight=weight))
 
 
