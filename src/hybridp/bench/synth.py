@@ -263,7 +263,6 @@ def _rehearsed(
 
 
 def _some(codes: Codes, many: int, draw: np.random.Generator) -> Codes:
-    """So many of the stand-ins, or all."""
     if many >= codes.people:
         return codes
     return Codes(codes.schema, codes.values[:, draw.choice(codes.people, many, replace=False)])

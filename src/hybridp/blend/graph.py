@@ -99,7 +99,6 @@ class _Tree:
         return tuple(sorted({*self.cliques[j]} & {*self.cliques[self.parent[j]]}))
 
     def home(self, features: Iterable[int]) -> int | None:
-        """The smallest clique that holds all of these features."""
         wanted = set(features)
         holding = [i for i, clique in enumerate(self._sets) if wanted <= clique]
         return min(holding, key=lambda i: math.prod(self.sizes[f] for f in self.cliques[i]), default=None)

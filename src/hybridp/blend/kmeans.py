@@ -42,7 +42,6 @@ class Clusters:
 
 
 def packed(box: Box, clusters: int) -> Clusters:
-    """Centres packed in the box, and nothing known about sizes."""
     nothing = np.full((clusters, box.dims), np.inf)
     return Clusters(packing(box, clusters), np.full(clusters, 1 / clusters), nothing, nothing[:, 0])
 
@@ -157,7 +156,6 @@ def _best(points: Floats, mass: Floats, clusters: int, spare: Floats) -> Floats:
 
 
 def _near(points: Floats, centres: Floats) -> Floats:
-    """Squared distance to the nearest centre."""
     label = nearest(np.ascontiguousarray(points.T), centres)
     return np.asarray(((points - centres[label]) ** 2).sum(axis=1))
 

@@ -95,7 +95,6 @@ def table_rows(
 
 
 def held_rows(steps: NDArray[Any]) -> LatticeRows:
-    """People's columns in memory."""
     return LatticeRows(len(steps), lambda: (steps[start : start + _PART] for start in range(0, len(steps), _PART)))
 
 

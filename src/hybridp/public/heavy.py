@@ -92,7 +92,6 @@ class HeadList:
         return {slot: i for i, slot in enumerate(self.slots)}
 
     def slot_of(self, record: tuple[str, ...]) -> int:
-        """Where a record counts."""
         index = self._index
         for candidate in (record, (record[0], *(None,) * (self.depth - 1))):
             if candidate in index:
@@ -106,7 +105,6 @@ class HeadList:
 
     @cached_property
     def query_of(self) -> Ints:
-        """The query's number for each slot."""
         number = {q: i for i, q in enumerate(self.queries)}
         return np.array([number[slot[0]] for slot in self.slots], dtype=np.int64)
 

@@ -72,7 +72,6 @@ class Box:
 
     @property
     def tops(self) -> tuple[int, ...]:
-        """The last level of every coordinate."""
         return tuple(math.floor((h - w) / self.step + 0.5) for w, h in zip(self.lower, self.upper, strict=True))
 
     def levels(self, points: ArrayLike) -> Floats:
@@ -96,7 +95,6 @@ class Box:
         return np.asarray(np.asarray(self.lower) + np.asarray(levels, dtype=np.float64) * steps)
 
     def inside(self, levels: ArrayLike) -> Floats:
-        """The nearest points of the box (in steps, not rounded)."""
         return np.clip(np.asarray(levels, dtype=np.float64), 0.0, np.asarray(self.tops, dtype=np.float64))
 
 

@@ -252,7 +252,6 @@ class Line:
 
     @cached_property
     def vector(self) -> VectorBounds:
-        """The bounds of what is reported on."""
         p = self.bounds.dimensions
         if self.form == "steered":
             return VectorBounds((Bounds(-self.clip, self.clip),) * p)
@@ -265,7 +264,6 @@ class Line:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns of a file of reports."""
         what = "score" if self.form == "steered" else "product"
         return tuple(f"{what}{i}_report" for i in range(self.dimensions))
 

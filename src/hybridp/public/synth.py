@@ -184,7 +184,6 @@ class Use:
 
     @property
     def words(self) -> str:
-        """What the round does to the rows."""
         if self.tables:
             return f"discrete Gaussian noise on {len(self.tables)} marginal{'s' if len(self.tables) != 1 else ''}"
         return "the marginal that the model misses most by the exponential mechanism, discrete Gaussian noise on it"

@@ -98,7 +98,6 @@ class SyntheticModel(Result):
 
     @cached_property
     def answered(self) -> tuple[Any, ...]:
-        """What its rounds brought, as plain data."""
         return tuple(asked.plain(answer) for asked, answer in self.said)
 
     @property
@@ -110,7 +109,6 @@ class SyntheticModel(Result):
         return np.ascontiguousarray(self.records.T)
 
     def _table(self, features: Sequence[int]) -> Floats:
-        """The share of the records in every cell."""
         return np.asarray(table_counts(self._values, self.schema.sizes, features) / self.rows)
 
     # --- answers ------------------------------------------------------------------------------------------------------

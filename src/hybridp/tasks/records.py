@@ -225,7 +225,6 @@ def _listed(
 
 
 def _ranked(names: Sequence[Record], values: Floats) -> list[int]:
-    """The places, most frequent first."""
     return sorted(range(len(names)), key=lambda i: (-values[i], str(names[i])))
 
 

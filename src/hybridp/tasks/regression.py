@@ -157,7 +157,7 @@ class RegressionTask(Task):
         if asked is not None:
             about: dict[str, Any] = {name: getattr(asked.encoding, name) for name in ("form", "centre", "clip")}
             about |= {"trusted_people": people, "local_people": local}
-            got = yield Later(asked, about={**about, "expected": {k: e for k, e in expected.items() if np.isfinite(e)}})
+            got = yield Later(asked, about={**about, "expected": expected})
         return self._publish(crowd, said, asked, None if got is None else got.local, expected)
 
     def question(
@@ -175,7 +175,7 @@ class RegressionTask(Task):
     def choose(
         self, said: NoisyRounds | None, local_people: int, columns: tuple[str, ...] = ()
     ) -> tuple[OnLine | None, dict[str, float]]:
-        """The question to ask, and the root mean squared error that each way promises (unit coordinates)."""
+        """The question to ask, and the root mean squared error that each way promises, if any (unit coordinates)."""
         if self.form == "tcm-only" or not local_people:
             return None, {}
         forms = ["steered", "plain"] if self.kind == "linear" else ["steered"]
@@ -194,7 +194,8 @@ class RegressionTask(Task):
             for form in forms
         }
         expected = {name: fit.mse**0.5 for name, fit in blending.forecast(score, asked, local_people).items()}
-        return asked[min(forms, key=lambda form: (expected[form], form))], expected
+        best = asked[min(forms, key=lambda form: (expected[form], form))]
+        return best, {name: error for name, error in expected.items() if np.isfinite(error)}
 
     def _publish(
         self,
@@ -249,7 +250,7 @@ class RegressionTask(Task):
             form="tcm-only" if line is None else line.form,
             joint=self.joint,
             standard_error=plain(errors.tolist()),
-            expected={name: error for name, error in expected.items() if np.isfinite(error)},
+            expected=expected,
             clip=reach,
             noisy_totals=[] if said is None else [list(row) for row in said.totals],
             noisy_place=None if said is None else said.place,

@@ -48,6 +48,10 @@ _TREE = 1 << 22  # Cells of the largest graphical model of both groups; marginal
 _MOST = 2**53  # people: more are no whole numbers to a double
 
 
+_NO_SIGNAL = "The budget leaves no signal: {} hides every share below {:.2g}; ask fewer {}, of more people, or with a "
+_NO_SIGNAL += "larger epsilon."
+
+
 class NoSignalWarning(PromiseWarning):
     """The budget is so small that the noise hides every answer."""
 
@@ -216,7 +220,6 @@ class TableTask(Task):
 
     @property
     def both(self) -> bool:
-        """Whether local people take part."""
         return self.method == "mixed" or self.choose
 
     @property
@@ -279,7 +282,6 @@ class TableTask(Task):
 
     @property
     def protection(self) -> Protection:
-        """What trusted people are promised, and by what."""
         steps = "; then ".join(dict.fromkeys(use.words for use in self.plan))
         rho, rounds = math.fsum(use.rho for use in self.plan), len(self.plan)
         return Protection(self.guarantee, steps, f"{rho:.6g}-zCDP" + (f" over {rounds} rounds" if rounds > 1 else ""))
@@ -287,18 +289,14 @@ class TableTask(Task):
     def no_signal(self, people: int) -> tuple[str, ...]:
         """What hides every answer: a cell that must be more than half of the people to be seen."""
         for use in self.plan:
-            if (hidden := use.hidden(self.workload.schema)) > people / 2:
-                return (
-                    f"The budget leaves no signal: with {self.guarantee} for {people:,} people, the noise of "
-                    f"{use.words} hides every share below {hidden / people:.2g}; ask fewer queries, of more people, or "
-                    "with a larger epsilon.",
-                )
+            if (hidden := use.hidden(self.workload.schema) / people) > 0.5:
+                noise = f"with {self.guarantee} for {people:,} people, the noise of {use.words}"
+                return (_NO_SIGNAL.format(noise, hidden, "queries"),)
         return ()
 
     # --- the conversation ---------------------------------------------------------------------------------------------
 
     def ask(self, crowd: Crowd) -> Conversation:
-        """The rounds, and the model that follows from their answers. Post-processing: no rows, no noise."""
         schema, plan, tables, trusted = self.workload.schema, self.plan, list[MeasuredTable](), self.trusted_people
         among = tuple(c for c in planning.candidates(self.workload) if len(c) == 1 or schema.cells(c) <= MODEL_CELLS)
         model, said = _Model(schema.sizes, trusted), list[tuple[Round, Any]]()
@@ -357,8 +355,8 @@ class TableTask(Task):
         blended = blend_tables(shapes, [own.get(f) for f in every], trusted, [told.get(f) for f in every])
         people = trusted + reports.people
         hidden = min(planning.significance(one.counts.size) * one.sigma for _, one in blended) / people
-        note = f"The budget leaves no signal: the noise of both groups' tables hides every share below {hidden:.2g}; "
-        notes = (f"{note}ask fewer marginals, of more people, or with a larger epsilon.",) if hidden > 0.5 else ()
+        note = _NO_SIGNAL.format("the noise of both groups' tables", hidden, "marginals")
+        notes = (note,) if hidden > 0.5 else ()
 
         def make() -> Codes:
             for note in notes:

@@ -141,7 +141,7 @@ class Transcript:
     def stated(cls, said: dict[str, Any], *, asks: bool = True) -> Transcript:
         """What an opened document says, checked: what it asks follows from what was released. A fit `asks` nobody."""
         said["entries"] = said.pop("ledger_entries")
-        rest = {name: _tuple(said[name]) for name in ("names", "missing", "entries", "notes")}
+        rest = {name: made_of(said[name]) for name in ("names", "missing", "entries", "notes")}
         result = cls(made_of(said["task"]), **rest, answers=tuple(said["answers"]), first_reports=said["first_reports"],
                     simulated=said["simulated"], digest=said["digest"])  # fmt: skip
         ok = all(isinstance(one, str) for one in (*result.names, *result.notes))
@@ -164,7 +164,6 @@ class Transcript:
 
     @cached_property
     def asked(self) -> Later:
-        """What people are asked next."""
         result = self.task.at_once(self.names) or self.rounds[-1]
         if not isinstance(result, Later):
             raise ValueError
@@ -177,7 +176,6 @@ class Transcript:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What is said of the invitation."""
         return {**self.asked.about, "mechanism": self.invite.text}
 
     def crowd(
@@ -218,10 +216,6 @@ class Transcript:
 def kept_missing(columns: Any) -> tuple[float | str, ...] | None:
     """What a missing value counts as, column by column; of one number each device says so itself."""
     return columns.absent if isinstance(columns.absent, tuple) else None
-
-
-def _tuple(stated: Any) -> Any:
-    return tuple(stated) if isinstance(stated, list) else stated
 
 
 @dataclass
