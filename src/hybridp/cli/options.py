@@ -31,7 +31,7 @@ from hybridp.study import Study
 
 __all__ = ["FILE", "Options", "Spread", "Verb", "all_given", "binned", "command", "count", "edges_options", "given"]
 __all__ += ["joined", "list_option", "listed", "must_not_join", "number_or_word", "numbers", "one_question"]
-__all__ += ["options_of", "said_as_options", "share_type", "some", "telling", "trust_options", "value_of"]
+__all__ += ["options_of", "said_as_options", "share_type", "some", "telling", "trust_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 FILE = "STUDY.toml"
@@ -74,7 +74,6 @@ class Options:
     names: tuple[str, ...]
     needed: frozenset[str]
     later: bool
-    alone: bool = False
     values: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -108,9 +107,7 @@ class Options:
         )
 
     def __call__(self) -> Any:
-        """The declaration itself, or the only value; a question is named after what it asks for."""
-        if self.alone:
-            return next(iter(self.values.values()))
+        """The declaration; a question is named after what it asks for."""
         stated = {name: value for name, value in self.values.items() if value is not None and value != ()}
         for one in self.fields:
             if one.name not in stated and (one.name in self.needed or one.required):
@@ -145,11 +142,6 @@ def some(of: type[Fields] | str, *names: str, needed: tuple[str, ...] = (), late
     With `later` the command makes it by itself: nothing is required, or checked, before that.
     """
     return Options(KINDS[of] if isinstance(of, str) else of, names, frozenset(needed), later)
-
-
-def value_of(of: type[Fields] | str, name: str) -> Options:
-    """One field of a declaration, of which the command gets the value."""
-    return replace(some(of, name), alone=True)
 
 
 def options_of(**groups: type[Fields] | Options | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -35,7 +35,7 @@ from hybridp.ledger import Ledger
 from hybridp.public.budgets import ApproxDP, PureDP, hides_little, warned
 from hybridp.public.distribution import PHASES
 from hybridp.public.envelope import write
-from hybridp.public.fields import Fields, field
+from hybridp.public.fields import Fields, between_0_and_1, field
 from hybridp.public.study.questions import NUMBER_FORMS
 from hybridp.public.trust import LABEL
 from hybridp.randomness import Randomness, secure, seeded
@@ -70,6 +70,7 @@ class Running(Fields):
 class Releasing(Running):
     """How a release is paid for, what it reads beside the rows, and where it goes."""
 
+    level: float = field(0.95, help="Coverage of the intervals.", check=between_0_and_1)
     ledger: Path | None = field(
         None,
         help="Charge this ledger, which keeps the release; a missing one is made with this release's promise as total.",

@@ -29,23 +29,13 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
-from hybridp.cli.options import (
-    Options,
-    command,
-    given,
-    must_not_join,
-    options_of,
-    some,
-    telling,
-    trust_options,
-    value_of,
-)
+from hybridp.cli.options import Options, command, given, must_not_join, options_of, some, telling, trust_options
 from hybridp.cli.releasing import Releasing
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.fields import Fields, field
 from hybridp.public.queries import MISSING, Feature, Schema, Workload
-from hybridp.public.study import Declaration, Promise
+from hybridp.public.study import Promise
 from hybridp.public.synth import usual_method
 from hybridp.public.trust import Trusts
 from hybridp.public.workloads import default_workload, stated_workload
@@ -321,8 +311,8 @@ def invite(model: Path, out: Path) -> Any:
 @click.argument("query", required=False)
 @click.option("--by", multiple=True, help="A column, or several (A,B): one answer for each of their values.")
 @click.option("--column", "of", help="The mean of this column of numbers, in place of the share of people.")
-@options_of(level=value_of(Declaration, "level"), asked=some(Releasing, "out", "plot", "as_json", "full"))
-def answer(model: Path, query: str | None, by: tuple[str, ...], of: str | None, level: float, asked: Releasing) -> None:
+@options_of(asked=some(Releasing, "level", "out", "plot", "as_json", "full"))
+def answer(model: Path, query: str | None, by: tuple[str, ...], of: str | None, asked: Releasing) -> None:
     """The share of people for whom QUERY holds, or a mean among them, with its uncertainty. Free: nothing is spent.
 
     QUERY is made of atoms (sex=Female, age=30..39, race!=White, education=Masters|Doctorate), `and`, `or`, `not`,
@@ -331,7 +321,7 @@ def answer(model: Path, query: str | None, by: tuple[str, ...], of: str | None, 
     if query is None and not by and of is None:
         raise InvalidInput("`query` must be given, or --by, or --column. Got none of them.")
     names = tuple(name.strip() for text in by for name in text.split(","))
-    asked.finish(_load(model).ask(query, by=names, column=of, level=level), spent=False)
+    asked.finish(_load(model).ask(query, by=names, column=of, level=asked.level), spent=False)
 
 
 @telling(

@@ -11,7 +11,7 @@ import click
 
 from hybridp.blend.tally import Tally
 from hybridp.cli.common import FILE_PATH, progress, table_option
-from hybridp.cli.options import Options, one_question, some, telling, trust_options, value_of
+from hybridp.cli.options import Options, one_question, some, telling, trust_options
 from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.reports import add_file, invitation_tally, load_tally, number_tally, save_tally
@@ -29,14 +29,13 @@ __all__ = ["add", "merge", "show"]
     click.option("--collection", help="A new tally: the name of this set of reports, which a ledger charges once."),
     click.option("--invite", type=FILE_PATH, help="A new tally of records or points: the invitation they answer."),
     table_option,
-    epsilon_column=value_of(Promise, "epsilon_column"),
-    publish=value_of("number", "publish"),
+    number=some("number", "publish", later=True),
     question=some("vector", "columns", "lower", "upper", "norm", "radius", "local", later=True),
-    promise=some(Promise, "epsilon", later=True),
+    promise=some(Promise, "epsilon", "epsilon_column", later=True),
 )  # fmt: skip
 def add(
-    files: tuple[Path, ...], state: Path, trust: Trusts | None, epsilon_column: str | None, collection: str | None,
-    publish: str, invite: Path | None, question: Options, promise: Options, table_name: str | None,
+    files: tuple[Path, ...], state: Path, trust: Trusts | None, collection: str | None,
+    invite: Path | None, number: Options, question: Options, promise: Options, table_name: str | None,
 ) -> Any:  # fmt: skip
     """Add files of reports to a tally: all of them, or none.
 
@@ -46,7 +45,7 @@ def add(
     one number are counted by public bins too, from which `hybridp release quantiles --tally` tells the distribution at
     no further epsilon; a new tally for --publish estimate-only holds nothing that tells more than the mean.
     """
-    named, sums_only = question.values["columns"], publish == "estimate-only"
+    named, sums_only = question.values["columns"], number.values["publish"] == "estimate-only"
     epsilon = promise.values["epsilon"]
     stated = epsilon is not None or any(question.values[name] for name in ("lower", "upper", "norm", "radius"))
     report = f"{named[0]}_report" if len(named) == 1 and not stated else "report"
@@ -79,7 +78,7 @@ def add(
     with progress() as bar:
         task = bar.add_task("adding up", total=len(files))
         for file in files:
-            result = add_file(result, file, where, epsilon=epsilon_column, table=table_name)
+            result = add_file(result, file, where, epsilon=promise.values["epsilon_column"], table=table_name)
             bar.advance(task)
     save_tally(result, state, before=before)
     document = {**_about(result), "state": str(state), "added": result.people - start.people}

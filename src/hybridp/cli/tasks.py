@@ -27,14 +27,13 @@ from hybridp.cli.options import (
     one_question,
     some,
     trust_options,
-    value_of,
 )
 from hybridp.cli.releasing import PAID, Releasing, Writing, randomise_file, release_file, release_study, said_randomised
 from hybridp.cli.synth import FIXED_BY_INVITATION, StatedSchema, must_be_stated, workload_of
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.shares import marginal_invite
-from hybridp.public.study import Declaration, Mixer, People, Promise
+from hybridp.public.study import Mixer, People, Promise
 from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.release.release import read
 
@@ -42,8 +41,8 @@ __all__ = ["compare", "randomise", "release"]
 
 Option = Callable[[Any], Any]
 _MIXER = some(Mixer, "batch", "delta", later=True)
-_RELEASED = ("ledger", "collection", "simulate_local", "assume_mechanism", "seed", "table", "out", "plot", "as_json",
-             "full")  # fmt: skip
+_RELEASED = ("level", "ledger", "collection", "simulate_local", "assume_mechanism", "seed", "table", "out", "plot",
+             "as_json", "full")  # fmt: skip
 # What devices must know of a question, of a promise and of where rows are, whatever the release is told.
 _ON_DEVICE = ("column", "columns", "lower", "upper", "missing", "norm", "radius", "local", "options", "several",
               "other", "value", "by", "by_private", "categories")  # fmt: skip
@@ -116,11 +115,11 @@ def _people(file: Any, people: Options | None) -> tuple[Any, People]:
 def _release_command(name: str, task: Task) -> click.Command:
     def run(
         file: Any, trust: Trusts | None, question: Options, promise: Options, asked: Releasing,
-        people: Options | None = None, mixer: Options | None = None, level: float = 0.95, **more: Any,
+        people: Options | None = None, mixer: Options | None = None, **more: Any,
     ) -> None:  # fmt: skip
         _check_phase(task, file, asked)
         if asked.invite is not None and task.says_rest:
-            _combine(task, file, trust, question, promise, people, level, asked)
+            _combine(task, file, trust, question, promise, people, asked)
             return
         if trust is None:
             stated = task.says_rest and task.only_invited is not None
@@ -130,7 +129,7 @@ def _release_command(name: str, task: Task) -> click.Command:
             question.values["form"] = "steered"
         file, known = _people(file, people)
         declared = task.declare(question, **more)
-        study = one_question(declared, promise(), trust=trust, people=known, level=level, mixer=mixer)
+        study = one_question(declared, promise(), trust=trust, people=known, level=asked.level, mixer=mixer)
         release_study(study, file, asked, trial_opt_in=trust.trial_opt_in if drawn_trust(trust) else None)
 
     told = [one for one in (*_RELEASED, *task.asked, *(["mixed"] if task.mixer else [])) if one not in task.without]
@@ -141,7 +140,6 @@ def _release_command(name: str, task: Task) -> click.Command:
         people=some(People, *task.people, later=True) if task.people else None,
         promise=some(Promise, *task.promise, needed=task.promised, later=True),
         mixer=_MIXER if task.mixer else None,
-        level=None if "level" in task.without else value_of(Declaration, "level"),
         asked=some(Releasing, *told),
     )(run)  # fmt: skip
     if "tally" in task.beside:  # the second phase may read a tally in place of a file
@@ -170,7 +168,7 @@ def _check_phase(task: Task, file: Any, asked: Releasing) -> None:
 
 def _combine(
     task: Task, file: Any, trust: Trusts | None, question: Options, promise: Options, people: Options | None,
-    level: float, asked: Releasing,
+    asked: Releasing,
 ) -> None:  # fmt: skip
     """Phase two: reports that answer an invitation, which says the rest."""
     from hybridp.protocols.driver import release_invited
@@ -185,7 +183,7 @@ def _combine(
             task.invited,
             trust=trust,
             person=None if people is None else people.values["column"],
-            level=level if given("level") else None,
+            level=asked.level if given("level") else None,
             joint=question.values.get("joint") or None,
             asked=own if task.invited == "heavy hitters" else None,
             **asked.said(*PAID),
