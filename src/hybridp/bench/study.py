@@ -144,8 +144,7 @@ def _people(study: Declaration, data: Any, table: str | None, trusted: int | Non
                 "group; or a table, whose people are counted. Got neither."
             )
         result = Counted(many[0], many[1])
-    if result.trusted + result.local < 2:
-        raise InvalidInput(f"`people` must be at least 2 for a plan. Got {result.trusted + result.local}.")
+    must(result.trusted + result.local >= 2, "people", "must be at least 2 for a plan", result.trusted + result.local)
     return result
 
 
@@ -201,8 +200,7 @@ def _number(study: Declaration, i: int, crowd: Crowd) -> Plan:
 
 def _personal(study: Declaration, i: int, crowd: Crowd, epsilons: Any) -> Plan:
     own = personal_task(study, i)
-    if epsilons is None:
-        raise InvalidInput("`data` must be given for a plan with everyone's own epsilon, which it counts. Got none.")
+    must(epsilons is not None, "data", "must be given for a plan with everyone's own epsilon, which it counts", "none")
     (levels, people), local = epsilons
     trusted = levels * own.share, people
     return plan_personal(trusted, local, bounds=own.bounds, sd=crowd.guess.sd, question=crowd.question)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 from hybridp.public import mean as theory
 from hybridp.public import steered_mean as steering
 from hybridp.public.lattice import Floats
@@ -48,8 +48,7 @@ def trust_offer(plan: Plan, elasticity: float) -> dict[str, Any]:
     """
     must(0 <= elasticity <= 100, "elasticity", "must lie between 0 and 100", elasticity)
     s, now, noise = plan.setting.setting, plan.promise["trusted_epsilon"], plan.facts["mechanisms"]["trusted"]
-    if noise != "laplace":
-        raise InvalidInput(f"`noise` must be laplace to vary the trusted epsilon. Got {noise}.")
+    must(noise == "laplace", "noise", "must be laplace to vary the trusted epsilon", noise)
     n, rate, variance, report = (float(x) for x in (s.n, s.c, s.var_t[0], s.noise_l[0]))
     of_sum = float(s.noise_t[0]) * (rate * n) ** 2
 

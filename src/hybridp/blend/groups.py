@@ -37,7 +37,7 @@ import numpy as np
 
 from hybridp.blend.mean import Blend, each_level
 from hybridp.blend.shares import ShareBlend, score_interval, two_sided
-from hybridp.errors import InvalidInput
+from hybridp.errors import must
 from hybridp.public.lattice import Floats
 from hybridp.public.mean import NormalLaplace
 from hybridp.public.oracles import Oracle, estimate
@@ -406,8 +406,7 @@ def _weight(own: float, told: float) -> float:
 
 
 def blend_joint(whole: JointBlend, categories: Sequence[int]) -> CategoryBlend:
-    if whole.trusted is None and whole.local is None:
-        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
+    must(whole.trusted is not None or whole.local is not None, "people", "must be at least 1 in one of the groups", "0")
     own, told = whole.cells(categories)
     some = own if own is not None else told
     assert some is not None

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.shares import simplex
-from hybridp.errors import InvalidInput
+from hybridp.errors import must
 from hybridp.public.kmeans import Box, Grid, TrustedRound, lloyd, nearest, packing, separation
 from hybridp.public.lattice import Floats
 from hybridp.public.oracles import estimate
@@ -82,8 +82,7 @@ def blend_map(trusted: TrustedRound | None, local: ShareReports | None) -> MapSh
             return named * (1 - named) / (m * lift**2)
 
         result.append((shares, (oracle.variance(0.0) + 1 / len(shares)) / m, law))
-    if not result:
-        raise InvalidInput("`people` must be at least 1 on the map. Got 0.")
+    must(bool(result), "people", "must be at least 1 on the map", "0")
     weights = np.array([1 / variance for _, variance, _ in result])
     total = float(weights.sum())
     blended = sum(w / total * s for w, (s, _, _) in zip(weights, result, strict=True))

@@ -241,8 +241,7 @@ def blend(
     must(rule.name != "alike", "estimator", "must be decided by a study before the groups are combined", rule.name)
     if local is not None and local.people == 0:
         local = None
-    if trusted is None and local is None:
-        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
+    must(trusted is not None or local is not None, "people", "must be at least 1 in one of the groups", "0")
     spread = _spread(trusted, local, rule)
     if trusted is None or local is None:
         weight, slack = float(local is None), 0.0
@@ -273,8 +272,7 @@ def blend_columns(
     mixed reports are pooled; those who sent some are the share `answering` of all who are not trusted.
     """
     sent = [(group.people, group.columns) for group in groups if group.people]
-    if trusted is None and not sent:
-        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
+    must(trusted is not None or bool(sent), "people", "must be at least 1 in one of the groups", "0")
     d = len(sent[0][1] if trusted is None else trusted)
     if trusted is None and (told := sum(any(group[j] for _, group in sent) for j in range(d))) < d:
         raise InvalidInput(

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hybridp.blend.mean import Blend, Disagreement, learned_spread, weighed
-from hybridp.errors import InvalidInput
+from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP, turning_point
 from hybridp.public.lattice import Floats
 from hybridp.public.mean import PILOT_VARIANCE, WORST_VARIANCE, NormalLaplace, learned_variance
@@ -186,8 +186,7 @@ def combine(
     release's weight, however much both groups differ, and a spread learned from reports is that of local people alone.
     """
     heard = anybody_heard(reports)
-    if trusted is None and not heard:
-        raise InvalidInput("`epsilons` must be positive for at least one person. Got 0 for everybody.")
+    must(trusted is not None or bool(heard), "epsilons", "must be positive for at least one person", "0 for everybody")
     squares = 0.0 if trusted is None else float(np.dot(trusted_people, trusted.weights**2))
     information_t = 0.0
     if trusted is not None:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.mean import Anchor, each_level, hold
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring
 from hybridp.public.lattice import Floats
 from hybridp.public.mean import NormalLaplace, farthest_kept, holm, log_upper_tail
@@ -232,8 +232,7 @@ def blend_shares(
 def _blended(trusted: NoisyCounts | None, heard: Told | None, estimator: ShareEstimator, answering: Any) -> ShareBlend:
     heard = None if estimator == "tcm-only" else heard
     trusted = None if estimator == "lm-only" else trusted
-    if trusted is None and heard is None:
-        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
+    must(trusted is not None or heard is not None, "people", "must be at least 1 in one of the groups", "0")
     plainly: ShareEstimator = "hybrid" if estimator == "alike" else estimator
     own, told = None if trusted is None else trusted.shares, None if heard is None else heard.shares
     if trusted is None or heard is None or own is None or told is None:

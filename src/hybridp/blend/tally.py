@@ -233,8 +233,7 @@ class Tally:
 
     def __add__(self, other: Tally) -> Tally:
         """Both in one: associative, commutative, exact. Another mechanism, collection or a shared batch is refused."""
-        if self.kind != other.kind:
-            raise InvalidInput(f"`tally` must be of one kind to be merged. Got {self.kind} and {other.kind}.")
+        must(self.kind == other.kind, "tally", "must be of one kind to be merged", f"{self.kind} and {other.kind}")
         if self.mechanism != other.mechanism:
             raise InvalidInput("`tally` must hold reports of one mechanism to be merged. Got two different ones.")
         same = self.collection == other.collection

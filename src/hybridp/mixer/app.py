@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Address
 
-from hybridp.errors import HybridpError, InvalidInput
+from hybridp.errors import HybridpError, InvalidInput, must
 from hybridp.mixer.store import Route, Store, Ticketed
 from hybridp.public.envelope import appearing
 from hybridp.public.mixing import OVERHEAD, Signer, check_ticket, from_text, text
@@ -218,8 +218,7 @@ async def _body(request: Request) -> bytes:
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > _MOST:
-            raise InvalidInput(f"`body` must be at most {_MOST} bytes. Got more.")
+        must(len(body) <= _MOST, "body", f"must be at most {_MOST} bytes", "more")
     return body
 
 
@@ -239,8 +238,7 @@ def _problem(status: int, detail: str, route: Route | None = None, seconds: int 
 def load_or_make(path: Path, empty: Callable[[], bool]) -> Signer:
     """The file's key; a new file where there is none and the store is `empty`: studies that joined name the old key."""
     if not path.exists():
-        if not path.parent.is_dir():
-            raise InvalidInput(f"`key-file` must lie in an existing folder. Got {path}.")
+        must(path.parent.is_dir(), "key-file", "must lie in an existing folder", path)
         if not empty():
             rule = "must be there, since studies that this mixer joined name its key"
             restore = "mount its disk, put its backup back, or give another --database for a new mixer"
@@ -248,6 +246,5 @@ def load_or_make(path: Path, empty: Callable[[], bool]) -> Signer:
         # Where another process was quicker, its file counts.
         with contextlib.suppress(FileExistsError), appearing(path, new=True, mode=0o600) as draft:
             draft.write_text(text(secrets.token_bytes(32)))
-    if path.stat().st_mode & 0o077:
-        raise InvalidInput(f"`key-file` must be readable by its owner only (chmod 600). Got {path}.")
+    must(not path.stat().st_mode & 0o077, "key-file", "must be readable by its owner only (chmod 600)", path)
     return Signer(from_text(path.read_text().strip(), 32, "key-file"))

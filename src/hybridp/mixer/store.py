@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy import Column, Connection, Engine, LargeBinary, Table, Text, bindparam, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from hybridp.errors import InvalidInput
+from hybridp.errors import InvalidInput, must
 from hybridp.public.mixing import Batch, Signer, pack_batch
 
 __all__ = ["Route", "Store", "Ticketed"]
@@ -121,8 +121,7 @@ class Store:
     def close(self, study: str) -> None:
         """Take no more reports; what is held goes on as the last batch, and then the study is `sent`."""
 
-        if study not in [route.study for route in self.routes()]:
-            raise InvalidInput(f"`study` must be one that this mixer mixes for. Got {study}.")
+        must(study in [route.study for route in self.routes()], "study", "must be one that this mixer mixes for", study)
         here = (routes.c.study == study, routes.c.state == "open")
         self._change(lambda db: db.execute(routes.update().where(*here).values(state="closed")))
 

@@ -306,8 +306,7 @@ def hypervolume(points: ArrayLike, anti_ideal: Sequence[float] | Floats) -> floa
     if len(table) == 0:
         return 0.0
     must(table.shape[1] == len(corner), "anti_ideal", f"must have {table.shape[1]} coordinates", corner.tolist())
-    if not np.isfinite(table).all():
-        raise InvalidInput("`points` must be finite. Got an infinite coordinate.")
+    must(bool(np.isfinite(table).all()), "points", "must be finite", "an infinite coordinate")
     table = table[(table < corner).all(1)]
     table = table[pareto_indices(table)]
     if len(table) == 0:

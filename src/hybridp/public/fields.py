@@ -345,8 +345,7 @@ def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
     try:
         with place.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise InvalidInput(f"`study` must be a file of at most {MOST_BYTES >> 20} MiB. Got {place}.")
+        must(len(content) <= MOST_BYTES, "study", f"must be a file of at most {MOST_BYTES >> 20} MiB", place)
         return tomllib.loads(content.decode("utf-8-sig"))
     except OSError as error:
         problem = f"must be a study file that can be read. Got {place} ({error.strerror or type(error).__name__})"

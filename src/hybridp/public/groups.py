@@ -121,8 +121,7 @@ class Grouping:
                 f"`categories` must have somebody in each. Got nobody in `{empty[0]}`: leave it out, or give --least."
             )
         groups, withheld = self.arranged(sizes)
-        if not groups:
-            raise InvalidInput(f"`least` must leave a group of so many people. Got {self.least:,}, and none is left.")
+        must(bool(groups), "least", "must leave a group of so many people", f"{self.least:,}, and none is left")
         if self.compare not in (None, ALL, *groups):
             raise InvalidInput(f"`compare` must be `{ALL}`, or one of the groups that are left. Got `{self.compare}`.")
         return groups, withheld

@@ -134,12 +134,9 @@ class TrustRule(Fields):
 
 
 def _words(given: Any) -> Any:
-    def word(value: Any) -> Any:
-        if isinstance(value, bool):
-            return str(value).lower()
-        return str(value) if isinstance(value, int) else value
-
-    return [word(v) for v in given] if isinstance(given, (list, tuple)) else word(given)
+    if isinstance(given, (list, tuple)):
+        return [_words(one) for one in given]
+    return str(given).lower() if isinstance(given, int) else given
 
 
 Trusts: TypeAlias = TrustRule | str

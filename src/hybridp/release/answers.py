@@ -17,7 +17,7 @@ import numpy as np
 
 from hybridp.blend.groups import Gap, published_gap
 from hybridp.blend.mean import Blend, each_level
-from hybridp.errors import InvalidInput
+from hybridp.errors import InvalidInput, must
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import NormalLaplace, holm
@@ -251,8 +251,7 @@ def compare_waves(first: Release | Mapping[str, Any], second: Release | Mapping[
             (x, *x_ends), (y, *y_ends) = numbers[0][label], numbers[1][label]
             gap = published_gap(y, (y_ends[0], y_ends[1]), x, (x_ends[0], x_ends[1]), level)
             changes.setdefault((name, key), []).append((label, x, y, *gap))
-    if not changes:
-        raise InvalidInput("`second` must answer a question of the first one, with intervals. Got none in common.")
+    must(bool(changes), "second", "must answer a question of the first one, with intervals", "none in common")
     adjusted = iter(holm([p for some in changes.values() for *_, p in some]))
     questions: dict[str, dict[str, Facts]] = {}
     for (name, key), some in changes.items():
@@ -274,8 +273,7 @@ def _must_agree(name: str, key: str, first: Facts, second: Facts) -> None:
         if first.get(fact) != second.get(fact):
             raise InvalidInput(f"`second` must ask for {key} of {name} as the first one does. Got another `{fact}`.")
     by = [None if (some := facts.get("by")) is None else some["column"] for facts in (first, second)]
-    if by[0] != by[1]:
-        raise InvalidInput(f"`second` must ask for {key} of {name} by the first one's column {by[0]}. Got {by[1]}.")
+    must(by[0] == by[1], "second", f"must ask for {key} of {name} by the first one's column {by[0]}", by[1])
 
 
 def _numbers(name: str, key: str, facts: Facts) -> Iterator[tuple[str, tuple[float, float, float]]]:

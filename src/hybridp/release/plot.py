@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hybridp.errors import InvalidInput
+from hybridp.errors import must
 from hybridp.release import style
 from hybridp.release.facts import (
     GROUPS,
@@ -43,9 +43,8 @@ def draw(release: Release, ax: Axes | None = None) -> Axes:
     if release.receipt.promises:
         release = replace(release, notes=(*release.notes, "The promise is for all questions together."))
     ax = style.new_axes(ax, 7.2, 3.2 * len(names))
-    place = ax.get_subplotspec()
-    if place is None:
-        raise InvalidInput("`ax` must be axes of a grid, which several questions divide. Got others.")
+    place: Any = ax.get_subplotspec()
+    must(place is not None, "ax", "must be axes of a grid, which several questions divide", "others")
     ax.set_axis_off()
     grid = place.subgridspec(len(names), 1)
     for row, name in enumerate(names):
@@ -231,8 +230,7 @@ def _draw_ranges(plan: Plan, ax: Axes | None) -> Axes:
         several |= any(isinstance(error_of(ways(some[key])[taken(some[key])]), list) for key in result)
         for key, error in result.items():
             rows.append((name if len(result) == 1 else f"{key} of {name}", error, f"±{style.percent(error, 3)}"))
-    if not rows:
-        raise InvalidInput("`plot` must be of a study with a question of kind number, choice or vector. Got none.")
+    must(bool(rows), "plot", "must be of a study with a question of kind number, choice or vector", "none")
     ax = style.new_axes(ax, 7.2, 1.7 + 0.35 * len(rows))
     style.sized_rows(ax, rows)
     of = " Of a question's options or columns the largest." if several else ""

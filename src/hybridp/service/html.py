@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from hybridp.errors import HybridpError, InvalidInput
+from hybridp.errors import HybridpError, must
 from hybridp.public.fields import Declared, Fields, declared
 from hybridp.public.study import KINDS as QUESTIONS
 from hybridp.public.study import Collection, Declaration, Mixer, People, Promise
@@ -325,8 +325,7 @@ def declared_by(form: Mapping[str, str]) -> dict[str, Any]:
     """A study as plain data from a form's fields: empty ones are left to their defaults, others are the declaration's
     to refuse."""
     kind = form.get("kind", "mean")
-    if kind not in KINDS:
-        raise InvalidInput(f"`kind` must be one of {', '.join(KINDS)}. Got another.")
+    must(kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", "another")
     places: dict[str, type[Fields]] = {"": Declaration, "promise": Promise, "collection": Collection, "people": People,
                                        "mixer": Mixer, "question": KINDS[kind]}  # fmt: skip
     result: dict[str, dict[str, Any]] = {"": {}, "question": {"kind": KINDS[kind].kind}}

@@ -24,7 +24,7 @@ import numpy as np
 
 from hybridp.blend.distribution import Evidence, Shape, SharesBelow, blended, counts_seen, fit, reports_seen
 from hybridp.blend.plausible import Plausible, groups_apart, normal_reach, plausible, windows_around
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 from hybridp.public.budgets import Charge, Guarantee, PureDP, split_off
 from hybridp.public.distribution import BinnedReports
 from hybridp.public.lattice import LEVELS, Bounds
@@ -267,8 +267,7 @@ def publish(
     **made: Unpack[Made],
 ) -> Release:
     """Blend and state. Post-processing: no rows, no noise."""
-    if not heard.counted and not heard.local:
-        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
+    must(bool(heard.counted or heard.local), "people", "must be at least 1 in one of the groups", "0")
     told = blended(heard)
     asked = {place for _, between in stretches(study).values() for ends in between for place in ends}
     beside = plausible(heard, sorted(place for place in asked if place is not None))

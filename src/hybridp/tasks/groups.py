@@ -21,7 +21,7 @@ from typing import Any
 from hybridp.blend.groups import CategoryBlend, JointBlend, blend_joint, mean_gaps, share_gaps
 from hybridp.blend.mean import each_level
 from hybridp.blend.shares import to_simplex
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 from hybridp.public.groups import OTHER, Grouping, Joint
 from hybridp.public.lattice import Bounds
 from hybridp.public.queries import Feature
@@ -207,8 +207,7 @@ class PrivateGroupsTask(Task):
         sd = own.rule.sds[0] / 2 if isinstance(own, MeanTask) and own.rule.sds else None
         whole = JointBlend(trusted, local, self.joint.size, sd, by_people=self.estimator == "everyone")
         heard = sum(one.people for one in (trusted, local) if one is not None)
-        if not heard:
-            raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
+        must(bool(heard), "people", "must be at least 1 in one of the groups", "0")
         sizes = {name: blend_joint(whole, [i]).share * heard for i, name in enumerate(grouping.names)}
         groups, withheld = grouping.arranged(sizes)
         places = {name: i for i, name in enumerate(grouping.names)}
