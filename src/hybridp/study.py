@@ -153,19 +153,15 @@ class Study(Declaration):
         quantiles one after another in a trial, and `invite_out` is a new file of the invitation to a number that those
         answer who are asked later: `local_people`, or as many as the table has.
         """
-        from hybridp.protocols.study import first_phase, release_study
+        from hybridp.protocols.study import release_study
 
         drawn, given = _drawn(trial_opt_in), {"invite": invite, "reports": reports, "model": model}
         files = {name: self._named(name, place) for name, place in given.items()}
         trial = simulate_local or drawn is not None or (rng is not None and rng.simulated)
         run: dict[str, Any] = {"table": table, "trust": drawn, "simulate_local": simulate_local, "rng": rng}
         run |= {"collection": collection, "assume_mechanism": assume_mechanism, "phases": phases}
-        run["tally"] = _path(tally)
+        run |= {"tally": _path(tally), "invite_out": _path(invite_out), "local_people": local_people}
         with self._paying(ledger, trial=trial) as paying:
-            if invite_out is not None:
-                out = Path(invite_out)
-                return first_phase(self, self._rows(data), out, local_people=local_people, ledger=paying, **run)
-            must(local_people is None, "local_people", "must go with invite_out", local_people)
             return release_study(self, self._rows(data), files=files, mixed=mixed, ledger=paying, **run)
 
     def invite(

@@ -36,7 +36,7 @@ from hybridp.tasks.number import number_task
 from hybridp.tasks.steered import SteeredTask
 from hybridp.tasks.transcript import Transcript, invitation_to, kept_missing, read_invitation
 
-__all__ = ["first_phase", "invite_study", "release_study"]
+__all__ = ["invite_study", "release_study"]
 
 
 def release_study(
@@ -53,6 +53,8 @@ def release_study(
     mixed: Sequence[Any] = (),
     tally: Path | None = None,
     phases: Sequence[float] = (),
+    invite_out: Path | None = None,
+    local_people: int | None = None,
     rng: Randomness | None = None,
 ) -> Release:
     """Release the answers to all questions from a table of trusted values and local reports (`hybridp.Study.release`).
@@ -78,6 +80,10 @@ def release_study(
         alone = len(study.questions) == 1
         must(alone, "phases", "must go with quantiles of a study's only question", f"{len(study.questions)} questions")
         run["phases"] = tuple(phases)
+    if invite_out is not None:
+        run |= {"invite_out": invite_out, "ledger": ledger, "collection": collection, "purpose": study.purpose}
+        return _first_phase(study, data, rule, local_people, run)
+    must(local_people is None, "local_people", "must go with invite_out", local_people)
     labels: Any = keyed(rule, rng.words(2).tolist()) if drawn_trust(rule) else rule  # one draw for all questions
     for folder in files["model"].values():
         transcripts.must_be_new(folder)
@@ -200,21 +206,8 @@ def invite_study(
     return {"question": name, "invitation": str(place), **read_invitation(place).about}
 
 
-def first_phase(
-    study: Declaration,
-    data: Any,
-    out: Path,
-    *,
-    trust: Any = None,
-    simulate_local: bool = False,
-    local_people: int | None = None,
-    tally: Path | None = None,
-    phases: Sequence[float] = (),
-    collection: str | None = None,
-    assume_mechanism: bool = False,
-    table: str | None = None,
-    ledger: Ledger | None = None,
-    rng: Randomness | None = None,
+def _first_phase(
+    study: Declaration, data: Any, trust: Any, local_people: int | None, run: Mapping[str, Any]
 ) -> Release:
     """What is known of a study's only number, and the invitation that follows from it for those who are asked later.
 
@@ -225,19 +218,15 @@ def first_phase(
     rule = "must go with the mean or the quantiles of a study's only question"
     alone = len(study.questions) == 1 and question.in_phases
     must(alone and not study.promise.personal and study.mixer is None, "invite-out", rule, "another question")
-    must_declare(study, data := with_public(data, study.people.public))
-    columns = columns_of(study, 0, trust_rule(study) if trust is None else trust)
-    how: dict[str, Any] = {"table": table, "invite_out": out, "ledger": ledger, "purpose": study.purpose, "rng": rng,
-                           "simulate_local": simulate_local}  # fmt: skip
+    columns = columns_of(study, 0, trust)
     if question.statistics == ("mean",):
-        for name, given in (("tally", tally), ("phases", phases), ("collection", collection)):
-            must(not given, name, "must not join the first phase of a mean: trusted people alone are asked", given)
+        rule = "must not join the first phase of a mean: trusted people alone are asked"
+        for name in ("tally", "phases", "collection"):
+            must(not run.get(name), name, rule, "one")
         many = study.people.local if local_people is None else local_people
         steered = replace(study, questions=(replace(question, form="steered"),))  # which is refused of some means
-        return release(data, SteeredTask(mean_task(steered, 0)), columns, local_people=many, **how)
+        return release(data, SteeredTask(mean_task(steered, 0)), columns, local_people=many, **run)
     must(local_people is None, "local-people", "must go with a mean: quantiles are asked around, however many", "it")
     counted = number_task(study, 0)
     must(isinstance(counted, DistributionTask), "invite-out", rule, "both")
-    how |= {"assume_mechanism": assume_mechanism, "collection": collection}
-    how |= {"tally": None if tally is None else tally_for(study, tally), "phases": phases}
-    return release(data, counted, columns, **how)
+    return release(data, counted, columns, **run)
