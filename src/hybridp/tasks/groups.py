@@ -117,7 +117,7 @@ def _unheard(study: Study, trusted: int, local: int) -> list[Promise]:
 
 def _one_receipt(each: Mapping[str, Receipt], grouping: Grouping, unheard: Sequence[Promise]) -> Receipt:
     """The receipt of all groups: nobody is in two, so that what each was promised is what everybody was."""
-    whole = one_receipt(each, once=("trusted", "local"))
+    whole = one_receipt(each, once=("trusted", "local", "shuffled"))
     told = {(one.people, one.against) for one in whole.promises}  # whoever was not heard was promised the same
     promises = [*whole.promises, *(one for one in unheard if (one.people, one.against) not in told)]
     said = [
