@@ -31,7 +31,7 @@ from hybridp.tables.engine import answers
 from hybridp.tables.source import TableLike
 from hybridp.tables.sql import VIEW
 
-__all__ = ["LATTICE", "Codes", "count_people", "gain", "groups_of", "measure_answers", "measure_table"]
+__all__ = ["LATTICE", "Codes", "answer_codes", "count_people", "gain", "groups_of", "measure_table"]
 __all__ += ["pick_table", "read_codes", "read_domain"]
 
 _MOST_READ = 4096  # Read from rows, a domain of more values is no domain: every value would be about somebody.
@@ -123,13 +123,9 @@ def measure_table(codes: Codes, features: tuple[int, ...], sigma: float, *, rng:
     return MeasuredTable(features, np.asarray(counts + drawn, dtype=np.int64), sigma)
 
 
-def measure_answers(
-    answers: TrustedAnswers, schema: Schema, tables: Sequence[tuple[int, ...]], sigma: float, *, rng: Randomness
-) -> list[MeasuredTable]:
-    """The same of all these marginals, from answers to every column as a service keeps them."""
-    rows = [rows.astype(np.uint16) for rows in answers]
-    codes = Codes(schema, np.concatenate(rows).T)
-    return [measure_table(codes, features, sigma, rng=rng) for features in tables]
+def answer_codes(answers: TrustedAnswers, schema: Schema) -> Codes:
+    """RAW: the answers to every column as a service keeps them."""
+    return Codes(schema, np.concatenate([rows.astype(np.uint16) for rows in answers]).T)
 
 
 def gain(codes: Codes, features: tuple[int, ...], modelled: Floats, sigma: float) -> int:

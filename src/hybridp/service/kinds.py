@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -20,18 +20,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.curator import marginals as table_curator
-from hybridp.curator.sources import TrustedAnswers
+from hybridp.curator.marginals import answer_codes
+from hybridp.curator.sources import Raw, TrustedAnswers
 from hybridp.errors import must
 from hybridp.ledger import Charge
+from hybridp.protocols.rows import CodePeople
 from hybridp.public.heavy import TEXT_RULE
 from hybridp.public.lattice import Bounds
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.queries import Feature
-from hybridp.public.rounds import Answer, Crowd, People, drive
+from hybridp.public.rounds import Crowd, drive
 from hybridp.public.shares import MarginalReports, ShareReports
 from hybridp.public.study import Choice, Declaration, Question
-from hybridp.public.synth import MeasuredTable
 from hybridp.public.vector_randomisers import UnitVector
 from hybridp.randomness import Randomness
 from hybridp.release.release import Release, statistic
@@ -44,7 +44,7 @@ from hybridp.tasks.kmeans import kmeans_task
 from hybridp.tasks.personal import personal_task
 from hybridp.tasks.regression import regression_task
 from hybridp.tasks.shares import SharesTask, shares_task
-from hybridp.tasks.table import Made, Measure, Reported, table_task
+from hybridp.tasks.table import Made, table_task
 from hybridp.tasks.transcript import plain_of
 
 __all__ = ["drawable", "pack_reports", "parts_of", "unpacked_reports"]
@@ -219,27 +219,19 @@ class _Synthetic(Part):
         reports = MarginalReports(tuple(ShareReports(told.people, told.counts, oracle) for told, oracle in sent))
         task = replace(self.task, people=(0 if answers is None else people, reports.people))
         names, made = task.workload.schema.names, {"entries": (), "simulated_local": False, "rng": rng}
-        result = drive(task.ask(Crowd(names, lambda middle: "", lambda: made)), _Unfitted(answers, reports, rng))
+        raw = Raw(people, answers and answer_codes(answers, task.workload.schema), reports)
+        result = drive(task.ask(Crowd(names, lambda middle: "", lambda: made)), _Unfitted(raw, rng))
         model = {"task": plain_of(task), "answers": list(result.answered)}  # of which a fit is made
         facts = {"method": task.method, "people": result.people, "features": list(names), "model": model}
         told = statistic("synthetic-data", None, None, **facts)
         return Release({self.name: {"synthetic": told}}, None, result.receipt)
 
 
-@dataclass
-class _Unfitted(People):
+class _Unfitted(CodePeople):
     """People who answer the rounds of a table whose records nobody makes here."""
 
-    answers: Any
-    reports: MarginalReports
-    rng: Randomness
-
-    def measure(self, asked: Measure) -> list[MeasuredTable]:
-        use = asked.use
-        return table_curator.measure_answers(self.answers, asked.schema, use.tables, use.sigma, rng=self.rng)
-
-    def reported(self, asked: Reported) -> Answer:
-        return Answer(local=self.reports)
+    def _own(self, asked: Any, place: int) -> Randomness:
+        return self.rng
 
     def made(self, asked: Made) -> NDArray[np.uint16]:
         return np.zeros((0, 0), np.uint16)
