@@ -101,7 +101,7 @@ def theory(cell: Cell, population: Floats) -> tuple[float, float]:
 
     def setting(noise_l: float) -> Setting:
         share = cell.trusted / cell.n
-        return Setting.of(n=cell.n, c=share, variance=population.var(), noise_t=noise_t, noise_l=noise_l)
+        return Setting(n=cell.n, c=share, var_t=population.var(), noise_t=noise_t, noise_l=noise_l)
 
     true = setting(constant + quadratic * float(np.mean(population**2)))
     error = hybrid(true, kvh_weight(setting(randomiser.worst_variance)))

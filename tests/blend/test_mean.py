@@ -64,8 +64,8 @@ def test_the_weight_is_kvh_s_by_two_other_routes(
     n, c = k + n_l, k / (k + n_l)
     noise_t = 2 * (2 / (epsilon * k)) ** 2
     noise_l = local.randomiser.worst_variance
-    closed = theory.Setting.of(
-        n=n, c=c, variance=sd**2, local_variance=local_sd**2, noise_t=noise_t, noise_l=noise_l, gap=gap
+    closed = theory.Setting(
+        n=n, c=c, var_t=sd**2, var_l=local_sd**2, noise_t=noise_t, noise_l=noise_l, gap=gap
     )
     assert found.weight == pytest.approx(float(theory.kvh_weight(closed)), rel=1e-7, abs=1e-12)
 

@@ -76,8 +76,8 @@ def test_with_one_epsilon_the_weight_is_that_of_kvh(epsilon: float, k: int, n_l:
     local = LocalSummary(n_l, float(reports.totals[0]), float(reports.squares[0]), randomiser)
     (plain,) = release_sums(Raw(k, [level_sum], local), sum_noise(PureDP(epsilon)), Bounds(0, 1), rng=seeded(9))
     same = blend(plain, local, Rule("kvh", sd=sd))
-    setting = Setting.of(
-        n=k + n_l, c=k / (k + n_l), variance=sd**2, noise_t=8 / (epsilon * k) ** 2, noise_l=randomiser.worst_variance
+    setting = Setting(
+        n=k + n_l, c=k / (k + n_l), var_t=sd**2, noise_t=8 / (epsilon * k) ** 2, noise_l=randomiser.worst_variance
     )
     assert found.weight == pytest.approx(same.weight, rel=1e-8)
     assert found.weight == pytest.approx(float(kvh_weight(setting)), rel=1e-8)

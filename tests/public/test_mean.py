@@ -34,8 +34,8 @@ def numbers(seed: int = 5, size: int = 60) -> Setting:
     n = draw.integers(2, 10**6, size).astype(float)
     c = draw.uniform(0.001, 0.999, size)
     v = 10 ** draw.uniform(-3, 1, (4, size))
-    return Setting.of(
-        n=n, c=c, variance=v[0], local_variance=v[1], noise_t=v[2], noise_l=v[3], gap=draw.uniform(-2, 2, size)
+    return Setting(
+        n=n, c=c, var_t=v[0], var_l=v[1], noise_t=v[2], noise_l=v[3], gap=draw.uniform(-2, 2, size)
     )
 
 
@@ -45,7 +45,7 @@ def laplace_problems(seed: int = 6, size: int = 400) -> Setting:
     n = np.ceil(2 / c) * np.floor(10 ** draw.uniform(0, 4, size))
     sd = draw.uniform(0.02, 0.5, size)
     one = 2 * 10 ** (-2 * draw.uniform(-1.5, 1, size))
-    return Setting.of(n=n, c=c, variance=sd**2, noise_t=one / (c * n) ** 2, noise_l=one)
+    return Setting(n=n, c=c, var_t=sd**2, noise_t=one / (c * n) ** 2, noise_l=one)
 
 
 # --- errors from first principles -------------------------------------------------------------------------------------
@@ -70,11 +70,11 @@ class World:
 
     @property
     def setting(self) -> Setting:
-        return Setting.of(
+        return Setting(
             n=self.n,
             c=self.k / self.n,
-            variance=float(self.var_t),
-            local_variance=float(self.var_l),
+            var_t=float(self.var_t),
+            var_l=float(self.var_l),
             noise_t=float(self.noise_t),
             noise_l=float(self.noise_l),
             gap=float(self.mean_t - self.mean_l),
@@ -155,7 +155,7 @@ def test_the_kvh_weight_minimises_the_error(s: Setting) -> None:
 
 def test_pwh_balances_the_noise_alone() -> None:
     s = numbers()
-    noiseless = Setting.of(n=s.n, c=s.c, variance=0.0, noise_t=s.noise_t, noise_l=s.noise_l)
+    noiseless = Setting(n=s.n, c=s.c, var_t=0.0, noise_t=s.noise_t, noise_l=s.noise_l)
     np.testing.assert_allclose(pwh_weight(s), kvh_weight(noiseless), rtol=1e-12)
 
 
@@ -187,7 +187,7 @@ def test_critical_c_is_where_the_large_n_errors_cross(var_t: float, var_l: float
         """n (E_T - E_F) without the trusted noise, which vanishes like 1/n."""
         return (1 - c) ** 2 * var_t / c + (1 - c) * var_l - noise_l
 
-    s = Setting.of(n=1.0, c=0.5, variance=var_t, local_variance=var_l, noise_t=0.0, noise_l=noise_l)
+    s = Setting(n=1.0, c=0.5, var_t=var_t, var_l=var_l, noise_t=0.0, noise_l=noise_l)
     root = brentq(difference, 1e-12, 1.0, xtol=1e-15)
     assert float(critical_c(s)) == pytest.approx(root, rel=1e-9)
     if abs(var_t - var_l) > 1e-3:  # P Lemma 3.6, second case
@@ -201,11 +201,11 @@ def test_critical_c_is_where_the_large_n_errors_cross(var_t: float, var_l: float
 
 @pytest.mark.parametrize(
     ("field", "value", "name"),
-    [("n", 0, "n"), ("c", 0.0, "opt-in"), ("c", 1.0, "opt-in"), ("variance", -1, "var_t"), ("noise_l", -1, "noise_l")],
+    [("n", 0, "n"), ("c", 0.0, "opt-in"), ("c", 1.0, "opt-in"), ("var_t", -1, "var_t"), ("noise_l", -1, "noise_l")],
 )
 def test_impossible_settings_are_refused(field: str, value: float, name: str) -> None:
-    good = {"n": 10.0, "c": 0.5, "variance": 1.0, "noise_t": 1.0, "noise_l": 1.0}
+    good = {"n": 10.0, "c": 0.5, "var_t": 1.0, "noise_t": 1.0, "noise_l": 1.0}
     with pytest.raises(InvalidInput, match=f"`{name}` must"):
-        Setting.of(**(good | {field: value}))
+        Setting(**(good | {field: value}))
     with pytest.raises(InvalidInput, match="`n` must"):
-        Setting.of(**(good | {"n": float("nan")}))
+        Setting(**(good | {"n": float("nan")}))

@@ -12,11 +12,11 @@ def test_with_fixed_noise_trusted_people_win_below_the_corrected_critical_n() ->
     """P Lemma 3.6 with the sign corrected, by brute force over n; the printed form is off."""
     draw = np.random.default_rng(8)
     v = 10 ** draw.uniform(-4, 0, (3, 3000))
-    s = Setting.of(
+    s = Setting(
         n=10 ** draw.uniform(0.5, 4, 3000),
         c=draw.uniform(0.01, 0.99, 3000),
-        variance=v[0],
-        local_variance=v[1],
+        var_t=v[0],
+        var_l=v[1],
         noise_t=v[2],
         noise_l=10 ** draw.uniform(-1, 2, 3000),
         gap=draw.normal(0, 0.1, 3000),

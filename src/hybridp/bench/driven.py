@@ -155,8 +155,7 @@ class Driven:
         if self.guess.shares is not None:  # a release takes discrete noise for a little wider
             noise_t = np.full_like(self.variance, self.known.asked.noise.variance / k**2)
         noise_l = np.maximum(self.group_variance("local") * local - self.variance, 0.0)
-        return theory.Setting.of(n=k + local, c=k / (k + local), variance=self.variance, noise_t=noise_t,
-                                 noise_l=noise_l)  # fmt: skip
+        return theory.Setting(k + local, k / (k + local), self.variance, noise_t, noise_l)
 
     def at(self, n: ArrayLike, c: ArrayLike) -> theory.Setting:
         """The same for other numbers of people."""

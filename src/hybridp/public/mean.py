@@ -7,7 +7,7 @@ all n people (P Def. 2.2); add `sampling_variance` for the error against the pop
 where the papers slip; `docs/errata.md` lists what and why. Every function broadcasts over arrays.
 
 >>> n = np.array([1919, 1920])  # Beta(1, 1) and Laplace noise at epsilon 1
->>> s = Setting.of(n=n, c=0.05, variance=1 / 12, noise_t=2 / (0.05 * n) ** 2, noise_l=2.0)
+>>> s = Setting(n=n, c=0.05, var_t=1 / 12, noise_t=2 / (0.05 * n) ** 2, noise_l=2.0)
 >>> (tcm_only(s) <= full_lm(s)).tolist(), critical_n(s).round(1).tolist()
 ([False, True], [1920.0, 1920.0])
 
@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, cast
 
 import numpy as np
@@ -72,48 +72,36 @@ def _array(value: ArrayLike) -> Floats:
 
 @dataclass(frozen=True)
 class Setting:
-    """One problem, or an array of problems (the fields broadcast against each other)."""
+    """One problem, or an array of problems (the fields broadcast against each other), with any additive noise: of equal
+    variances unless `var_l` is given, of equal means unless `gap` is."""
 
-    n: Floats
-    c: Floats
-    var_t: Floats
-    var_l: Floats
-    noise_t: Floats
-    noise_l: Floats
-    gap: Floats
+    n: Any
+    c: Any
+    var_t: Any
+    noise_t: Any
+    noise_l: Any
+    var_l: Any = None
+    gap: Any = 0.0
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            given = getattr(self, field.name)
+            object.__setattr__(self, field.name, _array(self.var_t if given is None else given))
         must(bool(np.all(self.n > 0)), "n", "must be positive", self.n)
         must(bool(np.all((self.c > 0) & (self.c < 1))), "opt-in", "must be strictly between 0 and 1", self.c)
         for name in ("var_t", "var_l", "noise_t", "noise_l"):
             values = getattr(self, name)
             must(bool(np.all(values >= 0)), name, "must not be negative", values)
 
-    @classmethod
-    def of(
-        cls,
-        *,
-        n: ArrayLike,
-        c: ArrayLike,
-        variance: ArrayLike,
-        noise_t: ArrayLike,
-        noise_l: ArrayLike,
-        local_variance: ArrayLike | None = None,
-        gap: ArrayLike = 0.0,
-    ) -> Setting:
-        """Any additive noise; equal variances unless `local_variance` is given, equal means unless `gap` is."""
-        var_l = variance if local_variance is None else local_variance
-        return cls(*map(_array, (n, c, variance, var_l, noise_t, noise_l, gap)))
-
     @property
     def trusted_bias(self) -> Floats:
         """mu_T - mu."""
-        return (1 - self.c) * self.gap
+        return _array((1 - self.c) * self.gap)
 
 
 def sampling_variance(s: Setting) -> Floats:
     """Variance of the empirical mean itself: c var_T/n + (1-c) var_L/n."""
-    return (s.c * s.var_t + (1 - s.c) * s.var_l) / s.n
+    return _array((s.c * s.var_t + (1 - s.c) * s.var_l) / s.n)
 
 
 def tcm_only(s: Setting) -> Floats:

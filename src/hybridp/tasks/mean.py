@@ -86,6 +86,7 @@ class _Means(Task):
     publish: Publication = "full"
     clipped_share: float = 0.0
     spread_share: ClassVar[float]
+    summed: ClassVar[str] = "the sum"
 
     def __post_init__(self) -> None:
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
@@ -194,6 +195,14 @@ class _Means(Task):
         part = self._parts[2]
         return None if part is None else discrete_laplace(part, self.bounds.squares_sensitivity)
 
+    @property
+    def draws(self) -> tuple[Draw, ...]:
+        several, what = self.bounds.dimensions > 1, self.summed
+        beside = (("the count of clipped people", self.count_noise), (f"{what} of squares", self.squares_noise))
+        more = (Draw(name, noise, several) for name, noise in beside if noise is not None)
+        what += ", and on the number of people who have a value" * self.excluding
+        return Draw(what, self.sum_noise, several or self.excluding), *more
+
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for. Full-LM treats the trusted like everybody else.
 
@@ -284,13 +293,6 @@ class MeanTask(_Means):
         alone = SEALED if self.publish == "estimate-only" and self.rule.name not in ("lm-only", "full-lm") else ""
         return f"{self.invite.name} report{alone}"
 
-    @property
-    def draws(self) -> tuple[Draw, ...]:
-        what = "the sum, and on the number of people who have a value" if self.excluding else "the sum"
-        beside = (("the count of clipped people", self.count_noise), ("the sum of squares", self.squares_noise))
-        more = (Draw(what, noise) for what, noise in beside if noise is not None)
-        return Draw(what, self.sum_noise, several=self.excluding), *more
-
     def protections(self, trusted: TrustedSummary | None, amplified: Guarantee | None) -> Protections:
         own, device = None, on_device(self.invite)
         if trusted is not None:
@@ -321,6 +323,7 @@ class VectorTask(_Means):
     joint: bool = False
 
     called = "vector mean"
+    summed = "the sums"
     spread_share = VECTOR_SPREAD_SHARE
 
     def prepared(self, columns: Any) -> VectorTask:
@@ -337,12 +340,6 @@ class VectorTask(_Means):
 
     def added(self, part: Guarantee) -> AddedNoise:
         return vector_noise(part, self.bounds, self.noise)
-
-    @property
-    def draws(self) -> tuple[Draw, ...]:
-        several, beside = self.bounds.dimensions > 1, self.squares_noise
-        squares = () if beside is None else (Draw("the sums of squares", beside, several),)
-        return Draw("the sums", self.sum_noise, several), *squares
 
     def protections(self, trusted: TrustedSummary | None, amplified: Guarantee | None) -> Protections:
         device = on_device(self.invite, ", for all columns together")

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from hybridp import noise
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.noise.additive import additive
+from hybridp.public.mechanisms import DiscreteGaussian
 from hybridp.public.randomisers import LEVELS
 from hybridp.randomness import Randomness, secure, seeded
 from hybridp.testing import WORD, Case, near, need, promise
@@ -33,9 +34,7 @@ def outputs(case: Case, core: Any, value: float, size: int = N, *, rng: Randomne
     if case.draw is not None:
         return np.asarray(case.draw(core, value, size, rng))
     if case.kind == "lattice":
-        drawn = noise.discrete_laplace(core.scale, size, rng=rng) if isinstance(core, DiscreteLaplace) else (
-            noise.discrete_gaussian(core.sigma, size, rng=rng))  # fmt: skip
-        return drawn + round(value)
+        return additive(core, size, rng=rng) + round(value)
     if case.kind == "categories":
         return noise.categories(core, np.full(size, round(value), dtype=np.int64), rng=rng)
     return noise.reports(core, np.full(size, round((value + 1) / 2 * LEVELS), dtype=np.int64), rng=rng)

@@ -29,8 +29,8 @@ def laplace_setting(
     trusted = np.asarray(c, dtype=np.float64) * np.asarray(n, dtype=np.float64)
     local = None if local_sd is None else np.asarray(local_sd, dtype=np.float64) ** 2
     spread = np.asarray(sd, dtype=np.float64) ** 2
-    return Setting.of(
-        n=n, c=c, variance=spread, noise_t=one / trusted**2, noise_l=one, local_variance=local, gap=gap
+    return Setting(
+        n=n, c=c, var_t=spread, noise_t=one / trusted**2, noise_l=one, var_l=local, gap=gap
     )
 
 

@@ -343,5 +343,5 @@ def kvh_weight_for(
     else:
         calibrate = gaussian_sigma if calibration == "analytic" else classic_gaussian
         variance = calibrate(ApproxDP(epsilon, delta), bounds.width) ** 2
-    setting = theory.Setting.of(n=n, c=opt_in, variance=sd**2, noise_t=variance / (opt_in * n) ** 2, noise_l=variance)
+    setting = theory.Setting(n=n, c=opt_in, var_t=sd**2, noise_t=variance / (opt_in * n) ** 2, noise_l=variance)
     return float(theory.kvh_weight(setting))

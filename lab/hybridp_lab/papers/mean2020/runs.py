@@ -154,7 +154,7 @@ def _settings(point: Point) -> list[Row]:
     clear = np.abs(result - 1) > 1e-9
     # Any additive noise: the trusted noise need not shrink with the group.
     noise_t = 10 ** draw.uniform(-8, 2, size)
-    generic = Setting.of(n=n, c=c, variance=sd**2, noise_t=noise_t, noise_l=2 / epsilon**2)
+    generic = Setting(n=n, c=c, var_t=sd**2, noise_t=noise_t, noise_l=2 / epsilon**2)
     r = theory.over_worst(generic, theory.hybrid(generic, theory.pwh_weight(generic)))
     allowed = c * n <= generic.noise_l / noise_t
     rules = {"as printed": printed.pwh_beats_both, "corrected": corrected.pwh_beats_both}
