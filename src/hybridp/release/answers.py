@@ -24,7 +24,7 @@ from hybridp.public.mean import NormalLaplace, holm
 from hybridp.public.vector import VectorBounds
 from hybridp.release.facts import Facts, cells, times
 from hybridp.release.receipt import Receipt
-from hybridp.release.release import GroupEstimate, Release, Shuffled, answer, gap_facts, statistic
+from hybridp.release.release import GroupEstimate, Release, answer, gap_facts, statistic
 
 __all__ = ["about", "as_count", "compare_waves", "first", "group_mean", "groups_release", "mean_release"]
 
@@ -83,7 +83,7 @@ def mean_release(
     estimator: str,
     mechanisms: tuple[str, str],
     receipt: Receipt,
-    shuffled: Shuffled | None = None,
+    shuffled: GroupEstimate | None = None,
     **own: Any,
 ) -> Release:
     """The mean of the population that the people were drawn from, of every column, in the unit of its bounds.

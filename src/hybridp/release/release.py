@@ -12,7 +12,7 @@ from functools import cached_property
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import InvalidInput, must
 from hybridp.release.facts import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from hybridp.release.synth import SyntheticModel
 
-__all__ = ["GroupEstimate", "Numbers", "Release", "Result", "Shuffled", "Words", "answer", "gap_facts", "people_of"]
+__all__ = ["GroupEstimate", "Numbers", "Release", "Result", "Words", "answer", "gap_facts", "people_of"]
 __all__ += ["read", "result_schema", "sole", "statistic"]
 
 _DRAWN = ("distribution", "synthetic")
@@ -379,7 +379,8 @@ class GroupEstimate:
     """One group's own noisy number, or several, with standard errors; None where it says nothing.
 
     Of a mean `half_width` is that of its interval at the release's level; of several numbers `counts` is how many
-    people spoke about each.
+    people spoke about each. Of people who trust that mixer and curator do not collude, `mixing` is what is published of
+    how they were mixed: the least size of a batch, and what batches of each size keep.
     """
 
     people: int
@@ -387,14 +388,7 @@ class GroupEstimate:
     standard_error: Any = None
     half_width: float | None = None
     counts: Sequence[int] | None = None
-
-
-class Shuffled(NamedTuple):
-    """People who trust that mixer and curator do not collude: their own estimate, and what is published of how they
-    were mixed: the least size of a batch, and what batches of each size keep."""
-
-    group: GroupEstimate
-    mixing: Facts
+    mixing: Facts = field(default_factory=dict)
 
 
 def answer(
@@ -404,7 +398,7 @@ def answer(
     groups: Mapping[str, GroupEstimate],
     gap: Facts,
     mechanisms: tuple[str, str],
-    shuffled: Shuffled | None = None,
+    shuffled: GroupEstimate | None = None,
     **own: Any,
 ) -> dict[str, Any]:
     """The facts of a statistic: its own, what each group says (of a mean with how wide its interval is), how far they
@@ -414,8 +408,8 @@ def answer(
     number at the level or, when `joint`, all together.
     """
     if shuffled is not None:
-        groups = {**groups, "shuffled": shuffled.group}
-        own |= {"shuffled": shuffled.group.estimate, "mixing": shuffled.mixing}
+        groups = {**groups, "shuffled": shuffled}
+        own |= {"shuffled": shuffled.estimate, "mixing": shuffled.mixing}
     said = {}
     for name, group in groups.items():
         counts = {} if group.counts is None else {"counts": group.counts}

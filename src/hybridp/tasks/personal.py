@@ -28,7 +28,7 @@ from hybridp.public.shuffling import LevelMixing
 from hybridp.public.study import Declaration, Number
 from hybridp.release.answers import group_mean, mean_release
 from hybridp.release.receipt import Made, Protection, public_choice
-from hybridp.release.release import GroupEstimate, Release, Shuffled
+from hybridp.release.release import GroupEstimate, Release
 from hybridp.tasks.task import Batches, Task, declared, mixed_levels, task_receipt
 
 __all__ = ["ACCOUNTS", "MIXED_ACCOUNT", "PersonalTask", "personal_task"]
@@ -165,7 +165,7 @@ class PersonalTask(Task):
             heard = blending.anybody_heard(others) and result.weight < 1
             weight = (1 - result.weight) * blending.share_of(others, used, spread) if heard else 0.0
             told = {"randomiser": OWN_EPSILON, "weight": weight, "least": self.mixing.batch}
-            shuffled = Shuffled(alone(others), {**told, "levels": mixed_levels(self.mixing, mixed.sizes)})
+            shuffled = replace(alone(others), mixing={**told, "levels": mixed_levels(self.mixing, mixed.sizes)})
         trusted_promise = local_promise = None
         if own.count:
             device = "the best report for their own epsilon, on their own device"

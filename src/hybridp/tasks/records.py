@@ -28,7 +28,7 @@ from hybridp.public.rounds import Answer, Conversation, Crowd, Discover, Later, 
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Records
 from hybridp.release.receipt import Made, Protection, build_receipt, choice_unprotected, plain, public_choice
-from hybridp.release.release import GroupEstimate, Release, Shuffled, statistic
+from hybridp.release.release import GroupEstimate, Release, statistic
 from hybridp.tasks.task import Task, declared, mixed_assumptions, mixed_facts, mixed_promises
 
 __all__ = ["RecordsTask", "list_mixing", "opt_in_counts", "records_task"]
@@ -145,7 +145,7 @@ def _publish(
     if mixed is not None and mixed.people and second is not None and study.mixing is not None:
         heard.append((second.mechanism, mixed.summary))
         batches = mixed_facts(list_mixing(second, study.mixing), mixed.sizes, second.mechanism.name)
-        shuffled = Shuffled(GroupEstimate(mixed.people), batches)
+        shuffled = GroupEstimate(mixed.people, mixing=batches)
     everything, anchor, default = blending.held(invite.encoding, estimates, heard, study.estimator)
     counted = blending.blend_heavy(invite.encoding, everything, anchor)
     blended = blending.restrict(counted, blending.keep_best(counted, study.head))
@@ -169,7 +169,7 @@ def _publish(
     }
     mixing: dict[str, Any] = {}
     if shuffled is not None:
-        groups["shuffled"], mixing = {"people": shuffled.group.people}, {"mixing": shuffled.mixing}
+        groups["shuffled"], mixing = {"people": shuffled.people}, {"mixing": shuffled.mixing}
     if held is not None:
         leash = {"plain": held.plain[first].tolist(), "most": plain(held.most[first].tolist()), "reach": held.reach}
     facts = statistic(

@@ -25,7 +25,7 @@ from hybridp.public.study import Declaration
 from hybridp.release import receipt as receipts
 from hybridp.release.facts import Facts
 from hybridp.release.receipt import COLLUDING, MIXED, Made, Promise, Protection, Receipt
-from hybridp.release.release import GroupEstimate, Shuffled
+from hybridp.release.release import GroupEstimate
 
 __all__ = ["Batches", "Draw", "Task", "charge_all", "declared", "mixed_assumptions"]
 __all__ += ["mixed_batches", "mixed_facts", "mixed_levels", "mixed_promises", "noise_level", "on_device"]
@@ -238,7 +238,7 @@ def task_receipt(
     moves: str = "the local mean",
     choice: tuple[str, ...] = (receipts.public_choice(), receipts.choice_unprotected()),
     rows: Iterable[str] = (),
-    shuffled: Shuffled | None = None,
+    shuffled: GroupEstimate | None = None,
     unit: str = "one person, one record",
     **made: Unpack[Made],
 ) -> Receipt:
@@ -329,14 +329,14 @@ def mixed_facts(mixing: Mixing, batches: tuple[int, ...], randomiser: str, **wei
     return {"randomiser": randomiser, **weight, **kept}
 
 
-def told_shuffled(study: Any, mixed: Batches, group: GroupEstimate, weight: Any) -> Shuffled:
-    return Shuffled(group, mixed_facts(study.mixing, mixed.sizes, study.mixed_invite.name, weight=weight))
+def told_shuffled(study: Any, mixed: Batches, group: GroupEstimate, weight: Any) -> GroupEstimate:
+    return replace(group, mixing=mixed_facts(study.mixing, mixed.sizes, study.mixed_invite.name, weight=weight))
 
 
 _ALONE = "as long as nothing else about these reports is published"
 
 
-def mixed_promises(shuffled: Shuffled | None) -> list[Promise]:
+def mixed_promises(shuffled: GroupEstimate | None) -> list[Promise]:
     """A line for every size of a batch, if mixer and curator keep apart; and one for all of them, if they do not.
 
     Where everyone has an epsilon of their own: for every epsilon and size of its crowd, and for those who have none.
@@ -388,7 +388,7 @@ def mixed_levels(mixing: LevelMixing, sizes: Mapping[float, tuple[int, ...]]) ->
     return result
 
 
-def mixed_assumptions(shuffled: Shuffled | None) -> tuple[str, ...]:
+def mixed_assumptions(shuffled: GroupEstimate | None) -> tuple[str, ...]:
     if shuffled is None:
         return ()
     told, left, given = shuffled.mixing, "a report's own epsilon", ""
