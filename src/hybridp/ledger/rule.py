@@ -144,10 +144,8 @@ def charge(book: Book, charges: Iterable[Charge], at: str | int) -> list[int]:
     ids: list[int] = []
     for one in charges:
         relation = account(book, one.people).total.neighbours
-        if relation != one.budget.neighbours:
-            raise InvalidInput(
-                f"`neighbours` must be {relation} as in the ledger's account. Got {one.budget.neighbours}."
-            )
+        own = one.budget.neighbours
+        must(relation == own, "neighbours", f"must be {relation} as in the ledger's account", own)
         epsilon, delta, _ = _price(one)
         if one.beside is not None:
             if _beside_paid(book, one):
@@ -206,10 +204,8 @@ def _already_charged(book: Book, one: Charge, price: tuple[int, int, str]) -> bo
         row = book.ask(paid + "digest = :digest", people=one.people, digest=one.digest).fetchone()
         if row is not None and tuple(row[:3]) == price:
             return True
-        if row is not None:
-            raise InvalidInput(
-                "`reports` must keep the mechanism and the guarantee that they were charged for. Got other ones."
-            )
+        rule = "must keep the mechanism and the guarantee that they were charged for"
+        must(row is None, "reports", rule, "other ones")
     if one.collection is None:
         return False
     row = book.ask(paid + "collection = :collection", people=one.people, collection=one.collection).fetchone()

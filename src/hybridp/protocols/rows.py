@@ -23,7 +23,7 @@ from hybridp.curator import sums as summing
 from hybridp.curator.sources import Raw, Rows, local_rows, open_rows, rows_of, sizes_of
 from hybridp.device.files import Asked, write_reports
 from hybridp.device.reports import answer_map, answer_question, reach_reports, simulated_marginals, simulated_reports
-from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
+from hybridp.errors import UnusablePublicRows, cannot_exclude, must
 from hybridp.noise.reports import simulate_counts
 from hybridp.public import rounds
 from hybridp.public.groups import Grouping
@@ -319,8 +319,8 @@ class TablePeople(SummedPeople):
 
     def discover(self, asked: rounds.Discover) -> Any:
         people = self._kept = modelling.sample(self.rows, self.columns, asked.share, rng=self.rng)
-        if people.trusted_people == 0:
-            raise InvalidInput("`trust` must leave somebody trusted: only they can discover records. Got nobody.")
+        rule = "must leave somebody trusted: only they can discover records"
+        must(people.trusted_people > 0, "trust", rule, "nobody")
         if people.local_people and not self._no_reports:
             raise not_invited(self.columns.trust, "heavy-hitters")
         self.simulated = self.raw

@@ -229,11 +229,8 @@ def row_by_row(select: Any, dialect: str, relation: str, columns: Mapping[str, s
 
 def _must_be_public(what: str, this: Any, public: Collection[str]) -> None:
     for name in (str(column.this.this) for column in this.find_all(exp.Column)):
-        if name not in public:
-            raise InvalidInput(
-                f"`query` must {what} public columns alone: add it to people.public, or --public {name}, if everybody "
-                f"may know it. Got `{name}`."
-            )
+        rule = f"public columns alone: add it to people.public, or --public {name}, if everybody may know it"
+        must(name in public, "query", f"must {what} {rule}", f"`{name}`")
 
 
 def computed_of_others(text: str, dialect: str, public: Collection[str]) -> frozenset[str]:

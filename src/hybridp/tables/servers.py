@@ -103,10 +103,8 @@ def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     except (psycopg.Error, ValueError):
         connection = None
-    if connection is None:
-        raise InvalidInput(
-            f"`path` must be a PostgreSQL database that answers, with a user that may connect. Got {shown}."
-        )
+    rule = "must be a PostgreSQL database that answers, with a user that may connect"
+    must(connection is not None, "path", rule, shown)
 
     def look() -> tuple[str, str, dict[str, str]]:
         connection.execute(_SETTINGS)

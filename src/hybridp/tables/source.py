@@ -73,12 +73,9 @@ class Source:
             must(self.engine in ("", "duckdb"), "engine", "must be duckdb for a table in memory", shown(self.engine))
             object.__setattr__(self, "engine", "duckdb")
             return
-        if not isinstance(self.location, str | os.PathLike):
-            kind = type(self.location).__name__
-            raise InvalidInput(
-                "`path` must be a file, a URL, or a table of pandas, Polars, Arrow, DuckDB or NumPy arrays by column. "
-                f"Got an object of type {kind}."
-            )
+        kind, rule = type(self.location), "must be a file, a URL, or a table of pandas, Polars, Arrow, DuckDB or NumPy"
+        known = issubclass(kind, str | os.PathLike)
+        must(known, "path", f"{rule} arrays by column", f"an object of type {kind.__name__}")
         object.__setattr__(self, "location", os.fspath(self.location))
         start = str(self.location).lower()
         natural = "postgresql" if start.startswith(_POSTGRES) else "spark" if start.startswith("sc://") else "duckdb"
@@ -89,15 +86,10 @@ class Source:
         must(ok, "engine", f"must be {natural} for this URL", shown(self.engine))
         rule = "must be an sc:// URL, such as sc://spark.example:15002, for a file that a cluster sees"
         must(engine != "spark" or natural == engine, "engine", rule, "spark")
-        if engine == "postgresql" and natural != engine:
-            raise InvalidInput(
-                "`path` must be a URL such as postgresql://user@host/database for this engine. Got a path."
-            )
-        if engine == "duckdb" and self.shown != self.location:
-            raise InvalidInput(
-                "`path` must be a file, or a URL that starts with postgresql:// or sc://. "
-                f"Got {self.shown or 'a connection string'}."
-            )
+        rule = "must be a URL such as postgresql://user@host/database for this engine"
+        must(engine != "postgresql" or natural == engine, "path", rule, "a path")
+        plain, rule = self.shown == self.location, "must be a file, or a URL that starts with postgresql:// or sc://"
+        must(engine != "duckdb" or plain, "path", rule, self.shown or "a connection string")
         object.__setattr__(self, "engine", engine)
 
     @property
