@@ -126,6 +126,7 @@ class DistributionTask(Task):
         return PureDP(whole.epsilon) if self.noise == "laplace" or whole.delta == 0 else whole
 
     called = "distribution"
+    by_column = True
     of_everybody = "a distribution"
 
     def check_phases(self, phases: Sequence[float], *, trial: bool) -> None:
@@ -134,9 +135,6 @@ class DistributionTask(Task):
         must(both, "phases", "must go with an estimator that hears both groups", self.estimator)
         some = all(0 < part < 1 for part in phases) and len(phases) < 10 and abs(sum(phases) - 1) < 1e-6
         must(some, "phases", "must be a few shares of the local people that add up to 1", tuple(phases))
-
-    def named(self, names: tuple[str, ...]) -> OnNumber:
-        return replace(self.invite, question=names)
 
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
         tally.distribution()

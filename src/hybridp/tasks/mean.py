@@ -25,7 +25,7 @@ from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import NormalLaplace, sum_noise
 from hybridp.public.mechanisms import DiscreteLaplace, NoiseName, discrete_laplace
-from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
+from hybridp.public.messages import Invite, LocalSummary, OnNumber, TrustedSummary
 from hybridp.public.randomisers import LocalName, Randomiser, randomiser
 from hybridp.public.rounds import AddedNoise, Answer, Conversation, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
@@ -50,7 +50,7 @@ from hybridp.tasks.task import (
     undecided,
 )
 
-__all__ = ["MeanTask", "VectorTask", "mean_task", "publish_mean", "vector_task"]
+__all__ = ["MeanTask", "OfMean", "VectorTask", "mean_task", "publish_mean", "vector_task"]
 
 Publication = Literal["full", "estimate-only"]
 Protections = tuple[Protection | None, Protection]
@@ -83,6 +83,7 @@ class _Means(Task):
     answering: float = field(default=1.0, repr=False)
 
     joint = excluding = False
+    by_column = True
     publish: Publication = "full"
     clipped_share: float = 0.0
     spread_share: ClassVar[float]
@@ -125,9 +126,6 @@ class _Means(Task):
     @property
     def undecided(self) -> bool:  # type: ignore[override]
         return self.rule.name == "alike"
-
-    def named(self, names: tuple[str, ...]) -> Any:
-        return replace(self.invite, question=names)
 
     def ask(self, crowd: Crowd) -> Conversation:
         got = yield self.asked(crowd.names)
@@ -311,6 +309,29 @@ class MeanTask(_Means):
         elif not self.rule.fixed_in_advance and self.rule.name != "anchored":
             why = "the weight is learned from the reports"
         return own, device._replace(note=f"{device.note}: {why}")
+
+
+class OfMean(Task):
+    """A task that keeps the promise of a mean, and whose local people send its report."""
+
+    mean: MeanTask
+
+    @property
+    def bounds(self) -> Bounds:
+        return self.mean.bounds
+
+    @property
+    def estimator(self) -> str:
+        return self.mean.estimator
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self.mean.guarantee
+
+    @property
+    def invite(self) -> OnNumber:
+        result: OnNumber = self.mean.invite
+        return result
 
 
 @dataclass(frozen=True)

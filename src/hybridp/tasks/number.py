@@ -11,24 +11,23 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, Charge, PureDP, split
+from hybridp.public.budgets import Charge, split
 from hybridp.public.distribution import CELLS
 from hybridp.public.lattice import Bounds
-from hybridp.public.messages import OnNumber
 from hybridp.public.rounds import Conversation, Crowd
 from hybridp.public.study import Declaration, Number
 from hybridp.release.facts import Facts, times
 from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release
 from hybridp.tasks.distribution import DistributionTask, ask_counts, publish
-from hybridp.tasks.mean import MeanTask, mean_task, publish_mean
-from hybridp.tasks.task import Task, declared
+from hybridp.tasks.mean import MeanTask, OfMean, mean_task, publish_mean
+from hybridp.tasks.task import declared
 
 __all__ = ["NumberTask", "number_task"]
 
 
 @dataclass(frozen=True)
-class NumberTask(Task):
+class NumberTask(OfMean):
     """The mean of a number, its sum, and what else is asked of it.
 
     The studies have the same bounds and the same invitation, and each its own part of the trusted people's promise.
@@ -50,23 +49,8 @@ class NumberTask(Task):
             must(full, "publish", "must be full where more than the mean and the sum is asked for", self.mean.publish)
 
     called = "number"
+    by_column = True
     of_everybody = "several statistics"
-
-    @property
-    def estimator(self) -> str:
-        return self.mean.estimator
-
-    @property
-    def guarantee(self) -> PureDP | ApproxDP:
-        return self.mean.guarantee
-
-    @property
-    def invite(self) -> OnNumber:
-        result: OnNumber = self.mean.invite
-        return result
-
-    def named(self, names: tuple[str, ...]) -> OnNumber:
-        return replace(self.invite, question=names)
 
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
         must(False, "tally", "must be left out where a sum and counts are both asked for", "one")

@@ -11,7 +11,7 @@ combined by inverse variance.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, Unpack, cast
 
@@ -65,11 +65,8 @@ class PersonalTask(Task):
         rule = "must be everyone or unified where reports are mixed: the others use trusted people alone"
         must(self.mixing is None or self.uses_reports, "estimator", rule, self.estimator)
 
-    personal = True
+    personal = by_column = True
     of_everybody = "people with their own epsilon"
-
-    def named(self, names: tuple[str, ...]) -> Invite[Bounds, OwnEpsilon]:
-        return replace(self.invite, question=names)
 
     @property
     def invite(self) -> Invite[Bounds, OwnEpsilon]:

@@ -19,7 +19,6 @@ from hybridp.blend.means import blend_window
 from hybridp.errors import must
 from hybridp.public import steered_mean as windows
 from hybridp.public.budgets import Charge, PureDP, split_off
-from hybridp.public.lattice import Bounds
 from hybridp.public.messages import OnNumber
 from hybridp.public.rounds import Conversation, Crowd, Later, Numbers, Within
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Quartiles, WindowNoise, WindowSums
@@ -28,8 +27,8 @@ from hybridp.release.answers import group_mean, mean_release
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
 from hybridp.tasks.distribution import DistributionTask, ask_counts, trusted_words
-from hybridp.tasks.mean import MeanTask, publish_mean
-from hybridp.tasks.task import Task, task_receipt
+from hybridp.tasks.mean import MeanTask, OfMean, publish_mean
+from hybridp.tasks.task import task_receipt
 
 __all__ = ["SteeredTask"]
 
@@ -41,7 +40,7 @@ def _parted(whole: PureDP, share: float) -> tuple[PureDP, PureDP]:
 
 
 @dataclass(frozen=True)
-class SteeredTask(Task):
+class SteeredTask(OfMean):
     """A mean of which local people are asked within a window that trusted people name.
 
     `people` are the sizes of the groups, trusted and local, which decide whether a window can pay.
@@ -51,20 +50,6 @@ class SteeredTask(Task):
     people: tuple[int, int] | None = None
     undecided = by_invitation = True
     of_everybody = "a steered mean"
-
-    @property
-    def bounds(self) -> Bounds:
-        return self.mean.bounds
-
-    @property
-    def invite(self) -> OnNumber:
-        """What goes to every device; where it is asked within is not known yet."""
-        result: OnNumber = self.mean.invite
-        return result
-
-    @property
-    def guarantee(self) -> Any:
-        return self.mean.guarantee
 
     @property
     def _whole(self) -> PureDP:

@@ -48,6 +48,8 @@ class Task(ABC):
     """Whether the answer is told as a number of people."""
     personal = False
     """Whether everybody brings their own epsilon, which a column holds."""
+    by_column = False
+    """Whether an invitation names the columns that it is about."""
     of_everybody = ""
     """What it is called, where nobody who has no value can be left out of it."""
     reads_again = False
@@ -104,7 +106,7 @@ class Task(ABC):
 
     def named(self, names: tuple[str, ...]) -> Any:
         """What goes to every device, about the columns of these names."""
-        return self.invite
+        return replace(self.invite, question=names) if self.by_column else self.invite
 
     def purpose(self, names: tuple[str, ...], by: Grouping | None) -> str:
         """What the ledger calls it."""
