@@ -11,7 +11,7 @@ combined by inverse variance.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal, Unpack, cast
 
