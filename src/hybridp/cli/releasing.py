@@ -100,15 +100,12 @@ class Releasing(Running):
     def check(self) -> None:
         check_plot(self.plot)
         check_out(self.out)
-        if self.tally is not None and (self.simulate_local or self.mixed):
-            other = "simulate-local" if self.simulate_local else "mixed"
-            raise InvalidInput(f"`{other}` must not go with --tally. Got both.")
-        if self.form == "steered" and not self.simulate_local:
-            raise InvalidInput("`form` must be plain without --simulate-local, which tries all phases. Got steered.")
-        if self.collection is not None and self.ledger is None:
-            raise InvalidInput(
-                f"`collection` must go with --ledger, which charges it once. Got {self.collection} alone."
-            )
+        other = "simulate-local" if self.simulate_local else "mixed" if self.mixed else ""
+        must(self.tally is None or not other, other, "must not go with --tally", "both")
+        tried = self.form == "plain" or self.simulate_local
+        must(tried, "form", "must be plain without --simulate-local, which tries all phases", self.form)
+        paid = self.collection is None or self.ledger is not None
+        must(paid, "collection", "must go with --ledger, which charges it once", f"{self.collection} alone")
 
     def said(self, *names: str) -> dict[str, Any]:
         """What was given of these, by their names in the library."""

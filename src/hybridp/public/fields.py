@@ -172,6 +172,8 @@ class Fields:
 
     _label: ClassVar[str] = ""
     """What stands before a field's name in a refusal, such as `promise.`, unless a name of its own does."""
+    _alone: ClassVar[str] = ""
+    """The field that may be given alone, in place of a table of fields."""
 
     def __post_init__(self) -> None:
         for one in declared(type(self)):
@@ -286,6 +288,8 @@ def _value(value: Any) -> float | str | None:
 
 
 def _table(of: type[Fields], name: str, value: Any) -> Fields:
+    if of._alone and isinstance(value, (str, int, float)):
+        value = {of._alone: value}
     must(isinstance(value, (of, Mapping)), name, "must be a table of fields", _shown(value))
     return value if isinstance(value, of) else of.of(value)
 

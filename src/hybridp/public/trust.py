@@ -72,6 +72,7 @@ class TrustRule(Fields):
     """
 
     _label: ClassVar[str] = "trust."
+    _alone: ClassVar[str] = "column"
 
     column: str | None = field(
         None, help="The column that says whether a person trusts the curator.", check=named, option="trust"

@@ -53,9 +53,6 @@ class Part:
     trusted: Guarantee | None
 
 
-_NO_PEOPLE = People()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Declaration(Fields):
     """A study as it is declared: everything that is decided, and public, before anybody sends anything.
@@ -70,19 +67,10 @@ class Declaration(Fields):
     level: float = field(0.95, help="Coverage of the intervals.", check=between_0_and_1, shown=True)
     promise: Promise = field(help="What people are promised.")
     trust: TrustRule = field(help="Who trusts the curator.")
-    people: People = field(_NO_PEOPLE, help="How a table tells people apart, and how many are expected.")
+    people: People = field(People(), help="How a table tells people apart, and how many are expected.")
     collection: Collection | None = field(None, help="What the collection service must know.")
     mixer: Mixer | None = field(None, help="A mixer, for people who trust that two do not collude.")
     questions: tuple[Question, ...] = field(help="What is asked.")
-
-    def __post_init__(self) -> None:
-        promise: Any = self.promise
-        trust: Any = self.trust
-        if isinstance(promise, (int, float)) and not isinstance(promise, bool):
-            object.__setattr__(self, "promise", Promise(epsilon=promise))
-        if isinstance(trust, str):
-            object.__setattr__(self, "trust", TrustRule(trust))
-        super().__post_init__()
 
     def check(self) -> None:
         self.must(bool(self.questions), "questions", "must hold at least one", "none")

@@ -38,6 +38,7 @@ class Promise(Fields):
     """What people are promised: one for everybody, another one for the trusted, or everyone's own."""
 
     _label: ClassVar[str] = "promise."
+    _alone: ClassVar[str] = "epsilon"
 
     epsilon: float | None = field(None, help="What every person is promised.", check=positive)
     delta: float = field(
