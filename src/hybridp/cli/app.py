@@ -58,8 +58,7 @@ class Tool(Group):
             return None if added is None else added.load()
         home = _HOMES.get(cmd_name, cmd_name)
         module = importlib.import_module(f"hybridp.cli.{home}")
-        if cmd_name not in _GROUPS:
-            command: click.Command = getattr(module, cmd_name)
+        if isinstance(command := getattr(module, cmd_name, None), click.Command):
             return command
         own = {key: one for key, one in vars(module).items() if isinstance(one, click.Command) and key != home}
         return Group(cmd_name, _COMMANDS[cmd_name], {str(one.name): one for one in own.values()})
@@ -72,7 +71,7 @@ class Tool(Group):
             return super().resolve_command(ctx, args)
         except click.UsageError:
             given = args[0] if args else ""
-            homes = [f"{name} {given}" for name in (*_GROUPS, *_VERBS) if given in _inside(ctx, name)]
+            homes = [f"{name} {given}" for name in _COMMANDS if given in _inside(ctx, name)]
             hint = f" Did you mean `{'` or `'.join(homes)}`?" if homes else did_you_mean(given, _COMMANDS)
             raise click.UsageError(f"No such command '{given}'.{hint}", ctx) from None
 
@@ -104,8 +103,6 @@ _COMMANDS = {
     "mix": "A mixer: it sees who sends, and not what; the collector sees what, and not by whom.",
     "study": "Studies of the collection service.",
 }
-_GROUPS = ("tally", "ledger", "synth", "pareto", "mix", "study")
-_VERBS = ("plan", "randomise", "release")
 _HOMES = {"mix": "serve", "compare": "tasks", "randomise": "tasks", "release": "tasks"}
 
 cli = Tool(
