@@ -273,9 +273,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     from hybridp.tasks.transcript import load_model
 
     place, tape = table(tmp_path / "rows.csv"), Recording(5)
-    (tmp_path / "domain.json").write_text(json.dumps(SCHEMA.to_dict()))
+    (tmp_path / "domain.json").write_text(json.dumps(dict(zip("abcd", SIZES, strict=True))))
     line = f"synth fit {place} --schema {tmp_path / 'domain.json'} --epsilon {EPSILON} --delta {DELTA} --rows 40 --json"
-    asked = ["--marginals", "a,b,c", "--marginals", "b,c,d", "--marginals", "1-of: a,d"]
+    asked = ["--other", "last", "--marginals", "a,b,c", "--marginals", "b,c,d", "--marginals", "1-of: a,d"]
     with tape.as_the_systems(), pytest.raises(SystemExit) as left:
         main([*line.split(), *asked, "--method", "tables", "--out", str(tmp_path / "model")])
     assert left.value.code == 0, capsys.readouterr().err

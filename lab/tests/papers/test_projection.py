@@ -32,7 +32,7 @@ WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((3, 1, 2, 0), 2), Th
 
 
 def relaxed(seed: int) -> Relaxed:
-    x = torch.rand((6, SCHEMA.width), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    x = torch.rand((6, sum(SCHEMA.sizes)), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     return Relaxed(sparsemax_blocks(x, SCHEMA.sizes), SCHEMA.sizes)
 
 

@@ -87,7 +87,7 @@ def test_every_form_counts_the_same_people() -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6))
 def test_all_forms_of_evaluation_agree(seed: int) -> None:
-    x = torch.rand((7, SCHEMA.width), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    x = torch.rand((7, sum(SCHEMA.sizes)), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     data = Relaxed(sparsemax_blocks(1.5 * x, SIZES), SIZES)
     wanted = torch.cat([part for _, part in answers(data, WORK)]).numpy()
     for form in ("trials", "partitions", "inclusion"):

@@ -70,7 +70,7 @@ def test_the_start_is_on_the_simplex_and_decided_by_the_seed() -> None:
 
 
 def relaxed(seed: int, rows: int = 7, double: bool = True) -> Relaxed:
-    x = torch.rand((rows, SCHEMA.width), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    x = torch.rand((rows, sum(SCHEMA.sizes)), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     data = Relaxed(sparsemax_blocks(1.5 * x, SCHEMA.sizes), SCHEMA.sizes)
     return data if double else Relaxed(data.values.float(), data.sizes)
 

@@ -125,7 +125,7 @@ def _feature(said: Mapping[str, Any]) -> Feature:
         labels.pop()
     made = (Feature.binned(str(name), edges, missing=missing is True) if edges
             else Feature.categorical(str(name), labels, missing=missing is True))  # fmt: skip
-    return replace(made, absent=missing if isinstance(missing, str) else said.get("absent"))
+    return replace(made, absent=missing if isinstance(missing, str) else None)
 
 
 def _binned(text: str) -> Feature:

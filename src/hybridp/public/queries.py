@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, pairwise, product
 from typing import Any, ClassVar, TypeVar
@@ -196,8 +196,8 @@ class Schema:
     """The features of a table, and where each has its block in the one-hot encoding.
 
     >>> schema = Schema((Feature.categorical("sex", ["F", "M"]), Feature.binned("age", [0, 30, 60, 120])))
-    >>> schema.sizes, schema.offsets, schema.width
-    ((2, 3), (0, 2), 5)
+    >>> schema.sizes, schema.offsets
+    ((2, 3), (0, 2))
     """
 
     way: ClassVar[str] = "marginal"
@@ -223,7 +223,7 @@ class Schema:
     def made(self, invite: Any) -> str:
         drawn = invite.mechanism
         chosen = [drawn.weights, invite.answers] if invite.answers else []
-        marginals = f"{len(drawn.marginals)} {_digest([self.to_dict(), drawn.marginals, *chosen])}"
+        marginals = f"{len(drawn.marginals)} {_digest([*map(astuple, self.features), drawn.marginals, *chosen])}"
         return f"{invite.name}(epsilon={float(invite.promise.epsilon)!r},marginals={marginals})"
 
     @cached_property
@@ -233,10 +233,6 @@ class Schema:
     @cached_property
     def offsets(self) -> tuple[int, ...]:
         return tuple(sum(self.sizes[:i]) for i in range(len(self.sizes)))
-
-    @property
-    def width(self) -> int:
-        return sum(self.sizes)
 
     def index(self, name: str) -> int:
         must(name in self.names, "feature", f"must be one of {', '.join(self.names)}", repr(name))
@@ -251,15 +247,6 @@ class Schema:
         lasting = all(f.absent in (None, f.values[-1]) for f in self.features)
         said = "as the column's last value" if lasting else "as the value that its column declares"
         return f"a number outside the edges counts in the nearest bin; what is missing or not listed, {said}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it, and as a schema's file is written."""
-        kept = [
-            {"name": f.name, "values": list(f.values), "edges": list(f.edges), "missing": f.missing}
-            | ({} if f.absent is None else {"absent": f.absent})
-            for f in self.features
-        ]
-        return {"features": kept}
 
     @staticmethod
     def from_domain(sizes: Mapping[str, int]) -> Schema:
