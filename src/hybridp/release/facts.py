@@ -24,8 +24,8 @@ from hybridp.public.personal import PersonalDP
 from hybridp.release.receipt import Budget, Receipt
 from hybridp.release.style import SIMULATED, WARNING, percent, shortly, text
 
-__all__ = ["GROUPS", "SCHEMA", "Cell", "Facts", "Words", "cells", "clipped_share", "heading", "interval_words"]
-__all__ += ["is_share", "labels", "more_words", "page", "people_words", "promise_words", "remarks", "said_of_gap"]
+__all__ = ["GROUPS", "SCHEMA", "Cell", "Facts", "Words", "cells", "clipped_share", "heading", "is_share"]
+__all__ += ["labels", "more_words", "page", "people_words", "promise_words", "remarks", "said_of_gap"]
 __all__ += ["times"]
 
 SCHEMA = 1
@@ -203,12 +203,6 @@ def people_words(trusted: int, local: int, shuffled: int = 0) -> str:
     if shuffled:
         return f"{trusted + local + shuffled:,} people, {trusted:,} trusting and {shuffled:,} shuffled"
     return f"{trusted + local:,} people, {trusted:,} trusting"
-
-
-def interval_words(level: float, what: str, *, together: bool = False) -> str:
-    """What an interval means, in a sentence."""
-    share, hold = f"{100 * level:.6g}", "they hold" if together else "it holds"
-    return f"A bar is a {share}% interval: in about {share} of 100 studies like this one {hold} {what}."
 
 
 def heading(question: str, name: str, facts: Facts) -> str:

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["WAYS", "Plan", "axis", "error_of", "in_range", "names_of", "noises", "overall_of", "planned", "predicted"]
-__all__ += ["taken", "ways"]
+__all__ = ["OVERALL", "WAYS", "Plan", "axis", "error_of", "in_range", "noises", "planned", "predicted", "taken", "ways"]
 
 WAYS = {
     "trusted": "trusted alone, adaptive",
@@ -42,14 +41,15 @@ WAYS = {
 """How people may take part in a synthetic table, in words."""
 _USED = ("everyone", "adaptive", "hybrid", "unified", "tcm-only", "lm-only", "stated", "local", "trusted")
 _ALONE = {"tcm-only": "trusted", "lm-only": "local"}
-_OVERALL = "overall_rmse_in_half_ranges"
+OVERALL = "overall_rmse_in_half_ranges"
+"""Where an estimator's error over all cells together is told."""
 _ERRORS = {
     "rmse_population": ("rmse (population)", "root mean squared error"),
     "rmse_slope": ("error of a slope", "root mean squared error of a slope, columns scaled to [-1, 1]"),
     "total_variation": ("total variation distance", "mean total variation distance"),
 }
 """The name of an error in a table, and beside a picture."""
-_TOLD = {"weight": "weight", _OVERALL: "overall error (half-ranges)", "mse": "mse"}
+_TOLD = {"weight": "weight", OVERALL: "overall error (half-ranges)", "mse": "mse"}
 _TOLD |= {**{key: name for key, (name, _) in _ERRORS.items()}, "R": "R", "r": "r"}
 _OF_TABLES = {"sd": "sd of a cell", "expected_largest_error": "largest error",
               "expected_total_error": "total error", "smallest_visible_share": "visible from"}  # fmt: skip
@@ -205,11 +205,6 @@ def error_of(told: Facts) -> Any:
     return next(told[key] for key in _ERRORS if key in told)
 
 
-def overall_of(told: Facts) -> float | None:
-    """An estimator's error over all cells together, where that is told."""
-    return told.get(_OVERALL)
-
-
 def names_of(facts: Facts) -> list[str]:
     """What the cells are called; the only one has no name."""
     hidden = "options" if "by" in facts else ""
@@ -274,15 +269,15 @@ def _grid(facts: Facts) -> tuple[Row, list[Row]]:
                        ("standard error of the most frequent", figure(told["top"]["standard_error"][0])),
                        ("reports of local people", facts["mechanisms"]["local"])]  # fmt: skip
         return ("expected", "value"), listed
-    if all(overall_of(one) is None for one in known.values()) and len(names_of(facts)) > 1:
+    if all(one.get(OVERALL) is None for one in known.values()) and len(names_of(facts)) > 1:
         words = _by_cell(facts)
         return words.columns, list(words.rows)
     keys = [key for key in _TOLD if any(not isinstance(one.get(key, []), list) for one in known.values())]
     best = facts.get("form") or told.get("best")
-    gains = min(known[name].get(_OVERALL, 0.0) for name in ("tcm-only", "full-lm")) if "full-lm" in known else 0.0
+    gains = min(known[name].get(OVERALL, 0.0) for name in ("tcm-only", "full-lm")) if "full-lm" in known else 0.0
     result = []
     for name, one in known.items():
-        more = [f"{gains / (overall_of(one) or math.nan):.3g}"] if gains else []
+        more = [f"{gains / (one.get(OVERALL) or math.nan):.3g}"] if gains else []
         more += ["best" if name == best else ""] if best else []
         result.append((WAYS.get(name, name), *(_cell(key, one.get(key)) for key in keys), *more))
     of = {"regression": "local people are asked", "synthetic-data": "who takes part"}
@@ -352,7 +347,7 @@ def _epsilon_words(facts: Facts, promise: Facts) -> str:
 
 def _more_words(facts: Facts, *, brief: bool) -> Iterator[Words]:
     """Further tables: cells one by one unless brief, three groups, and what a mixer is worth to each epsilon."""
-    if not brief and any(overall_of(one) is not None for one in ways(facts).values()):
+    if not brief and any(one.get(OVERALL) is not None for one in ways(facts).values()):
         yield _by_cell(facts)
     if not brief and any("rank_error" in one for one in ways(facts).values()):
         yield _by_cell(facts, ranks=True)
@@ -398,7 +393,7 @@ def _lowered(what: str) -> str:
 def axis(facts: Facts) -> str:
     """What an error is, beside a picture."""
     known = next(iter(ways(facts).values()), {})
-    if _OVERALL in known:
+    if OVERALL in known:
         return "error over all columns, as a share of their half-ranges"
     instead = "largest error of a cell to expect, as a share of people"
     return next((name for key, (_, name) in _ERRORS.items() if key in known), instead)

@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import must
 from hybridp.release import style
-from hybridp.release.facts import (
-    GROUPS,
-    Cell,
-    Facts,
-    cells,
-    heading,
-    interval_words,
-    is_share,
-    people_words,
-    promise_words,
-    said_of_gap,
-)
-from hybridp.release.plan import WAYS, Plan, axis, error_of, in_range, noises, overall_of, taken, ways
+from hybridp.release.facts import Cell, Facts, cells, heading, is_share, people_words, promise_words, said_of_gap
+from hybridp.release.plan import OVERALL, WAYS, Plan, axis, error_of, in_range, noises, taken, ways
 from hybridp.release.release import Release, people_of
 
 if TYPE_CHECKING:
@@ -64,9 +53,12 @@ def _question(release: Release, ax: Axes | None) -> Axes:
 
 def _dress(release: Release, ax: Axes, facts: Facts, true: str, more: str = "", **how: Any) -> Axes:
     question, key = next((q, key) for q, some in release.questions.items() for key in some)
-    joint = bool(facts.get("joint"))
-    all_of = f"all true {true.split(' of its ')[0]}s at once" if joint else f"the true {true}"
-    level = interval_words(release.level, all_of, together=joint) if release.level is not None and true else ""
+    level, held = "", f"it holds the true {true}"
+    if facts.get("joint"):
+        held = f"they hold all true {true.split(' of its ')[0]}s at once"
+    if release.level is not None and true:
+        share = f"{100 * release.level:.6g}"
+        level = f"A bar is a {share}% interval: in about {share} of 100 studies like this one {held}."
     what = f"Distribution of {question}" if facts["task"] == "distribution" else heading(question, key, facts)
     people = people_of(facts)
     who = [people_words(**people)] if any(people.values()) else []
@@ -95,12 +87,12 @@ def _by_group(cell: Cell, facts: Facts) -> list[style.Row]:
     rule = facts.get("estimator") or "everyone"
     rows = [_row(cell, "everyone" if rule == "everyone" else f"everyone ({rule})", cell[3:6])]
     colours = {"trusted": style.TRUSTED, "local": style.LOCAL, "shuffled": style.SHUFFLED}
-    for name in GROUPS:
+    for name, colour in colours.items():
         group = (facts.get("groups") or {}).get(name, {})
         own, reach = getattr(cell, name), group.get("half_width")
         if own is not None and reach is not None:
             row = _row(cell, f"{group['people']:,} {name} people alone", (own, own - reach, own + reach))
-            rows.append(row._replace(colour=colours[name]))
+            rows.append(row._replace(colour=colour))
     return rows
 
 
@@ -243,10 +235,10 @@ def _draw_ranges(plan: Plan, ax: Axes | None) -> Axes:
 def _draw_sizes(plan: Plan, facts: Facts, ax: Axes | None) -> Axes:
     """One error by each estimator or way; or of each table that would be measured."""
     told, known = facts["predicted"], ways(facts)
-    tables, overall = told.get("tables", ()), any(overall_of(one) is not None for one in known.values())
+    tables, overall = told.get("tables", ()), any(one.get(OVERALL) is not None for one in known.values())
     rows = [(", ".join(one["columns"]), one["expected_largest_error"]) for one in tables[:_PLANNED]]
     for name, one in known.items():
-        error: Any = overall_of(one) if overall else error_of(one)
+        error: Any = one.get(OVERALL) if overall else error_of(one)
         worst = max(error) if isinstance(error, list) else error
         if math.isfinite(worst):
             rows.append((WAYS.get(name, name), worst))
