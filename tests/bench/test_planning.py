@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from tests.plans import plan_mean
 
+from hybridp.bench.crowd import Crowd
+from hybridp.bench.driven import plan_driven
 from hybridp.bench.trust import opt_ins_needed, trust_offer
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.sources import Raw
@@ -20,10 +22,12 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import sum_noise
 from hybridp.public.messages import LocalSummary
+from hybridp.public.queries import Feature
 from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.randomness import seeded
 from hybridp.release.plan import Plan
 from hybridp.tasks.mean import MeanTask
+from hybridp.tasks.shares import SharesTask
 from hybridp_lab.simulate import trials
 
 UNIT = Bounds(0, 1)
@@ -254,3 +258,9 @@ def test_a_plan_names_what_is_wrong(changes: dict[str, Any], names: str) -> None
     good: dict[str, Any] = {"n": 100, "opt_in": 0.1, "bounds": UNIT, "guarantee": PureDP(1.0), "sd": 0.2}
     with pytest.raises(InvalidInput, match=f"`{names}`"):
         plan_mean(**{**good, **changes})
+
+
+def test_what_may_be_ticked_is_not_anchored() -> None:
+    for most, anchored in ((0, True), (2, False)):
+        study = SharesTask(Feature("way", ("a", "b", "c"), most=most), PureDP(1.0))
+        assert ("anchored" in plan_driven(study, Crowd(10_000, 0.1)).errors) == anchored

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,12 +101,6 @@ class Crowd:
         return planned({self.question: facts}, self.n, self.opt_in, own.guarantee, epsilon, **more)
 
 
-class _Nobody:
-    """No noise is drawn: sums are what they are on average."""
-
-    label, simulated = "no randomness", True
-
-
 class Held(NamedTuple):
     """The release that expected people's answers lead to, and the first round with its answer."""
 
@@ -134,7 +129,8 @@ class Expected(People):
     _invite: Any = None
 
     def crowd(self, names: tuple[str, ...] = ("value",)) -> Asked:
-        made = {"rng": _Nobody(), "simulated_local": True}
+        # No noise is drawn: sums are what they are on average.
+        made = {"rng": SimpleNamespace(label="no randomness", simulated=True), "simulated_local": True}
         return Asked(names, lambda middle: "", lambda: made, phased=bool(self.phases))
 
     def held(self, task: Any, names: tuple[str, ...] = ("value",)) -> Held:

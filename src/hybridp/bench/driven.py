@@ -80,8 +80,8 @@ class Driven:
             shares = [0.5] * question.size if question.most else shares_of(guess.shares, question.size, "options")
             return Driven(task, crowd, Guesses(shares=shares), True)
         vector, box = isinstance(task, VectorTask), task.bounds
-        halves = [b.half * box.reach for b in box.bounds] if vector else [box.half]
-        worst = [half * (math.sqrt(min(1.0, box.ratio**2 / len(halves))) if vector else 1.0) for half in halves]
+        halves = [half for _, half in box.sides]
+        worst = [half * math.sqrt(min(1.0, box.ratio**2 / len(halves))) for half in halves]
         sizes = worst if sd is None else [*sd] if vector else [*sd][1:] if isinstance(sd, tuple) else [sd]
         must(len(sizes) == len(halves), "sd", f"must be one for each of the {len(halves)} columns", len(sizes))
         for size, half in zip(sizes, halves, strict=True):
@@ -100,11 +100,12 @@ class Driven:
         """The estimators that are compared; of one group alone there is nothing to weigh."""
         if not self.crowd.both:
             return ("tcm-only",) if self.crowd.trusted else ("lm-only",)
-        names = ("everyone", "hybrid", "anchored", "tcm-only", "lm-only") if self.guess.shares else _MEANS
-        with suppress(InvalidInput):  # nor are ticks anchored, and no epsilon that is too small to be divided
+        if self.guess.shares:  # ticks are not anchored
+            return ("everyone", "hybrid", *["anchored"] * (not self.task.question.most), "tcm-only", "lm-only")
+        with suppress(InvalidInput):  # nor is an epsilon that is too small to be divided
             self.weighing("anchored", known=self.stated)
-            return names
-        return tuple(name for name in names if name != "anchored")
+            return _MEANS
+        return tuple(name for name in _MEANS if name != "anchored")
 
     def weighing(self, name: Any, *, known: bool = True) -> Any:
         """The task with another estimator, which is told the standard deviations unless they are not `known`."""

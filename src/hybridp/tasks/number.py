@@ -102,7 +102,7 @@ def number_task(study: Declaration, place: int) -> NumberTask | DistributionTask
     together, distribution = _intervals(asked) if asked.joint else 0, None
     if asked.counted:
         spread = not {"variance", "sd", "gini", "distribution"}.isdisjoint(asked.statistics)
-        name = {None: "everyone", "naive": "everyone"}.get(asked.estimator, asked.estimator)
+        name = asked.estimator or "everyone"
         heard = name if name in ("everyone", "tcm-only", "lm-only") else "hybrid"  # what weighs takes groups for alike
         own: dict[str, Any] = {"bounds": Bounds(asked.lower, asked.upper), "estimator": heard}
         own |= {"trusted_guarantee": counted, "spread": spread, "together": together}
