@@ -21,7 +21,7 @@ from hybridp.public.messages import BATCH, MECHANISM, SlotReports, reports_diges
 from hybridp.public.trust import LOCAL, TRUSTED, Trusts, label_column, rule_of
 from hybridp.randomness import Randomness
 from hybridp.tables import sql
-from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, read_once, stream
+from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, stream
 from hybridp.tables.query import Query
 from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, TABLES, Rows, Source, TableLike, open_rows, shown, unstated
 from hybridp.tables.sql import VIEW, Columns, column, labelled, local_rows, named_mechanism, number_of, select, text
@@ -118,7 +118,8 @@ def read_as(data: Any, decimal: str | None) -> Any:
 def must_read_again(data: TableLike | None, times: int) -> None:
     """Refuse a stream, which can be read but once, where a table is read for several questions."""
     held = data.location if isinstance(data, Source) else data
-    must(times == 1 or not read_once(held), "data", "must be a table for several questions", "a stream: read it whole")
+    again = times == 1 or type(held).__name__ != "RecordBatchReader"
+    must(again, "data", "must be a table for several questions", "a stream: read it whole")
 
 
 def asks(data: TableLike | None) -> bool:
@@ -414,9 +415,9 @@ def check_mechanism(rows: Rows, trust: str | None, mechanism_column: str, real: 
     return bool(result["simulated"])
 
 
-def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: int) -> Iterator[dict[str, Any]]:
-    """Local rows' reports (those of all rows without `trust`) as masked doubles, some at a time; text that is no number
-    is refused."""
+def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: int) -> Iterator[Any]:
+    """Local rows' reports (those of all rows without `trust`) as masked doubles, a row each, some at a time; text that
+    is no number is refused."""
     fields: dict[str, str] = {}
     for i, name in enumerate(names):
         rows.need("report", name)
@@ -428,7 +429,7 @@ def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: 
         for i, name in enumerate(names):
             if bool(np.any(part[f"text{i}"])):
                 raise UnusableRows(f"Column `{name}` must hold numbers.")
-        yield {name: np.ma.asarray(part[f"n{i}"], dtype=np.float64).copy() for i, name in enumerate(names)}
+        yield np.ma.stack([np.ma.asarray(part[f"n{i}"], dtype=np.float64) for i in range(len(names))], axis=1)
 
 
 def read_mechanism(rows: Rows, where: Columns) -> tuple[str | None, bool]:

@@ -134,10 +134,9 @@ def _fingerprint(path: str | PathLike[str], table: str | None) -> str:
     return f"sha256:{digest}" + ("" if table is None else f" table {table}")
 
 
-def _numbers(part: Any, names: tuple[str, ...], *, own: bool, some: bool) -> NDArray[np.float64]:
-    """The columns of some rows, one beside the other: every row has a number in each, or, where it reports on some of
-    several, NaN. Whoever asked for silence, an `own` epsilon of 0, need not have a report."""
-    told = np.ma.stack([part[name] for name in names], axis=1)
+def _numbers(told: Any, names: tuple[str, ...], *, own: bool, some: bool) -> NDArray[np.float64]:
+    """These columns of some rows: every row has a number in each, or, where it reports on some of several, NaN. Whoever
+    asked for silence, an `own` epsilon of 0, need not have a report."""
     x: NDArray[np.float64] = np.ma.filled(told, np.nan)
     bad = ~np.isfinite(told.data) & ~np.ma.getmaskarray(told) if some else ~np.isfinite(x)
     if own:

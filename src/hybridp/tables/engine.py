@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DECIMAL", "Duck", "Engine", "answers", "arrays", "attempt", "drop", "fresh", "give", "keep"]
 __all__ += ["filled_columns", "held", "kind_of", "local_copy", "memory_short", "on_duck", "open_duck", "parquet_or_csv"]
-__all__ += ["read_header", "read_kept", "read_once", "sql_for", "stated_decimal", "stream", "type_name", "unreadable"]
+__all__ += ["read_header", "read_kept", "sql_for", "stated_decimal", "stream", "type_name", "unreadable"]
 __all__ += ["without_bar"]
 
 Engine: TypeAlias = "Duck | Postgres | Spark"
@@ -163,14 +163,14 @@ def stream(rows: Rows, query: str, chunk: int) -> Iterator[dict[str, Any]]:
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
     table = fresh("stream")
     keep(rows, table, query)
-    return _once(rows, table, chunk)
 
+    def parts() -> Iterator[dict[str, Any]]:
+        try:
+            yield from read_kept(rows, table, chunk)
+        finally:
+            drop(rows, table)
 
-def _once(rows: Rows, table: str, chunk: int) -> Iterator[dict[str, Any]]:
-    try:
-        yield from read_kept(rows, table, chunk)
-    finally:
-        drop(rows, table)
+    return parts()
 
 
 def read_kept(rows: Rows, table: str, chunk: int) -> Iterator[dict[str, Any]]:
@@ -434,11 +434,6 @@ def names_of(data: Any) -> list[str]:
     distinct = len({name.lower() for name in result}) == len(result) >= 1
     must(distinct, "path", "must have columns whose names differ", f"{len(result)} columns")
     return result
-
-
-def read_once(data: object) -> bool:
-    """Whether a second reading would find nothing: of a stream that is handed over as such."""
-    return held(data) is not None and type(data).__name__ == "RecordBatchReader"
 
 
 def put(connection: Any, data: Any) -> str:

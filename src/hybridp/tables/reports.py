@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude, must
+from hybridp.public.envelope import appearing
 from hybridp.public.queries import Schema
 from hybridp.public.shuffling import MOST_LEVELS
 from hybridp.tables.engine import DECIMAL, answers, attempt, drop, fresh, give, keep, kind_of, on_duck, sql_for, stream
@@ -259,15 +259,8 @@ def write_copy(rows: Rows, query: str, target: Path) -> None:
         form = f"FORMAT csv, HEADER true, DELIMITER {literal(chr(9) if '.tsv' in plain else ',')}{zipped}"
     refused = InvalidInput(f"`out` must be a place that can be written to, with room for the copy. Got {target}.")
     try:
-        # A directory of its own beside the target: usual permissions for the file, and one rename as the last step.
-        with tempfile.TemporaryDirectory(prefix=".hybridp-", dir=target.parent) as folder:
-            part = Path(folder, target.name)
+        with appearing(target, mode=0o600) as part:  # it may hold trusted people's values: nobody else may read it
             sql = f"COPY ({sql_for(rows, query)}) TO {literal(str(part))} ({form}, USE_TMP_FILE false)"
             attempt(duck, lambda: duck.connection.execute(sql), refused)
-            with part.open("rb") as complete:
-                os.fsync(complete.fileno())
-            # The copy may hold trusted people's values: nobody else may read it.
-            part.chmod(0o600)
-            os.replace(part, target)
     except OSError:
         raise refused from None

@@ -156,7 +156,6 @@ def kept_levels(
 ) -> Callable[[], Iterator[NDArray[Any]]]:
     """RAW: the same, kept now (within the limit of memory, then on disk) and read as often as that is called, perhaps
     in the order of the rows. Check the rows first (`count_groups`)."""
-    must(chunk >= 1, "chunk", "must be at least 1", chunk)
     must(query.reads in (group, "all"), "local_raw", f"must be true to read values of {group} people", query.reads)
     table, rows, c = fresh("levels"), local_copy(rows, query.columns), ", ".join(query.levels)
     along = f"ORDER BY {c}" if ordered and (group == "local" or len(query.values) == 1) else ""
@@ -234,7 +233,6 @@ def _listed(counts: Counter[int], size: int) -> Ints:
 
 def report_texts(rows: Rows, query: Query, chunk: int) -> Iterator[list[str | None]]:
     """Local people's reports as they were sent, some at a time, after the rules of `count_options`."""
-    must(bool(query.sent), "report", "must be read", None)
     rows = local_copy(rows, query.columns)
     asked = select({"sent": text("sent0")}, f"({people(rows, query)}) AS people", f"WHERE {one_each(query, 'local')}")
     for part in stream(rows, asked, chunk):
@@ -447,10 +445,7 @@ def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = 
     rows = local_copy(rows, [*schema.names, trust])
     outputs = {f"c{i}": feature_code(rows, feature) for i, feature in enumerate(schema.features)}
     result = arrays(rows, select(outputs, VIEW, "" if trust is None else f"WHERE {sql.labelled(column(trust), label)}"))
-    out = np.empty((len(schema.features), len(result["c0"])), dtype=np.uint16)
-    for i in range(len(schema.features)):
-        out[i] = np.asarray(result[f"c{i}"])
-    return out
+    return np.stack([np.asarray(result[name]) for name in outputs], dtype=np.uint16, casting="unsafe")
 
 
 def domain(rows: Rows, name: str, most: int) -> list[str | None]:
