@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
@@ -212,6 +212,7 @@ class VectorBounds:
 
 
 OnVector: TypeAlias = Invite[VectorBounds, VectorReports]
+Sides: TypeAlias = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,13 +229,7 @@ class VectorReportSums(ReportSums):
     reports: Randomiser | VectorReports
 
     @classmethod
-    def of(
-        cls,
-        people: int,
-        sums: Sequence[Sums],
-        reports: Randomiser | VectorReports,
-        sides: Sequence[tuple[float, float]] | None = None,
-    ) -> VectorReportSums:
+    def of(cls, people: int, sums: Sequence[Sums], reports: Randomiser | VectorReports, sides: Sides = ()) -> Self:
         """From each column's exact sums; `sides` are centres and reaches where they are in the columns' own units."""
         moved = [s.moved(*side) for s, side in zip(sums, sides or [(0.0, 1.0)] * len(sums), strict=True)]
         totals, squares = (np.array(part) for part in zip(*moved, strict=True))
