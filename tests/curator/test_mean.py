@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from hybridp import curator
 from hybridp.curator.sources import Columns, Raw
-from hybridp.curator.sums import levels, randomised, read
-from hybridp.device.reports import randomise_many
+from hybridp.curator.sums import levels, read
+from hybridp.device.reports import randomise_many, reach_reports
 from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.protocols.rows import sum_reports
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import sum_noise
@@ -91,7 +93,8 @@ def test_noise_that_cannot_be_is_refused(promise: PureDP | ApproxDP, name: str, 
 def test_a_simulation_runs_the_device_s_code(tmp_path: Path, label: str) -> None:
     path = save(tmp_path, [f"62.5,{label},"] * 500)
     with curator.open_rows(path) as rows:
-        found, _ = randomised(levels(rows, COLUMNS, INVITE, label), INVITE, rng=seeded(77))
+        draw = partial(reach_reports, invite=INVITE, rng=seeded(77))
+        found, _ = sum_reports(levels(rows, COLUMNS, INVITE, label), draw, INVITE)
     unit = (randomise_many([62.5] * 500, INVITE, rng=seeded(77)) - 50) / 50
     assert found.people == 500
     assert found.totals == pytest.approx([float(unit.sum())], abs=1e-9)

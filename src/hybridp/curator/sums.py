@@ -24,9 +24,9 @@ from hybridp.curator.sources import Columns, Raw, Rows, TrustedAnswers, as_numbe
 from hybridp.errors import UnusablePublicRows
 from hybridp.noise.reports import voted_cells
 from hybridp.public import shares
-from hybridp.public.distribution import BinnedReports, by_window, invite_bins
+from hybridp.public.distribution import by_window, invite_bins
 from hybridp.public.groups import Joint
-from hybridp.public.lattice import LEVELS, NOTHING, Bounds, Ints, Lattice, exact_sums
+from hybridp.public.lattice import LEVELS, Bounds, Ints, Lattice
 from hybridp.public.mean import answered_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import SQUARE_STEPS, NoisySquares, OnNumber, TrustedSummary, reports_digest
@@ -38,7 +38,7 @@ from hybridp.tables.query import ByCategory, Query, Report
 from hybridp.tables.totals import CHUNK, count_options, levels_of, report_counts, report_texts, stretch_counts
 
 __all__ = ["Lots", "binned", "column_reports", "count_answers", "count_between", "levels", "people_query"]
-__all__ += ["randomised", "read", "read_answers", "release_clipped", "release_counts"]
+__all__ += ["read", "read_answers", "release_clipped", "release_counts"]
 __all__ += ["release_sums", "release_totals", "release_window", "report_sums", "rounded_cells"]
 __all__ += ["squares"]
 
@@ -291,29 +291,8 @@ def release_clipped(totals: Raw, mechanism: DiscreteLaplace, *, rng: Randomness)
 def levels(
     rows: Rows, columns: Columns, invite: Any, group: str = "trusted", *, local_raw: bool = False, chunk: int = CHUNK
 ) -> Iterator[Ints]:
-    """RAW: the levels of a table's trusted people or, in a trial, of local ones, in parts: of several columns a row
-    each."""
-    parts = levels_of(rows, _query(rows, columns, invite, local_raw or group == "local"), group, chunk)
-    return (part[:, 0] for part in parts) if isinstance(columns.value, str) else parts
-
-
-def randomised(
-    levels: Iterable[Ints], invite: OnNumber, *, bins: bool = False, rng: Randomness
-) -> tuple[VectorReportSums, Any]:
-    """The sums of reports that are drawn here instead of on devices, and the reports by public bins.
-
-    Of local people for a trial only. Full-LM: trusted people's values go through the local randomiser too, on their
-    behalf.
-    """
-    # Levels come sorted, and the last digits of a sum of doubles would tell of the order, which no noise covers.
-    sums, places = NOTHING, invite_bins(invite) if bins else None
-    counts = np.zeros(0 if places is None else places.size, dtype=np.int64)
-    for chunk in levels:
-        sent = noise.reports(invite.mechanism, invite.placed(chunk), rng=rng)
-        sums += exact_sums(sent)[0]
-        if places is not None:
-            counts += np.bincount(places.numbers(sent), minlength=places.size)
-    return VectorReportSums.of(sums.people, (sums,), invite.mechanism), _by_bin(counts, invite) if bins else None
+    """RAW: the levels of a table's trusted people or, in a trial, of local ones, in parts: a row each."""
+    return levels_of(rows, _query(rows, columns, invite, local_raw or group == "local"), group, chunk)
 
 
 def rounded_cells(rows: Rows, columns: Columns, invite: OnOptions, joint: Joint, *, rng: Randomness) -> Ints:
@@ -346,14 +325,10 @@ class Lots:
 # --- counts between public places of a number's range -----------------------------------------------------------------
 
 
-def _by_bin(counts: Ints, invite: OnNumber) -> BinnedReports | tuple[BinnedReports, ...]:
-    return by_window(counts, invite) if invite.windows else BinnedReports(counts, invite.mechanism)
-
-
 def binned(rows: Rows, columns: Columns, invite: OnNumber, people: int) -> Any:
     """The local reports by public bins, or the answers within an invitation's windows, after `read` checked them."""
     query = _query(rows, columns, invite, local_raw=False)
-    return _by_bin(report_counts(rows, query, invite_bins(invite), people), invite)
+    return by_window(report_counts(rows, query, invite_bins(invite), people), invite)
 
 
 def count_between(

@@ -26,6 +26,7 @@ from hybridp.device.reports import answer_map, answer_question, reach_reports, s
 from hybridp.errors import UnusablePublicRows, cannot_exclude, must
 from hybridp.noise.reports import simulate_counts
 from hybridp.public import rounds
+from hybridp.public.distribution import by_window, invite_bins
 from hybridp.public.groups import Grouping
 from hybridp.public.heavy import OneSlot
 from hybridp.public.kmeans import TrustedRound
@@ -54,12 +55,19 @@ class SummedPeople(People):
         return modelling.release_weighted_sum(asked.epsilons, people, sums, asked.weights, rng=self.rng)
 
 
-def sum_reports(steps: Iterable[Ints], draw: Callable[[Ints], Floats], invite: Any) -> VectorReportSums:
-    """Reports on several columns that are drawn here, added up exactly as they come."""
-    people, sums = 0, (NOTHING,) * invite.encoding.dimensions
-    for part in steps:
-        people, sums = people + len(part), tuple(map(operator.add, sums, column_sums(draw(part))))
-    return VectorReportSums.of(people, sums, invite.mechanism)
+def sum_reports(
+    steps: Iterable[Ints], draw: Callable[[Ints], Floats], invite: Any, *, bins: bool = False
+) -> tuple[VectorReportSums, Any]:
+    """Reports that are drawn here, added up, and counted by public bins: of local people for a trial only, and where
+    everybody reports of trusted people, on their behalf."""
+    people, sums, places = 0, (NOTHING,) * invite.encoding.dimensions, invite_bins(invite) if bins else None
+    counts = np.zeros(0 if places is None else places.size, dtype=np.int64)
+    for part in steps:  # sorted: the last digits of a sum of doubles would tell of the order, which no noise covers
+        sent = draw(part)
+        people, sums = people + len(part), tuple(map(operator.add, sums, column_sums(sent)))
+        if places is not None:
+            counts += np.bincount(places.numbers(sent[:, 0]), minlength=places.size)
+    return VectorReportSums.of(people, sums, invite.mechanism), by_window(counts, invite) if bins else None
 
 
 @dataclass
@@ -80,7 +88,7 @@ class LatticePeople(People):
 
     def later(self, asked: Later) -> Answer:
         draw = partial(answer_question, invite=asked.invite, rng=self.rng)
-        return Answer(local=sum_reports(self.local.parts(), draw, asked.invite))
+        return Answer(local=sum_reports(self.local.parts(), draw, asked.invite)[0])
 
     def many(self, asked: Many) -> tuple[int, int]:
         return self.trusted.people, self.local.people if self.told is None else int(self.told.sum())
@@ -238,7 +246,7 @@ class TablePeople(SummedPeople):
                 binned = summing.binned(self.rows, self.columns, invite, local.people)
         if asked.all_report and totals.trusted_people:
             own = summing.levels(self.rows, self.columns, invite, local_raw=self.raw)
-            local = local + summing.randomised(own, invite, rng=self.rng)[0]
+            local = local + self._drawn(own, invite)[0]
         said = self._said(asked, totals, local, binned=binned)
         if said.trusted is None or asked.clipped is None:
             return said
@@ -264,11 +272,10 @@ class TablePeople(SummedPeople):
 
     def _simulated(self, invite: Any, *, bins: bool = False) -> tuple[Any, Any]:
         """For a trial only: local people's raw values, randomised here instead of on their devices."""
-        if invite.way == "vector":
-            steps = summing.levels(self.rows, self.columns, invite, "local", chunk=2**16)
-            return sum_reports(steps, partial(reach_reports, invite=invite, rng=self.rng), invite), None
-        own = summing.levels(self.rows, self.columns, invite, "local")
-        return summing.randomised(own, invite, bins=bins, rng=self.rng)
+        return self._drawn(summing.levels(self.rows, self.columns, invite, "local", chunk=2**16), invite, bins=bins)
+
+    def _drawn(self, steps: Iterable[Ints], invite: Any, *, bins: bool = False) -> tuple[Any, Any]:
+        return sum_reports(steps, partial(reach_reports, invite=invite, rng=self.rng), invite, bins=bins)
 
     @cached_property
     def _lots(self) -> summing.Lots:
@@ -289,7 +296,7 @@ class TablePeople(SummedPeople):
         self._phase += 1
         parts = enumerate(summing.levels(self.rows, self.columns, invite, "local"))
         own = (part[self._lots.phase(chunk, len(part)) == phase] for chunk, part in parts)
-        return Answer(local=summing.randomised(own, invite, bins=True, rng=self.rng)[1])
+        return Answer(local=self._drawn(own, invite, bins=True)[1])
 
     def _later_line(self, asked: Later) -> Answer:
         people = self._lattice(asked.invite.encoding.bounds)

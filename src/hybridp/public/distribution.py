@@ -23,6 +23,7 @@ Taking a bin of a report is post-processing. The files of old reports hold all t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -113,8 +114,10 @@ def invite_bins(invite: OnNumber) -> ReportBins:
     return report_bins(invite.mechanism, BINS * len(invite.windows) if invite.windows and within else CELLS)
 
 
-def by_window(counts: Ints, invite: OnNumber) -> tuple[BinnedReports, ...]:
-    """Answers by `invite_bins`, window by window."""
+def by_window(counts: Ints, invite: OnNumber) -> Any:
+    """Answers by `invite_bins`, window by window; all of them where nobody is asked within windows."""
+    if not invite.windows:
+        return BinnedReports(counts, invite.mechanism)
     parts = counts.reshape(2, len(invite.windows), BINS)
     return tuple(BinnedReports(parts[:, i].ravel(), invite.mechanism, one) for i, one in enumerate(invite.windows))
 
