@@ -19,14 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    ClusterMixin,
-    RegressorMixin,
-    TransformerMixin,
-)
+from sklearn import base
 from sklearn.metrics import pairwise_distances
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -42,7 +35,7 @@ _CLOSE = 1e-9
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class _Hybrid(BaseEstimator):  # type: ignore[misc]
+class _Hybrid(base.BaseEstimator):  # type: ignore[misc]
     """What all share."""
 
     epsilon: float = 1.0
@@ -87,7 +80,7 @@ class _Hybrid(BaseEstimator):  # type: ignore[misc]
 
 
 @dataclass(eq=False, repr=False)
-class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, _Hybrid):  # type: ignore[misc]
+class HybridKMeans(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, base.ClusterMixin, _Hybrid):  # type: ignore[misc]
     """Centres of people who trust the curator and of people who do not.
 
     `bounds` is (lower, upper), each a number or one number a column, chosen without looking at the data; points outside
@@ -179,7 +172,7 @@ class _Regression(_Hybrid):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class HybridLinearRegression(RegressorMixin, _Regression):  # type: ignore[misc]
+class HybridLinearRegression(base.RegressorMixin, _Regression):  # type: ignore[misc]
     """A line through people who trust the curator and people who do not.
 
     `bounds` is (lower, upper) of the columns, each a number or one number a column, and `target_bounds` that of y,
@@ -210,7 +203,7 @@ class HybridLinearRegression(RegressorMixin, _Regression):  # type: ignore[misc]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class HybridLogisticRegression(ClassifierMixin, _Regression):  # type: ignore[misc]
+class HybridLogisticRegression(base.ClassifierMixin, _Regression):  # type: ignore[misc]
     """The odds of the second of two classes, from people who trust the curator and people who do not.
 
     As `HybridLinearRegression`. `classes` are the two classes, public; without them, those in y are taken to be. At

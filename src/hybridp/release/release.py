@@ -15,21 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import InvalidInput, must
-from hybridp.release.facts import (
-    GROUPS,
-    SCHEMA,
-    Cell,
-    Facts,
-    Words,
-    cells,
-    heading,
-    more_words,
-    page,
-    people_words,
-    promise_words,
-    remarks,
-    said_of_gap,
-)
+from hybridp.release import facts as wording
+from hybridp.release.facts import GROUPS, SCHEMA, Cell, Facts, Words, cells
 from hybridp.release.receipt import Receipt
 from hybridp.release.style import SIMULATED, text
 
@@ -84,7 +71,7 @@ class Result(ABC):
         return "\n".join([words.title, *lines, *words.remarks, *mark])
 
     def _repr_html_(self) -> str:
-        return page(self.all_words(), getattr(self, "receipt", None))
+        return wording.page(self.all_words(), getattr(self, "receipt", None))
 
 
 @dataclass(frozen=True)
@@ -250,7 +237,9 @@ class Release(Result):
             rows.append((self._called(cell), at, ends, *own, *[cell.gap] * apart))
         columns, rows = _reshaped(every, ("answer", "estimate", "interval", *groups, *["gap"] * apart), rows)
         several = len(self.questions) > 1
-        said = {f"{name}: {line}" if several else line: None for name, _, facts in every for line in remarks(facts)}
+        said = {
+            f"{name}: {line}" if several else line: None for name, _, facts in every for line in wording.remarks(facts)
+        }
         if any(key == "distribution" for _, key, _ in self._each()):
             said["Distribution functions are in --json and plots."] = None
         return Words(self._heading(), columns, rows, (*said, *self.notes))
@@ -271,17 +260,17 @@ class Release(Result):
         joint = "joint " if any(facts.get("joint") for _, _, facts in every) else ""
         level = "" if self.level is None else f"; {joint}{100 * self.level:.6g}% intervals"
         if len(self.questions) > 1:
-            promised = f"; promised in all: {promise_words(self.receipt)}" if self.receipt.promises else ""
+            promised = f"; promised in all: {wording.promise_words(self.receipt)}" if self.receipt.promises else ""
             return f"{self.title or 'Answers'}{promised}{level}"
         curve = any(key == "distribution" for _, key, _ in every)
-        what = f"{'Distribution of ' if curve else ''}{every[0][0]}" if len(every) > 1 else heading(*every[0])
+        what = f"{'Distribution of ' if curve else ''}{every[0][0]}" if len(every) > 1 else wording.heading(*every[0])
         exactly = every[0][2].get("what")
-        people = f": {people_words(**self.people)}" if any(self.people.values()) else ""
+        people = f": {wording.people_words(**self.people)}" if any(self.people.values()) else ""
         return f"{what}{f' ({exactly})' if exactly and len(every) == 1 else ''}{people}{level}"
 
     def all_words(self) -> list[Words]:
         """What a notebook or a terminal shows, one below the other: the numbers, then what belongs to them."""
-        more = (words for _, _, facts in self._each() for words in more_words(facts, self.level or 0.95))
+        more = (words for _, _, facts in self._each() for words in wording.more_words(facts, self.level or 0.95))
         return [self.in_words(), *more]
 
     def __str__(self) -> str:
@@ -291,7 +280,7 @@ class Release(Result):
         cell, facts = self._only, self.facts
         at, low, high = cell.texts()
         interval = f"{100 * (self.level or 0.0):.6g}% interval {low} to {high}"
-        more = "".join(f"; {line}" for line in (said_of_gap(facts), *self.notes) if line)
+        more = "".join(f"; {line}" for line in (wording.said_of_gap(facts), *self.notes) if line)
         mark = f"  [{SIMULATED}]" if self.simulated else ""
         return f"{at}  ({interval}; {facts.get('what') or self._called(cell)}){more}{mark}"
 
