@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import sys
@@ -126,17 +127,12 @@ def _fail(sentence: str, code: int, *, as_json: bool) -> int:
     """The sentence on stderr, and as an object on stdout for programs; a stream that is broken is left alone."""
     from hybridp.cli.releasing import silence
 
-    if as_json:
-        import json
-
+    said = [(sys.stdout, json.dumps({"error": {"message": sentence, "exit_code": code}}))] if as_json else []
+    for stream, text in (*said, (sys.stderr, f"hybridp: {sentence}")):
         try:
-            click.echo(json.dumps({"error": {"message": sentence, "exit_code": code}}))
+            click.echo(text, file=stream)
         except OSError:
-            silence(sys.stdout)
-    try:
-        click.echo(f"hybridp: {sentence}", err=True)
-    except OSError:
-        silence(sys.stderr)
+            silence(stream)
     return code
 
 
