@@ -204,7 +204,8 @@ class Fields:
 
     def _value(self, one: Declared, value: Any) -> Any:
         if value is ABSENT:
-            raise InvalidInput(f"`{self.prefix}{one.name}` must be given: {_lowered(one.help)} Got nothing.")
+            what = one.help[:1].lower() + one.help[1:]
+            raise InvalidInput(f"`{self.prefix}{one.name}` must be given: {what} Got nothing.")
         if value is None and one.optional:
             return None
         value = self._brought(one, value)
@@ -215,7 +216,7 @@ class Fields:
                     raise InvalidInput(f"`{self.prefix}{one.name}` {one.rule}. Got {word!r}.{hint}")
         elif one.check is not None:
             for single in value if one.form in ("texts", "numbers", "values") else (value,):
-                self.must(one.check.ok(single), one.name, one.check.rule, _said(single))
+                self.must(one.check.ok(single), one.name, one.check.rule, _shown(single))
         return value
 
     def _brought(self, one: Declared, value: Any) -> Any:
@@ -322,21 +323,13 @@ _SINGLE: dict[str, tuple[str, Callable[[Any], object], Callable[[Any], Any]]] = 
 """What a value of a form must be, in words and as a test, and what is made of it."""
 
 
-def _said(value: Any) -> str:
-    """A value as it was probably written: 2 and not 2.0."""
-    return f"{value:.12g}" if isinstance(value, float) else _shown(value)
-
-
 def _shown(value: Any) -> str:
+    """A value as it was probably written: 2 and not 2.0."""
     try:
-        text = repr(value)
+        text = f"{value:.12g}" if isinstance(value, float) else repr(value)
     except ValueError:  # a whole number of thousands of digits
         return "a number too long to show"
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _lowered(text: str) -> str:
-    return text[:1].lower() + text[1:]
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
