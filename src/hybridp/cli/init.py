@@ -138,8 +138,12 @@ def init(
     )
     others = [one for one in free if one not in chosen]
     many = "name and type of the 1 column" if len(known) == 1 else f"names and types of the {len(known)} columns"
-    first = f"Written by `hybridp init`, which looked at the {many} of\n{name} and at no value."
-    write_new(out_file, to_toml(study, first=first, last=_left(others)))
+    first = f"Written by `hybridp init`, which looked at the {many} of {name} and at no value."
+    last = "`hybridp serve` needs asked_by, and under [collection] a purpose and a contact."
+    if others:
+        copy = "To ask about one, copy a [[question]] above and change its name."
+        last += f" Columns that are not asked about: {', '.join(others)}. {copy}"
+    write_new(out_file, to_toml(study, first=first, last=last))
     asked: Any = study.questions
     document = {
         "schema": 1,
@@ -167,14 +171,6 @@ def _said(study: Any, document: Mapping[str, Any], following: str) -> str:
     if guessed := document["guessed_bounds"]:
         lines += [f"GUESSED bounds, from the names alone: {', '.join(guessed)}. Choose them before you release."]
     return "\n".join([*lines, f"Next: {following}"])
-
-
-def _left(others: Sequence[str]) -> str:
-    said = ["`hybridp serve` needs asked_by, and under [collection] a purpose and a contact."]
-    if others:
-        said += [f"Columns that are not asked about: {', '.join(others)}."]
-        said += ["To ask about one, copy a [[question]] above and change its name."]
-    return "\n".join(said)
 
 
 def _trust(name: str, known: Mapping[str, Any], ask: Ask, stated: Mapping[str, Any]) -> dict[str, Any]:

@@ -290,14 +290,13 @@ class Declaration(Fields):
 
 _HEAD = """\
 # A study: what is asked, of whom, and what they are promised. All of it is public.
-# `hybridp plan`, `randomise`, `release` and `serve` take this file.
-"""
+# `hybridp plan`, `randomise`, `release` and `serve` take this file."""
 
 
 def to_toml(study: Declaration, *, first: str = "", last: str = "") -> str:
     """The study as the text of a file; `first` and `last` are added to its head and its end, as comments."""
     stated = study.to_dict()
-    lines = [_HEAD + _commented(first), "# The version of this file's form.", f"schema = {SCHEMA}"]
+    lines = [_HEAD, *comment(first), "", "# The version of this file's form.", f"schema = {SCHEMA}"]
     lines += field_lines(study, stated)
     for one in declared(type(study)):
         if one.form == "table" and stated.get(one.name):
@@ -309,12 +308,7 @@ def to_toml(study: Declaration, *, first: str = "", last: str = "") -> str:
         lines += [f'kind = "{question.kind}"', *field_lines(question, given)]
         for feature in getattr(question, "features", ()):
             lines += ["", "[[question.features]]", *field_lines(feature, feature.to_dict())]
-    end = _commented(last)
-    return "\n".join(lines) + "\n" + (f"\n{end}" if end else "")
-
-
-def _commented(text: str) -> str:
-    return "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
+    return "\n".join([*lines, *(["", *comment(last)] if last else []), ""])
 
 
 ANSWERED = "answered"
