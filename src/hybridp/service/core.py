@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
-from typing import TypeVar
+from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Select, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from hybridp.randomness import Randomness, secure
@@ -27,7 +27,6 @@ from hybridp.service.writer import Sweeper, Writer, end
 __all__ = ["Metrics", "Service"]
 
 
-T = TypeVar("T")
 _BELIEVED = 5.0  # seconds
 _FRESH = 2.0  # seconds for which a study's phase is taken from memory; the writer checks it again
 
@@ -73,6 +72,11 @@ class Service:
 
     def now(self) -> int:
         return int(self.clock())
+
+    def value(self, query: Select[Any]) -> Any:
+        """What a query finds first; None where there is nothing."""
+        with reading(self.engine) as db:
+            return db.execute(query).scalar()
 
     async def store(self, view: View, reports: Sequence[Packed], now: int) -> list[Failure]:
         if not reports:
@@ -122,8 +126,7 @@ class Service:
         return result
 
     def number(self, study_id: str) -> int:
-        with reading(self.engine) as db:
-            result = db.execute(select(studies.c.number).where(studies.c.id == study_id[:40])).scalar()
+        result = self.value(select(studies.c.number).where(studies.c.id == study_id[:40]))
         if result is None:
             raise no_such_study()
         return int(result)

@@ -46,7 +46,6 @@ from hybridp.tasks.transcript import Transcript
 
 __all__ = ["Forecast", "Part", "categories_of", "pack_answers", "pack_reports", "unpacked_reports"]
 
-Ints = NDArray[np.int64]
 _PLACE = struct.Struct("<H")
 _SAID: dict[str, Callable[[Any], dict[str, Any]]] = {
     "number": lambda asked: {"windows": [list(window) for window in asked.windows]} if asked.windows else {},

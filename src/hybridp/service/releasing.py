@@ -223,9 +223,7 @@ def _commit(
     document, new = service.write(run)
     service.forget(study)
     service.metrics.count("hybridp_releases_total", kind=kind, outcome="new" if new else "repeated")
-    with reading(service.engine) as db:
-        raw = _now(db, study).raw
-    if raw == "deleting":
+    if service.value(select(progress.c.raw).where(progress.c.study == study.number)) == "deleting":
         service.sweeper.add(study.number)
     return document
 

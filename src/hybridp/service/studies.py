@@ -51,8 +51,7 @@ def add_analyst(service: Service, name: str) -> str:
 
 
 def has_analysts(service: Service) -> bool:
-    with store.reading(service.engine) as db:
-        return db.execute(select(analysts.c.id).where(analysts.c.revoked.is_(None)).limit(1)).first() is not None
+    return service.value(select(analysts.c.id).where(analysts.c.revoked.is_(None)).limit(1)) is not None
 
 
 def remember_address(service: Service) -> None:
@@ -75,8 +74,7 @@ def revoke_analyst(service: Service, name: str) -> int:
 def check_key(service: Service, key: str) -> int | None:
     """Whose key this is: an analyst's number. Looked up by its hash: the time that takes tells nothing of a key."""
     mine = select(analysts.c.id).where(analysts.c.key_hash == hashed(key), analysts.c.revoked.is_(None))
-    with store.reading(service.engine) as db:
-        result: int | None = db.execute(mine).scalar()
+    result: int | None = service.value(mine)
     return result
 
 
@@ -236,16 +234,14 @@ def delete_study(service: Service, study_id: str) -> dict[str, Any]:
     """Trusted answers, local reports and invitations go, for good; what was spent and published stays on record."""
     number = service.number(study_id)
     service.delete(number, study_id)
-    with store.reading(service.engine) as db:
-        title = db.execute(select(studies.c.title).where(studies.c.number == number)).scalar_one()
+    title = service.value(select(studies.c.title).where(studies.c.number == number))
     return {"id": study_id, "title": title, "status": "deleted", "raw_deleted": True}
 
 
 def newest_release(service: Service, study_id: str) -> dict[str, Any]:
     study = service.study(study_id)
     query = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "final")
-    with store.reading(service.engine) as db:
-        text = db.execute(query.order_by(releases.c.id.desc()).limit(1)).scalar()
+    text = service.value(query.order_by(releases.c.id.desc()).limit(1))
     if text is None:
         raise Refused("no-release", "Nothing was released of this study yet.")
     result: dict[str, Any] = json.loads(text)
@@ -365,8 +361,7 @@ def answered(service: Service, view: View, name: str) -> int | None:
         return None
     rows = schema.reports.c
     here = (rows.study == view.study.number, rows.id == view.cipher.row(report_id(name)))
-    with store.reading(service.engine) as db:
-        result: int | None = db.execute(select(rows.grp).where(*here)).scalar()
+    result: int | None = service.value(select(rows.grp).where(*here))
     return result
 
 
