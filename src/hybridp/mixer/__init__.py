@@ -1,5 +1,2 @@
-"""The mixer: takes sealed reports from people, and hands them on in random order without their senders.
-
-A program, a database and a key of its own, run by somebody who does not collude with the collector. It can open no
-report, and what it hands on names nobody.
-"""
+"""The mixer hands sealed reports on in random order, without their senders; who runs it does not collude with the
+collector, and has a program, a database and a key of their own that opens no report."""
