@@ -29,13 +29,12 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.distribution import BinnedReports, by_window
 from hybridp.public.groups import Grouping
 from hybridp.public.heavy import discovery
-from hybridp.public.messages import Invite, OnNumber, ReportsByEpsilon, SlotReports
+from hybridp.public.messages import Invite, ReportsByEpsilon, SlotReports
 from hybridp.public.randomisers import best_randomiser
-from hybridp.public.regression import OnLine
 from hybridp.public.rounds import Answer, Crowd, drive
 from hybridp.public.shares import NoisyCounts, ShareReports
 from hybridp.public.study import Choice, Question
-from hybridp.public.vector import OnVector, VectorReportSums
+from hybridp.public.vector import VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.release.release import Release
 from hybridp.service.formats import Field, Heard, Reports, option_field, place_reports, reports_on
@@ -179,7 +178,7 @@ class Part:
         (told,) = local
         if self.said is not None:  # blended with all that the first phase heard: nothing is drawn
             invite: Any = self.said.asked.invite
-            later = by_window(told.counts, invite) if self.said.asked.bins else _TOLD[invite.way](told, invite)
+            later = by_window(told.counts, invite) if self.said.asked.bins else _sums(told, invite)
             return cast(Release, self.said.released(Answer(local=later), rng))
         own = StorePeople(answers, people, told, rng, mixed=self.task.mixed_invite, levels=self.choices)
         crowd = Crowd(self.names, lambda middle: "", lambda: {"rng": rng, "entries": (), "simulated_local": False})
@@ -256,18 +255,13 @@ def unpacked_reports(asked: Sequence[Part], drawn: bool, bodies: Sequence[bytes]
 # --- people who answer rounds ----------------------------------------------------------------------------------------
 
 
-def _number_sums(told: Heard, invite: OnNumber | OnVector | OnLine) -> VectorReportSums:
+def _sums(told: Heard, invite: Any) -> Any:
+    """What the reports that answer an invitation say, added up."""
+    if invite.way == "slot":
+        return SlotReports(told.people, told.counts)
+    if invite.way == "option":
+        return ShareReports(told.people, told.counts, invite.mechanism)
     return VectorReportSums.of(told.people, told.sums, invite.mechanism)
-
-
-_TOLD: dict[str, Callable[[Heard, Any], Any]] = {
-    "number": _number_sums,
-    "option": lambda told, to: ShareReports(told.people, told.counts, to.mechanism),
-    "vector": _number_sums,
-    "line": _number_sums,
-    "slot": lambda told, to: SlotReports(told.people, told.counts),
-}
-"""What the reports that answer an invitation say, added up, by its way."""
 
 
 @dataclass
@@ -297,11 +291,11 @@ class StorePeople(SummedPeople):
 
     def _said(self, asked: Any, trusted: Any, **more: Any) -> Answer:
         """With the reports, and those that came through a mixer, where they are heard."""
-        told, mixed, summed = self.told, None, _TOLD[asked.invite.way]
+        told, mixed = self.told, None
         if asked.heard and told.mixed is not None and self.mixed is not None:
-            mixed = Batches(summed(told.mixed, self.mixed), told.batches)
+            mixed = Batches(_sums(told.mixed, self.mixed), told.batches)
         came = asked.heard and (told.people or told.mixed is not None)
-        return Answer(self.people, trusted, summed(told, asked.invite) if came else None, mixed, **more)
+        return Answer(self.people, trusted, _sums(told, asked.invite) if came else None, mixed, **more)
 
     def numbers(self, asked: rounds.Numbers) -> Answer:
         made, heard = asked.invite.mechanism, asked.bins and asked.heard and self.told.people
