@@ -1,17 +1,11 @@
 """What will models afford, and means of everyone's own epsilon? From public numbers, before anyone is asked.
 
-Of points, which map and how many rounds these people's epsilons afford:
+Of points, which map and how many rounds these people's epsilons afford. Of records, how many will be found, and how
+well they will be known, from a popularity curve. The number of discovery people who hold record r is close to
+Poisson(n_S p_r); it is shown with the probability that its noisy count passes the threshold. Shown records are then
+estimated by both groups, whose variances are public.
 
 >>> from hybridp.bench.crowd import Guesses
->>> from hybridp.public.kmeans import Box
->>> study = KMeansTask(Box((0.0, 0.0), (1.0, 1.0)), 3, PureDP(4.0))
->>> plan_points(study, Crowd(6_600, 0.0909)).people["trusted"]
-600
-
-Of records, how many will be found, and how well they will be known, from a popularity curve. The number of discovery
-people who hold record r is close to Poisson(n_S p_r); it is shown with the probability that its noisy count passes the
-threshold. Shown records are then estimated by both groups, whose variances are public.
-
 >>> study = RecordsTask(ApproxDP(4.0, 1e-5), depth=1)
 >>> plan = plan_records(study, Crowd(519_371, 0.05, Guesses(popularity=zipf(100_000, 1.0))))
 >>> round(plan.predicted["discovered"]), plan.predicted["l1"] < 0.1

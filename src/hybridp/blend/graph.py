@@ -416,6 +416,8 @@ def _pass(tree: _Tree, cells: list[Floats], j: int, *, up: bool) -> None:
 
 def _calibrated(tree: _Tree, theta: dict[Clique, Floats]) -> list[Floats]:
     """The cliques' probabilities under the factors: messages up and down the tree, in logarithms."""
+    from scipy.special import logsumexp
+
     sizes = tree.sizes
     result = [np.zeros([sizes[f] for f in clique]) for clique in tree.cliques]
     for features, values in theta.items():
@@ -425,7 +427,8 @@ def _calibrated(tree: _Tree, theta: dict[Clique, Floats]) -> list[Floats]:
     said: dict[int, Floats] = {}
     for j in reversed(tree.order[1:]):
         both = tree.shared(j)
-        said[j] = _log_sum(result[j], _others(tree.cliques[j], both))
+        rest = _others(tree.cliques[j], both)
+        said[j] = np.asarray(logsumexp(result[j], axis=rest)) if rest else result[j].copy()
         result[tree.parent[j]] += _spread(said[j], tree.cliques[tree.parent[j]], both, sizes)
     root = tree.order[0]
     result[root] = np.exp(result[root] - result[root].max())
@@ -435,10 +438,3 @@ def _calibrated(tree: _Tree, theta: dict[Clique, Floats]) -> list[Floats]:
         told = np.log(np.maximum(result[p].sum(axis=_others(tree.cliques[p], both)), _TINY)) - said[j]
         result[j] = np.exp(result[j] + _spread(told, tree.cliques[j], both, sizes))
     return result
-
-
-def _log_sum(values: Floats, axes: tuple[int, ...]) -> Floats:
-    if not axes:
-        return values.copy()
-    top = values.max(axis=axes, keepdims=True)
-    return np.asarray(np.log(np.exp(values - top).sum(axis=axes)) + top.squeeze(axis=axes))

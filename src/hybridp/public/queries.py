@@ -276,11 +276,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Workload:
-    """Thresholds over one schema, of any mixture of r and k. Their queries are implicit.
-
-    >>> Workload(Schema.from_domain({"a": 2, "b": 3}), (Threshold((0, 1), 2), Threshold((1,), 1))).queries
-    9
-    """
+    """Thresholds over one schema, of any mixture of r and k. Their queries are implicit."""
 
     schema: Schema
     thresholds: tuple[Threshold, ...]
