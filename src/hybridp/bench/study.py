@@ -14,16 +14,13 @@ from hybridp.bench.trust import plan_steered
 from hybridp.curator.sources import Counted, count_people, group_sizes, must_not_ask, with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.driver import trust_rule
-from hybridp.public.study import Declaration
+from hybridp.public.study import Declaration, Number
 from hybridp.release.plan import Plan, planned, predicted, ways
-from hybridp.tasks.kmeans import kmeans_task
-from hybridp.tasks.mean import mean_task, vector_task
+from hybridp.tasks.declared import BUILDERS
+from hybridp.tasks.mean import mean_task
 from hybridp.tasks.number import NumberTask, number_task
 from hybridp.tasks.personal import personal_task
-from hybridp.tasks.records import records_task
-from hybridp.tasks.regression import regression_task
 from hybridp.tasks.shares import shares_task
-from hybridp.tasks.table import table_task
 
 __all__ = ["plan_question", "plan_study"]
 
@@ -46,7 +43,11 @@ def plan_question(
         return _by_group(study, i, crowd, sizes)
     if study.promise.personal:
         return _personal(study, i, crowd, epsilons)
-    result: Plan = question.entry(_PLANS)(study, i, crowd)
+    if isinstance(question, Number):
+        result = _number(study, i, crowd)
+    else:  # a special case is planned as what it is a case of
+        kind = question.entry({kind: kind for kind in _PLANS})
+        result = _PLANS[kind](BUILDERS[kind](study, i), crowd)
     if not shuffled:
         return result
     assert study.mixing is not None
@@ -206,27 +207,22 @@ def _personal(study: Declaration, i: int, crowd: Crowd, epsilons: Any) -> Plan:
     return plan_personal(trusted, local, bounds=own.bounds, sd=crowd.guess.sd, question=crowd.question)
 
 
-def _table(study: Declaration, i: int, crowd: Crowd) -> Plan:
+def _table(own: Any, crowd: Crowd) -> Plan:
     from hybridp.bench.synth import plan_rows, plan_synth
 
-    crowd, own = crowd.answering, table_task(study, i)
+    crowd = crowd.answering
     people = int(crowd.n)
     if own.method != "tables":
         return plan_rows(people, crowd.opt_in if own.both else 1.0, own.workload, own.guarantee)
     return plan_synth(people, own.workload, own.guarantee)
 
 
-def _of(plan: Callable[[Any, Crowd], Plan], task: Callable[[Declaration, int], Any]) -> Callable[..., Plan]:
-    return lambda study, i, crowd: plan(task(study, i), crowd)
-
-
-_PLANS: dict[str, Callable[..., Plan]] = {
-    "number": _number,
-    "choice": _of(plan_driven, shares_task),
-    "count": _of(plan_driven, shares_task),
-    "vector": _of(plan_driven, vector_task),
-    "records": _of(plan_records, records_task),
-    "points": _of(plan_points, kmeans_task),
-    "regression": _of(plan_regression, regression_task),
+_PLANS: dict[str, Callable[[Any, Crowd], Plan]] = {
+    "choice": plan_driven,
+    "count": plan_driven,
+    "vector": plan_driven,
+    "records": plan_records,
+    "points": plan_points,
+    "regression": plan_regression,
     "table": _table,
 }

@@ -30,7 +30,7 @@ from hybridp.tasks.steered import SteeredTask
 from hybridp.tasks.table import table_task
 from hybridp.tasks.task import Task
 
-__all__ = ["answered_once", "ledger_totals", "people_in", "published", "register", "task_of"]
+__all__ = ["BUILDERS", "answered_once", "ledger_totals", "people_in", "published", "register", "task_of"]
 
 Builder = Callable[[Declaration, int], Task]
 
@@ -40,12 +40,12 @@ def task_of(study: Declaration, place: int) -> Task:
     question = study.questions[place]
     if question.groups is not None and question.groups.private:
         return private_groups_task(study, place)
-    return question.entry(_BUILDERS)(study, place)
+    return question.entry(BUILDERS)(study, place)
 
 
 def register(kind: type[Question], builder: Builder) -> None:
     """Let studies ask a kind of question: how it is declared, and the task that a declared one becomes."""
-    KINDS[kind.kind], _BUILDERS[kind.kind] = kind, builder
+    KINDS[kind.kind], BUILDERS[kind.kind] = kind, builder
 
 
 def _number(study: Declaration, place: int) -> Task:
@@ -60,7 +60,7 @@ def _number(study: Declaration, place: int) -> Task:
     return mean_task(study, place) if plain else number_task(study, place)
 
 
-_BUILDERS: dict[str, Builder] = {
+BUILDERS: dict[str, Builder] = {
     "number": _number, "choice": shares_task, "count": shares_task, "points": kmeans_task, "records": records_task,
     "regression": regression_task, "table": table_task, "vector": vector_task,
 }  # fmt: skip
