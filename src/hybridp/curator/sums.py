@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from hybridp.randomness import Randomness
 from hybridp.tables.query import ByCategory, Query, Report
 from hybridp.tables.totals import CHUNK, count_options, levels_of, report_counts, report_texts, stretch_counts
 
-__all__ = ["Lots", "binned", "column_reports", "count_answers", "count_between", "levels", "people_query"]
+__all__ = ["binned", "column_reports", "count_answers", "count_between", "levels", "lots", "people_query"]
 __all__ += ["read", "read_answers", "release_clipped", "release_counts"]
 __all__ += ["release_sums", "release_totals", "release_window", "report_sums", "rounded_cells"]
 __all__ += ["squares"]
@@ -306,20 +307,16 @@ def rounded_cells(rows: Rows, columns: Columns, invite: OnOptions, joint: Joint,
     return counts
 
 
-class Lots:
-    """For a trial only: the phase in which each local person answers, drawn once; a byte a person."""
+def lots(shares: Sequence[float], *, rng: Randomness) -> Callable[[int, int], Any]:
+    """For a trial only: the phase in which each local person answers, drawn once for every part of the rows, which come
+    in the same order every time; a byte a person."""
+    ends = np.cumsum(shares)[:-1] / sum(shares)
 
-    def __init__(self, shares: Sequence[float], *, rng: Randomness) -> None:
-        self._ends, self._rng = np.cumsum(shares) / sum(shares), rng
-        self._drawn: list[NDArray[np.uint8]] = []
+    @cache
+    def phase(part: int, people: int) -> Any:
+        return np.searchsorted(ends, rng.words(people) / 2.0**64, side="right").astype(np.uint8)
 
-    def phase(self, chunk: int, people: int) -> NDArray[np.uint8]:
-        """The phases of the people in this part of the rows, which come in the same order every time."""
-        if chunk == len(self._drawn):
-            draws = self._rng.words(people) / 2.0**64
-            result = np.searchsorted(self._ends, draws, side="right")
-            self._drawn.append(np.minimum(result, len(self._ends) - 1).astype(np.uint8))
-        return self._drawn[chunk]
+    return phase
 
 
 # --- counts between public places of a number's range -----------------------------------------------------------------

@@ -235,15 +235,12 @@ class TablePeople(SummedPeople):
         if asked.excluding and asked.heard and totals.local.people:
             raise cannot_exclude()
         local = totals.local if self.tally is None else self.tally.summary()
-        if self.raw and asked.bins and asked.heard and not self.phases:
-            local, binned = self._simulated(invite, bins=True)
-        elif self.raw and asked.heard and not asked.bins:
-            local, _ = self._simulated(invite)
-        elif asked.bins and asked.heard and not self.raw:
-            if self.tally is not None:
-                binned = self.tally.distribution()
-            elif local.people:
-                binned = summing.binned(self.rows, self.columns, invite, local.people)
+        if self.raw and asked.heard and not (asked.bins and self.phases):
+            local, binned = self._simulated(invite, bins=asked.bins)
+        elif asked.bins and asked.heard and self.tally is not None:
+            binned = self.tally.distribution()
+        elif asked.bins and asked.heard and local.people and not self.raw:
+            binned = summing.binned(self.rows, self.columns, invite, local.people)
         if asked.all_report and totals.trusted_people:
             own = summing.levels(self.rows, self.columns, invite, local_raw=self.raw)
             local = local + self._drawn(own, invite)[0]
@@ -278,8 +275,8 @@ class TablePeople(SummedPeople):
         return sum_reports(steps, partial(reach_reports, invite=invite, rng=self.rng), invite, bins=bins)
 
     @cached_property
-    def _lots(self) -> summing.Lots:
-        return summing.Lots(self.phases, rng=self.rng)
+    def _lots(self) -> Callable[[int, int], Any]:
+        return summing.lots(self.phases, rng=self.rng)
 
     def later(self, asked: Later) -> Answer | None:
         """What a trial asks of people who can only be asked now; elsewhere nobody is there yet."""
@@ -295,7 +292,7 @@ class TablePeople(SummedPeople):
             return None
         self._phase += 1
         parts = enumerate(summing.levels(self.rows, self.columns, invite, "local"))
-        own = (part[self._lots.phase(chunk, len(part)) == phase] for chunk, part in parts)
+        own = (part[self._lots(chunk, len(part)) == phase] for chunk, part in parts)
         return Answer(local=self._drawn(own, invite, bins=True)[1])
 
     def _later_line(self, asked: Later) -> Answer:
