@@ -48,14 +48,7 @@ from hybridp.public.lattice import (
     joined,
     numbers,
 )
-from hybridp.public.messages import (
-    OWN_EPSILON,
-    Invite,
-    OwnEpsilon,
-    ReportsByEpsilon,
-    SlotReports,
-    reports_digest,
-)
+from hybridp.public.messages import OWN_EPSILON, Invite, OwnEpsilon, ReportsByEpsilon, SlotReports, reports_digest
 from hybridp.public.personal import local_terms
 from hybridp.public.randomisers import Randomiser, randomiser
 from hybridp.public.vector import VectorBounds, VectorReportSums
