@@ -123,9 +123,6 @@ class People(Fields):
         self.must(None in (self.record_key, self.record_id), "record_id", "must not join record_key", self.record_id)
 
 
-_GAP = 7 * 86_400
-
-
 @dataclass(frozen=True, kw_only=True)
 class Collection(Fields):
     """What the collection service must know beside the questions."""
@@ -144,7 +141,7 @@ class Collection(Fields):
         check=at_least(2, 1e10),
     )
     time_precision: int = field(
-        3600, help="Reports carry their time rounded down to so many seconds.", check=at_least(1, _GAP)
+        3600, help="Reports carry their time rounded down to so many seconds.", check=at_least(1, 7 * 86_400)
     )
     by_invitation: bool = field(False, help="Only people with a single-use link may answer.")
     releases: int = field(
