@@ -136,7 +136,7 @@ def _report(one: Any) -> st.SearchStrategy[Any]:
         return bits if one.reports.size == 5 else st.floats(one.question.lower, one.question.upper)
     if one.question.kind == "choice" and one.question.several:
         return st.integers(0, 2 * len(one.options) - 1)
-    if hasattr(one.invite.mechanism, "size"):
+    if one.invite.mechanism.name == "subset":
         size = one.invite.mechanism.size
         return st.permutations(range(len(one.options))).map(lambda places: sorted(places[:size]))
     return st.integers(0, len(one.options) - 1)

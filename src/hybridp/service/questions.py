@@ -283,14 +283,11 @@ class StorePeople(SummedPeople):
         """RAW: what the round needs of these answers; it adds up over people."""
         return summing.read_answers(answers, asked.invite, getattr(asked, "joint", None))
 
-    def _trusted(self, asked: Any) -> Any:
-        """What leaves the curator of the trusted answers."""
+    def _said(self, asked: Any, **more: Any) -> Answer:
+        """What leaves the curator of the trusted answers, and the reports, also of a mixer, where they are heard."""
         if self.totals is None and self.answers is not None and asked.noise is not None:
             self.totals = self._summed(asked, self.answers)
-        return summing.release_totals(self.totals, asked, rng=self.rng)
-
-    def _said(self, asked: Any, trusted: Any, **more: Any) -> Answer:
-        """With the reports, and those that came through a mixer, where they are heard."""
+        trusted = summing.release_totals(self.totals, asked, rng=self.rng)
         told, mixed = self.told, None
         if asked.heard and told.mixed is not None and self.mixed is not None:
             mixed = Batches(_sums(told.mixed, self.mixed), told.batches)
@@ -300,10 +297,10 @@ class StorePeople(SummedPeople):
     def numbers(self, asked: rounds.Numbers) -> Answer:
         made, heard = asked.invite.mechanism, asked.bins and asked.heard and self.told.people
         binned = BinnedReports(self.told.counts, made) if heard else None
-        return self._said(asked, self._trusted(asked), binned=binned)
+        return self._said(asked, binned=binned)
 
     def options(self, asked: rounds.Options) -> Answer:
-        return self._said(asked, self._trusted(asked))
+        return self._said(asked)
 
     def between(self, asked: rounds.Between) -> NoisyCounts:
         return summing.count_answers(self.answers, asked.invite.encoding, asked.places, asked.noise, rng=self.rng)
