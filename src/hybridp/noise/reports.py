@@ -160,18 +160,10 @@ def oracle_reports(oracle: Oracle, values: Ints, *, rng: Randomness) -> NDArray[
     k-ary randomised response gives int64[n], the named item; subset selection int32[n, size], each row in rising
     order, so that the place of an item says nothing (int64 for more than 2^31 items).
     """
-    values, n = _checked(oracle.categories, values), len(values)
-    if oracle.size > 1:
-        item = np.int32 if oracle.categories <= 2**31 else np.int64
-        out: NDArray[Any] = np.empty((n, oracle.size), dtype=item)
-    else:
-        out = np.empty(n, dtype=np.int64)
-    step = _people(oracle)
-    for start in range(0, n, step):
-        part = values[start : start + step]
-        drawn = _subset(oracle, part, rng) if oracle.size > 1 else _response(oracle, part, rng)
-        out[start : start + step] = drawn
-    return out
+    values, step, draw = _checked(oracle.categories, values), _people(oracle), _subset if oracle.size > 1 else _response
+    item = np.int32 if oracle.size > 1 and oracle.categories <= 2**31 else np.int64
+    parts = (draw(oracle, values[at : at + step], rng) for at in range(0, max(len(values), 1), step))
+    return np.concatenate([part.astype(item, copy=False) for part in parts])
 
 
 def simulate_counts(oracle: Oracle, values: Ints, *, rng: Randomness) -> Ints:

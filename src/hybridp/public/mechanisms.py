@@ -58,13 +58,9 @@ NoiseName = Literal["laplace", "gaussian", "best"]
 
 
 def _usable(guarantee: Guarantee, sensitivity: float) -> None:
-    must(
-        math.isfinite(guarantee.epsilon) and guarantee.epsilon > 0,
-        "epsilon",
-        "must be positive and finite for additive noise",
-        guarantee.epsilon,
-    )
-    must(math.isfinite(sensitivity) and sensitivity > 0, "sensitivity", "must be positive and finite", sensitivity)
+    epsilon, rule = guarantee.epsilon, "must be positive and finite"
+    must(math.isfinite(epsilon) and epsilon > 0, "epsilon", f"{rule} for additive noise", epsilon)
+    must(math.isfinite(sensitivity) and sensitivity > 0, "sensitivity", rule, sensitivity)
 
 
 def _ratio_at_most(sensitivity: float, scale: float, epsilon: float) -> bool:
