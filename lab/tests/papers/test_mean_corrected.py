@@ -27,7 +27,7 @@ def test_with_fixed_noise_trusted_people_win_below_the_corrected_critical_n() ->
     assert wins.any()
     assert not wins.all()
     printed = (s.c * s.noise_l + (1 - s.c) * ((1 - s.c) * s.var_t - s.c * s.var_l)) / (
-        s.c * (s.trusted_bias**2 + s.noise_t)
+        s.c * (((1 - s.c) * s.gap) ** 2 + s.noise_t)
     )
     assert (wins != (s.n <= printed)).any()
 

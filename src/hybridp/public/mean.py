@@ -93,11 +93,6 @@ class Setting:
             values = getattr(self, name)
             must(bool(np.all(values >= 0)), name, "must not be negative", values)
 
-    @property
-    def trusted_bias(self) -> Floats:
-        """mu_T - mu."""
-        return _array((1 - self.c) * self.gap)
-
 
 def sampling_variance(s: Setting) -> Floats:
     """Variance of the empirical mean itself: c var_T/n + (1-c) var_L/n."""
@@ -106,8 +101,7 @@ def sampling_variance(s: Setting) -> Floats:
 
 def tcm_only(s: Setting) -> Floats:
     """E_T, P Lemma 3.2: only the trusted group."""
-    excess = (1 - s.c) ** 2 * s.var_t / (s.c * s.n) + (1 - s.c) * s.var_l / s.n
-    return _array(excess + s.noise_t + s.trusted_bias**2)
+    return hybrid(s, 1.0)
 
 
 def full_lm(s: Setting) -> Floats:

@@ -46,7 +46,7 @@ def critical_n_fixed_noise(s: Setting) -> Floats:
     ``[c s_L^2 - (1-c)((1-c) var_T + c var_L)] / (c ((mu_T - mu)^2 + s_T^2))``: TCM-Only wins up to this n.
     """
     top = s.c * s.noise_l - (1 - s.c) * ((1 - s.c) * s.var_t + s.c * s.var_l)
-    return np.asarray(top / (s.c * (s.trusted_bias**2 + s.noise_t)))
+    return np.asarray(top / (s.c * (((1 - s.c) * s.gap) ** 2 + s.noise_t)))
 
 
 def pwh_beats_both(

@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 def critical_n(s: Setting) -> Floats:
     """n_crit of P Lemma 3.6: a sign is wrong inside the bracket (errata 7)."""
     top = s.c * s.noise_l + (1 - s.c) * ((1 - s.c) * s.var_t - s.c * s.var_l)
-    return np.asarray(top / (s.c * (s.trusted_bias**2 + s.noise_t)))
+    return np.asarray(top / (s.c * (((1 - s.c) * s.gap) ** 2 + s.noise_t)))
 
 
 def over_best(s: Setting, error: ArrayLike) -> Floats:
