@@ -153,8 +153,6 @@ class Discovery:
     threshold: int
 
     def __post_init__(self) -> None:
-        must(self.guarantee.delta > 0, "delta", "must be positive to discover records", self.guarantee.delta)
-        must(self.guarantee.epsilon > 0, "epsilon", "must be positive", self.guarantee.epsilon)
         must(self.scale * self.guarantee.epsilon * (1 + 1e-12) >= 2, "scale", "must be at least 2/epsilon", self.scale)
         ok = self.threshold >= 2 and self.leak <= self.guarantee.delta
         must(ok, "threshold", f"must be large enough for {self.guarantee}", self.threshold)

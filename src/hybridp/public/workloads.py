@@ -117,8 +117,6 @@ def stated_workload(
     >>> len(stated_workload(schema, "1-of-2:2", ["age,sex"]).thresholds)
     3
     """
-    must(bool(thresholds or marginals), "thresholds", "must be given, or --marginals", "neither")
-    must(seed >= 0, "workload-seed", "must not be negative", seed)
     result = list(listed_workload(schema, marginals).thresholds) if marginals else []
     rng = np.random.default_rng(seed)
     for part in parse_spec(thresholds) if thresholds else ():
