@@ -53,7 +53,6 @@ from hybridp.release.plan import Plan, planned, predicted
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.records import RecordsTask
 from hybridp.tasks.regression import RegressionTask
-from hybridp.tasks.task import noise_level
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -255,7 +254,7 @@ def plan_regression(own: RegressionTask, crowd: Crowd) -> Plan:
         kind=own.kind,
         predictors=d,
         mechanisms={
-            "trusted": noise_level(trusted.noise)[0],
+            "trusted": trusted.noise.name,
             "local": {name: question.mechanism.name for name, question in asked.items()},
         },
         assumes=[

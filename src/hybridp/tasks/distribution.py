@@ -276,7 +276,7 @@ def publish(
     one = "tcm-only" if not heard.local else "lm-only" if not heard.counted else study.estimator
     steered, reach = bool(heard.answered), normal_reach(study.level, max(study.together, 1))
     low, width = study.bounds.lower, study.bounds.width
-    kinds = ["none", *(noise_level(counts.noise.mechanism)[0] for _, counts in heard.released)]
+    kinds = ["none", *(counts.noise.mechanism.name for _, counts in heard.released)]
     device = "dithered" if steered else study.invite.name
     common: dict[str, Any] = {
         "estimator": "steered" if steered else one,

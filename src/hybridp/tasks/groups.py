@@ -33,7 +33,7 @@ from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, one_recei
 from hybridp.release.release import Release
 from hybridp.tasks.mean import MeanTask, mean_task
 from hybridp.tasks.shares import SharesTask, field_rule, shares_task
-from hybridp.tasks.task import Draw, Task, noise_level, on_device, protected, task_receipt
+from hybridp.tasks.task import Draw, Task, on_device, protected, task_receipt
 
 __all__ = ["PrivateGroupsTask", "ask_groups", "private_groups_task"]
 
@@ -249,7 +249,7 @@ class PrivateGroupsTask(Task):
             withheld=withheld,
             people=(trusted_people, 0 if local is None else local.people),
             level=own.level,
-            mechanisms=(noise_level(self.noise.mechanism)[0] if trusted is not None else "none", self.invite.name),
+            mechanisms=(self.noise.mechanism.name if trusted is not None else "none", self.invite.name),
             receipt=receipt,
             estimator=self.estimator,
             **_asked(own),

@@ -29,7 +29,7 @@ from hybridp.public.study import Declaration, Regression
 from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.release.receipt import Protection, plain
 from hybridp.release.release import GroupEstimate, Release, answer, gap_facts
-from hybridp.tasks.task import Draw, Task, declared, noise_level, protected, task_receipt, undecided
+from hybridp.tasks.task import Draw, Task, declared, protected, task_receipt, undecided
 
 __all__ = ["FormName", "RegressionTask", "regression_task"]
 
@@ -242,7 +242,7 @@ class RegressionTask(Task):
             },
             gap_facts("columns", columns, self.level, differences, None, p_values),
             (
-                "none" if said is None else noise_level(self.protected.noise)[0],
+                "none" if said is None else self.protected.noise.name,
                 "none" if asked is None else asked.mechanism.name,
             ),
             columns=columns,

@@ -40,17 +40,7 @@ from hybridp.release.answers import as_count
 from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made
 from hybridp.release.release import GroupEstimate, Release, answer, gap_facts
-from hybridp.tasks.task import (
-    Batches,
-    Draw,
-    Task,
-    declared,
-    noise_level,
-    on_device,
-    protected,
-    task_receipt,
-    told_shuffled,
-)
+from hybridp.tasks.task import Batches, Draw, Task, declared, on_device, protected, task_receipt, told_shuffled
 
 __all__ = ["SharesTask", "field_rule", "publish_shares", "shares_task"]
 
@@ -193,7 +183,7 @@ def publish_shares(
             "local": _alone(local, result),
         },
         gap_facts("options", options, study.level, apart, gaps, result.p_values(), 1.0),
-        ("none" if trusted is None else noise_level(trusted.noise.mechanism)[0], study.invite.name),
+        ("none" if trusted is None else trusted.noise.mechanism.name, study.invite.name),
         shuffled,
         options=options,
         unbiased=result.estimate,

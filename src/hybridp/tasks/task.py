@@ -195,7 +195,7 @@ def protected(whole: Guarantee, first: Draw, *more: Draw, beside: str = "") -> P
     """How these draws protect trusted people: by the noise of the only one, or by a promise that they share.
 
     `beside` is another use of their values, in words."""
-    text, own = f"discrete {noise_level(first.noise)[0]} noise on {first.words}", first.noise.guarantee
+    text, own = f"discrete {first.noise.name} noise on {first.words}", first.noise.guarantee
     if not more and not beside:
         return Protection(own, text)
     for part in (f"on {one.words} (epsilon {one.noise.guarantee.epsilon:g})" for one in more):
