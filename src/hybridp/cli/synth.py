@@ -20,6 +20,7 @@ from hybridp.cli.common import (
     check_delta,
     count,
     insist_option,
+    names_of,
     needed,
     note,
     number,
@@ -29,7 +30,7 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
-from hybridp.cli.options import Options, command, given, must_not_join, options_of, some, telling, trust_options
+from hybridp.cli.options import Options, command, given, must_not_join, some, telling, trust_options
 from hybridp.cli.releasing import Releasing
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP
@@ -160,24 +161,17 @@ def must_be_stated(asked: Mapping[str, Any]) -> None:
 # --- fit --------------------------------------------------------------------------------------------------------------
 
 
-@command("fit")
-@rows_argument
-@click.option(
-    "--domain-from-file", is_flag=True,
-    help="Read the values of other columns from FILE. They are then NOT protected: for public domains and rehearsals.",
-)  # fmt: skip
-@trust_options(devices=True)
-@options_of(
+@command(
+    "fit", rows_argument, trust_options(devices=True), insist_option,
+    click.option("--domain-from-file", is_flag=True,
+                 help="Read the values of other columns from FILE. They are then NOT protected: for public domains and "
+                 "rehearsals."),
+    click.option("--out", type=FOLDER_PATH, help="The model's new folder, FILE's name with -model unless given."),
     stated=StatedSchema,
     question=some("table", later=True),
     stated_promise=some(Promise, "epsilon", "delta", later=True),
     asked=some(Releasing, "simulate_local", "assume_mechanism", "ledger", "seed", "table", "as_json", "full", "invite"),
-)
-@click.option(
-    "--out", type=FOLDER_PATH,
-    help="The model's new folder, FILE's name with -model unless given.",
 )  # fmt: skip
-@insist_option
 def fit(
     file: Any, stated: StatedSchema, domain_from_file: bool, question: Options, trust: Trusts | None,
     stated_promise: Options, asked: Releasing, out: Path | None,
@@ -306,12 +300,12 @@ def invite(model: Path, out: Path) -> Any:
     return {"invitation": str(out), **about, "simulated": sent.simulated}, show
 
 
-@command("answer")
-@_model
-@click.argument("query", required=False)
-@click.option("--by", multiple=True, help="A column, or several (A,B): one answer for each of their values.")
-@click.option("--column", "of", help="The mean of this column of numbers, in place of the share of people.")
-@options_of(asked=some(Releasing, "level", "out", "plot", "as_json", "full"))
+@command(
+    "answer", _model, click.argument("query", required=False),
+    click.option("--by", multiple=True, help="A column, or several (A,B): one answer for each of their values."),
+    click.option("--column", "of", help="The mean of this column of numbers, in place of the share of people."),
+    asked=some(Releasing, "level", "out", "plot", "as_json", "full"),
+)  # fmt: skip
 def answer(model: Path, query: str | None, by: tuple[str, ...], of: str | None, asked: Releasing) -> None:
     """The share of people for whom QUERY holds, or a mean among them, with its uncertainty. Free: nothing is spent.
 
@@ -320,8 +314,7 @@ def answer(model: Path, query: str | None, by: tuple[str, ...], of: str | None, 
     """
     if query is None and not by and of is None:
         raise InvalidInput("`query` must be given, or --by, or --column. Got none of them.")
-    names = tuple(name.strip() for text in by for name in text.split(","))
-    asked.finish(_load(model).ask(query, by=names, column=of, level=asked.level), spent=False)
+    asked.finish(_load(model).ask(query, by=names_of(by), column=of, level=asked.level), spent=False)
 
 
 @telling(
@@ -353,8 +346,7 @@ def evaluate(model: Path, file: Path, question: Options, table_name: str | None)
 
     stated = asked["thresholds"] or asked["marginals"]
     workload = workload_of(result.schema, asked)[0] if stated else result.workload
-    with progress() as bar:
-        bar.add_task("counting and comparing", total=None)
+    with progress("counting and comparing"):
         from hybridp.curator.marginals import read_codes
 
         codes = read_codes(file, result.schema, table=table_name)
