@@ -17,7 +17,6 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.device.reports import chosen_levels, randomise_steps, tick_places
 from hybridp.errors import InvalidInput, must
@@ -27,15 +26,15 @@ from hybridp.public import randomisers
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.heavy import HeadList, normalised
 from hybridp.public.kmeans import Box, Grid
-from hybridp.public.lattice import Bounds, Lattice
-from hybridp.public.messages import Invite, OnNumber
+from hybridp.public.lattice import Bounds, Ints, Lattice
+from hybridp.public.messages import Invite
 from hybridp.public.oracles import Oracle
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import DitheredBit, DitheredReports, Randomiser
+from hybridp.public.randomisers import DitheredBit, Randomiser
 from hybridp.public.regression import Line, line_invite
 from hybridp.public.shares import OnOptions
 from hybridp.public.vector import VectorBounds
-from hybridp.public.vector_randomisers import ScalarReports, UnitVector, VectorReports, scalar_reports, unit_vector
+from hybridp.public.vector_randomisers import UnitVector, VectorReports, scalar_reports, unit_vector
 from hybridp.randomness import Randomness
 
 __all__ = ["answer_to", "by_name", "category", "must_accept", "promise_of", "question_reports"]
@@ -211,7 +210,7 @@ def _reporter(question: Task) -> Reporter:
     if "options" not in question:
         bounded = Bounds(float(question["bounds"]["lower"]), float(question["bounds"]["upper"]))
         invite = Invite(bounded, randomiser_of(stated, promise), windows=_windows(question))
-        return lambda value, rng: _number_report(invite, value, rng)
+        return lambda value, rng: _sent(invite, invite.placed(bounded.levels([value])), (0,), rng)[0]
     size, ticks = len(question["options"]), question["several"] is not None
     # A response among two would tell any other option as it is.
     must(ticks == (stated["name"] == "one-option"), "randomiser", "must be that of its kind of question", "another one")
@@ -254,16 +253,13 @@ def randomiser_of(stated: Mapping[str, Any], promise: PureDP | ApproxDP) -> Rand
     raise InvalidInput(f"`randomiser` must be one that this client knows. Got {stated['name']}.")
 
 
-def _number_report(invite: OnNumber, value: float, rng: Randomness) -> Any:
-    levels = invite.placed(invite.encoding.levels([value]))
-    if isinstance(invite.mechanism, DitheredBit):
-        return _bits(dithered(invite.mechanism, levels, rng=rng))[0]
-    return invite.encoding.from_unit(float(reports(invite.mechanism, levels, rng=rng)[0]))
-
-
-def _bits(sent: DitheredReports) -> list[dict[str, Any]]:
-    """Dithered bits as the service takes them."""
-    return [{"threshold": int(t), "above": bool(a)} for t, a in zip(*sent, strict=True)]
+def _sent(invite: Invite[Any, Any], levels: Ints, columns: Iterable[int], rng: Randomness) -> list[Any]:
+    """Reports on some of the columns as the service takes them: dithered bits, or numbers in the columns' own units."""
+    law = invite.mechanism.law
+    if isinstance(law, DitheredBit):
+        return [{"threshold": int(t), "above": bool(a)} for t, a in zip(*dithered(law, levels, rng=rng), strict=True)]
+    told = zip(columns, reports(law, levels, rng=rng).tolist(), strict=True)
+    return [centre + half * y for (centre, half), y in ((invite.encoding.sides[j], y) for j, y in told)]
 
 
 def _windows(question: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
@@ -302,18 +298,12 @@ def _steps_reporter(question: Task, promise: PureDP | ApproxDP, bounds: VectorBo
     same = stated["name"] == "coordinates" and int(stated["reported"]) == plan.reported
     same = same and randomiser_of(stated["each"], plan.randomiser.guarantee) == plan.randomiser
     must(same, "randomiser", "must be the report of each coordinate for the promise", "another one")
-    return lambda values, rng: _some_coordinates(plan, invite.encoding, steps([values]), rng)
+    return lambda values, rng: _some_coordinates(invite, steps([values]), rng)
 
 
-def _some_coordinates(plan: ScalarReports, bounds: VectorBounds, steps: NDArray[np.int64], rng: Randomness) -> Any:
+def _some_coordinates(invite: Invite[Any, Any], steps: Ints, rng: Randomness) -> Any:
     """Some coordinates, chosen by chance, each with its own report, ascending, so that their order tells nothing."""
-    (chosen,), (levels,) = chosen_levels(plan, steps, bounds.reach_steps, rng=rng)
-    each: list[Any]
-    if isinstance(plan.randomiser, DitheredBit):
-        each = _bits(dithered(plan.randomiser, levels, rng=rng))
-    else:
-        sides = [bounds.bounds[j] for j in chosen]
-        unit = reports(plan.randomiser, levels, rng=rng).tolist()
-        each = [side.centre + side.half * bounds.reach * y for side, y in zip(sides, unit, strict=True)]
+    (chosen,), (levels,) = chosen_levels(invite.mechanism, steps, invite.encoding.reach_steps, rng=rng)
+    each = _sent(invite, levels, chosen, rng)
     order = np.argsort(chosen)
     return {"coordinates": [int(j) for j in chosen[order]], "each": [each[i] for i in order]}
