@@ -32,6 +32,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Java compiles in its quickest way: Spark's sessions here end long before better machine code would pay.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+# Kernels of a GPU: to import them takes triton, and there are no examples in them.
+collect_ignore = ["lab/hybridp_lab/training/mlp_fused.py"]
 
 # What `make quick` runs, by measurement: less than a minute on two cores. Every other file is slow as a whole; within
 # these, a test may be marked slow by itself.

@@ -285,3 +285,32 @@ def test_the_account_sees_the_noise_that_is_drawn(optimiser) -> None:
     account = recipe.training(1000)
     assert account.noise == pytest.approx(recipe.noise_scale / (2 * 0.4 / 25))
     assert (account.people, account.batch, account.epochs, account.steps) == (1000, 25, 3, 120)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.parametrize(("hidden", "lot"), [((1000,), 17), ((128, 64), 17), ((1000,), 300), ((128, 64), 300)])
+def test_a_fused_step_is_the_printed_one(hidden: tuple[int, ...], lot: int) -> None:
+    """Without noise it moves the weights by the clipped mean; its noise is standard, and each run's and step's own."""
+    pytest.importorskip("triton")
+    from hybridp_lab.training.mlp_fused import FusedStep
+
+    net, generator = mlp.network(784, *hidden, 10), torch.Generator("cuda").manual_seed(1)
+    x = torch.rand(2_000, 784, device="cuda", generator=generator)
+    y = torch.randint(10, (2_000,), device="cuda", generator=generator)
+    first = torch.stack([net.start(generator=generator) for _ in range(2)])
+    at = sample_batches(2_000, lot, 2, generator=generator)
+    keys = torch.randint(2**62, (2, 1), device="cuda", generator=generator)
+    recipe = Recipe(epochs=1, batch=lot, rate=0.1, noise=0.0, clip=1.0)
+    step = FusedStep(net, x, y, recipe, first)
+    step(at, keys[0])
+    for own, lots, result in zip(first, at, step.trained(), strict=True):
+        moved = -0.1 / lot * mlp.clipped_sum(net, own, x[lots], y[lots], 1.0)
+        assert float((result - own - moved).norm() / moved.norm()) < 0.01
+    recipe = Recipe(epochs=1, batch=lot, rate=0.1, noise=1.0, clip=1e-9)
+    step, drawn = FusedStep(net, x, y, recipe, torch.zeros_like(first)), []
+    for key in keys:
+        before = step.trained()
+        step(at, key)
+        drawn += list((before - step.trained()).double() / (0.1 * recipe.noise_scale))
+    assert torch.corrcoef(torch.stack(drawn)).fill_diagonal_(0).abs().max() < 0.02
+    assert all(abs(float(z.mean())) < 0.02 and abs(float(z.var()) - 1) < 0.03 for z in drawn)
