@@ -356,7 +356,7 @@ _FULL: dict[str, Values] = {
     "evaluations": (PUBLISHED,),
     "device": ("cuda",),
 }
-_DIGITS: dict[str, Values] = {"runs": (3,), "evaluations": (19,), "device": ("cuda",)}
+_DIGITS: dict[str, Values] = {"runs": (3,), "evaluations": (64,), "device": ("cuda",)}
 _EVEN: dict[str, Values] = {"scale": ("even",)}
 
 
