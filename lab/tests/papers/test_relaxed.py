@@ -81,7 +81,7 @@ def by_hand(data: Relaxed, work: Workload) -> np.ndarray:
     out = []
     for t in work.thresholds:
         for cell in product(*(range(SCHEMA.sizes[f]) for f in t.features)):
-            p = [x[:, SCHEMA.offsets[f] + v] for f, v in zip(t.features, cell, strict=True)]
+            p = [x[:, sum(SCHEMA.sizes[:f]) + v] for f, v in zip(t.features, cell, strict=True)]
             held = np.zeros(data.rows)
             for hit in product([0, 1], repeat=t.k):
                 if sum(hit) >= t.r:

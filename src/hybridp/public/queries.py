@@ -193,11 +193,11 @@ def _bin_labels(edges: tuple[float, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Schema:
-    """The features of a table, and where each has its block in the one-hot encoding.
+    """The features of a table.
 
     >>> schema = Schema((Feature.categorical("sex", ["F", "M"]), Feature.binned("age", [0, 30, 60, 120])))
-    >>> schema.sizes, schema.offsets
-    ((2, 3), (0, 2))
+    >>> schema.sizes
+    (2, 3)
     """
 
     way: ClassVar[str] = "marginal"
@@ -229,10 +229,6 @@ class Schema:
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         return tuple(feature.size for feature in self.features)
-
-    @cached_property
-    def offsets(self) -> tuple[int, ...]:
-        return tuple(sum(self.sizes[:i]) for i in range(len(self.sizes)))
 
     def index(self, name: str) -> int:
         must(name in self.names, "feature", f"must be one of {', '.join(self.names)}", repr(name))

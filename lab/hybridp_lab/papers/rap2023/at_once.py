@@ -286,8 +286,8 @@ def _table(data: str, features: tuple[int, ...]) -> Tensor:
 
 def _answers(x: Tensor, workload: Workload, out: Tensor) -> Tensor:
     """What D' (columns, rows) answers to every query of the workload, in the order of their numbers."""
-    sizes, offsets = workload.schema.sizes, workload.schema.offsets
-    blocks = [x[offset : offset + size] for offset, size in zip(offsets, sizes, strict=True)]
+    sizes = workload.schema.sizes
+    blocks = x.split(sizes)
     pairs: dict[tuple[int, ...], Tensor] = {}
 
     def joint(features: tuple[int, ...]) -> Tensor:
@@ -349,7 +349,7 @@ def bands(point: Point) -> list[Row]:
     if not fits:
         return []
     cupy, began, n = _cupy(), time.monotonic(), people.people
-    sizes, offsets = people.schema.sizes, np.array(people.schema.offsets)
+    sizes, offsets = people.schema.sizes, np.cumsum([0, *people.schema.sizes[:-1]])
     x = torch.stack([start(point["rows"], sizes, seed=fit.seed >> 1).values.T for fit in fits]).cuda().contiguous()
     least = torch.tensor([fit.shown["r"] for fit in fits], device="cuda")
     most = max(fit.workload.queries for fit in fits)

@@ -95,14 +95,14 @@ def select(workload: Workload, flat: Ints) -> Selection:
         for axis in reversed(range(threshold.k)):
             feature = threshold.features[axis]
             cells, code = np.divmod(cells, workload.schema.sizes[feature])
-            columns[rows, axis] = code + workload.schema.offsets[feature]
+            columns[rows, axis] = code + sum(workload.schema.sizes[:feature])
         r[rows] = threshold.r
     return Selection(columns, r)
 
 
 def selected_counts(codes: Codes, selection: Selection) -> Ints:
     """RAW: how many people match each selected query."""
-    offsets = np.array(codes.schema.offsets)
+    offsets = np.cumsum([0, *codes.schema.sizes[:-1]])
     out = np.zeros(len(selection), dtype=np.int64)
     for i, row in enumerate(selection.columns):
         matched = np.zeros(codes.people, dtype=np.uint8)
