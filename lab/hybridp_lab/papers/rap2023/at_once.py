@@ -287,7 +287,7 @@ def _table(data: str, features: tuple[int, ...]) -> Tensor:
 def _answers(x: Tensor, workload: Workload, out: Tensor) -> Tensor:
     """What D' (columns, rows) answers to every query of the workload, in the order of their numbers."""
     sizes = workload.schema.sizes
-    blocks = x.split(sizes)
+    blocks = [x[end - size : end] for end, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True)]
     pairs: dict[tuple[int, ...], Tensor] = {}
 
     def joint(features: tuple[int, ...]) -> Tensor:
