@@ -27,16 +27,9 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 import numpy as np
 
 from hybridp.errors import InvalidInput, must
+from hybridp.public import mean as public_mean
 from hybridp.public.anchoring import clipping_loss, leash
-from hybridp.public.mean import (
-    PILOT_VARIANCE,
-    WORST_VARIANCE,
-    NormalLaplace,
-    learned_variance,
-    predicted_se,
-    raw_variance,
-    upper_variance,
-)
+from hybridp.public.mean import PILOT_VARIANCE, WORST_VARIANCE, NormalLaplace, learned_variance, upper_variance
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import Randomiser
 from hybridp.public.vector import VectorReportSums
@@ -362,8 +355,8 @@ def learned_spread(trusted: TrustedSummary | None, local: LocalSummary) -> tuple
         v_l = (PILOT_VARIANCE + local.randomiser.worst_variance) / local.people
         pilot += v_l / (v_t + v_l) * (trusted.mean - local.mean)
     pilot = min(max(pilot, -1.0), 1.0)
-    raw = raw_variance(local.second_moment(pilot), pilot, local.randomiser)
-    se = predicted_se(local.people, pilot, min(max(raw, 0.0), 1.0), local.randomiser)
+    raw = public_mean.raw_variance(local.second_moment(pilot), pilot, local.randomiser)
+    se = public_mean.predicted_se(local.people, pilot, min(max(raw, 0.0), 1.0), local.randomiser)
     return learned_variance(raw, se, pilot)
 
 

@@ -25,18 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.distribution import (
-    WITHIN,
-    Blended,
-    Evidence,
-    Seen,
-    Shape,
-    counts_seen,
-    gini,
-    joined_windows,
-    reports_seen,
-    variance,
-)
+from hybridp.blend import distribution as blend_distribution
+from hybridp.blend.distribution import WITHIN, Evidence, Shape, gini, joined_windows, reports_seen, variance
 from hybridp.public.distribution import BinnedReports
 from hybridp.public.lattice import Floats
 from hybridp.public.mean import NormalLaplace, holm
@@ -135,7 +125,7 @@ def plausible(known: Evidence, asked: Sequence[float] = ()) -> Plausible:
     for _ in range(_ROUNDS):
         seen = []
         for (_, one, counts, reports), pilot in zip(groups, pilots, strict=True):
-            own = [counts_seen(known.counted, one, pilot)] if counts else []
+            own = [blend_distribution.counts_seen(known.counted, one, pilot)] if counts else []
             seen.append([*own, *(reports_seen(got, one, pilot) for got in reports)])
         result = Plausible(seen, [one[1] for one in groups], [one[0] for one in groups])
         pilots = list(result.parts(result.best))
@@ -179,7 +169,7 @@ def normal_reach(level: float, many: int = 1) -> float:
     return float(-ndtri((1 - level) / many / 2))
 
 
-def groups_apart(known: Evidence, told: Blended, level: float) -> dict[str, Any] | None:
+def groups_apart(known: Evidence, told: blend_distribution.Blended, level: float) -> dict[str, Any] | None:
     """Do the groups differ at any of the places where trusted people were counted? Adjusted (Holm), and where they do
     most clearly by how much, with an interval that counts for all places: the place, each group's share at or below
     it, their difference, its interval, p.
@@ -216,7 +206,9 @@ class Plausible:
     What was `seen` of each group is linear in the numbers of its ladder.
     """
 
-    def __init__(self, seen: Sequence[Sequence[Seen]], ladders: Sequence[Ladder], weights: Sequence[float]) -> None:
+    def __init__(
+        self, seen: Sequence[Sequence[blend_distribution.Seen]], ladders: Sequence[Ladder], weights: Sequence[float]
+    ) -> None:
         self.ladders, self.weights = ladders, weights
         self.ends = np.unique(np.concatenate([one.ends for one in ladders]))
         self._starts = np.cumsum([0, *(one.size for one in ladders)])

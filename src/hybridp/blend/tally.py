@@ -34,20 +34,11 @@ from typing import Any
 import numpy as np
 
 from hybridp.errors import InvalidInput, must
+from hybridp.public import lattice
 from hybridp.public.budgets import PureDP, promised
 from hybridp.public.distribution import BinnedReports, ReportBins, report_bins
 from hybridp.public.envelope import opened, sealed
-from hybridp.public.lattice import (
-    NOTHING,
-    Bounds,
-    Groups,
-    Sums,
-    check_reach,
-    column_sums,
-    grouped_sums,
-    joined,
-    numbers,
-)
+from hybridp.public.lattice import Bounds, Groups, Sums, check_reach, column_sums, grouped_sums, joined, numbers
 from hybridp.public.messages import OWN_EPSILON, Invite, OwnEpsilon, ReportsByEpsilon, SlotReports, reports_digest
 from hybridp.public.personal import local_terms
 from hybridp.public.randomisers import Randomiser, randomiser
@@ -157,7 +148,7 @@ class Tally:
         if invite.way not in _KINDS:
             return cls(invite.text, None, counts=(0,) * invite.encoding.categories, collection=collection)
         bins = None if sums_only or invite.way == "vector" else (0,) * _bins(invite.mechanism).size
-        sums = tuple((float(j), NOTHING) for j, _ in enumerate(invite.encoding.sides))
+        sums = tuple((float(j), lattice.NOTHING) for j, _ in enumerate(invite.encoding.sides))
         return cls(invite.text, invite, 0, sums, bins, collection)
 
     @property

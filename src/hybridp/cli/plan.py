@@ -13,23 +13,9 @@ from typing import Any
 
 import click
 
+from hybridp.cli import options as cli_options
 from hybridp.cli.common import FILE_PATH, count, note, public_option, rows_in, sd_range, show_words, table_option
-from hybridp.cli.options import (
-    FILE,
-    Options,
-    Verb,
-    binned,
-    edges_options,
-    given,
-    list_option,
-    must_not_join,
-    number_or_word,
-    numbers,
-    one_question,
-    said_as_options,
-    some,
-    telling,
-)
+from hybridp.cli.options import Options, edges_options, given, list_option, must_not_join, numbers, one_question, some
 from hybridp.cli.releasing import check_out, read_study, study_argument
 from hybridp.cli.synth import StatedSchema, workload_of
 from hybridp.errors import InvalidInput, must
@@ -96,7 +82,7 @@ def planned(
                 note(f"The invitation for the devices is in {invite_out}.")
             return document, lambda: show_words(result), result.plot
 
-        return telling(name, *options, plot=plot, **groups)(run)
+        return cli_options.telling(name, *options, plot=plot, **groups)(run)
 
     return decorate
 
@@ -121,7 +107,7 @@ def _plan(
     from hybridp.bench.crowd import Guesses  # help needs none of it
     from hybridp.bench.study import plan_question
 
-    with said_as_options(type(question)):
+    with cli_options.said_as_options(type(question)):
         return plan_question(study, 0, crowd.n, crowd.opt_in, Guesses(**guessed), shuffled=crowd.groups["shuffled"])
 
 
@@ -251,7 +237,7 @@ def _choice_plan(
     --options may also say only how many there are.
     """
     _name(question.values, "options", "option")
-    return _plan(binned(question, edges, lower, upper, bins, "value"), **given)
+    return _plan(cli_options.binned(question, edges, lower, upper, bins, "value"), **given)
 
 
 _CHOICE = some("choice", "column", "options", "several", "other", "noise", *_GROUPED, later=True)
@@ -316,7 +302,7 @@ def heavy_hitters(question: Options, popularity: str, column: str, **given: Any)
 
 def _popularity(stated: str, column: str) -> Any:
     power, _, records = stated.partition(":")
-    if isinstance(known := number_or_word(power), float):
+    if isinstance(known := cli_options.number_or_word(power), float):
         distinct = count.convert(records or "1e6", None, None)
         must(distinct <= 50_000_000, "popularity", "must be of at most 50,000,000 records", f"{distinct:,}")
         from hybridp.bench.models import zipf
@@ -420,7 +406,12 @@ def synth(
 
 
 @planned(
-    FILE, study_argument, rows_in("DATA", required=False), _invited, table_option, crowd=some(Crowd, later=True)
+    cli_options.FILE,
+    study_argument,
+    rows_in("DATA", required=False),
+    _invited,
+    table_option,
+    crowd=some(Crowd, later=True),
 )
 def _plan_study(study_file: Path, file: Any, crowd: Options, table_name: str | None) -> tuple[Plan, Study]:
     """What error every question of a study will have.
@@ -435,7 +426,7 @@ def _plan_study(study_file: Path, file: Any, crowd: Options, table_name: str | N
     return study.plan(file, table=table_name, **groups), study
 
 
-plan = Verb(
+plan = cli_options.Verb(
     "plan", "How good will it be? Predictions from public numbers.", mean, median, quantiles, vector_mean, shares,
     histogram, count_people, heavy_hitters, kmeans, regression, synth, _plan_study,
 )  # fmt: skip

@@ -14,21 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import (
-    FILE_PATH,
-    FOLDER_PATH,
-    check_delta,
-    check_plot,
-    insist_option,
-    names_of,
-    note,
-    progress,
-    rows_in,
-    save_plot,
-    share_type,
-    show_release,
-    tell,
-)
+from hybridp.cli import common
+from hybridp.cli.common import FILE_PATH, insist_option, note, progress, rows_in, share_type, show_release, tell
 from hybridp.cli.options import FILE, command, some
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Ledger
@@ -98,7 +85,7 @@ class Releasing(Running):
     form: str = field("plain", help="steered: a trial of quantiles in all phases at once.", choices=(*NUMBER_FORMS,))
 
     def check(self) -> None:
-        check_plot(self.plot)
+        common.check_plot(self.plot)
         check_out(self.out)
         other = "simulate-local" if self.simulate_local else "mixed" if self.mixed else ""
         must(self.tally is None or not other, other, "must not go with --tally", "both")
@@ -147,7 +134,7 @@ class Releasing(Running):
                     places.append(f"it is in {self.out}")
             if draw is not None and self.plot is not None:
                 with _noted(problems, f"`--plot` {self.plot}"):
-                    save_plot(self.plot, draw)
+                    common.save_plot(self.plot, draw)
                     document["plot"] = str(self.plot)
             with _noted(problems, "standard output"):
                 tell(document | ({"problems": problems} if problems else {}), show, as_json=self.as_json)
@@ -204,7 +191,7 @@ class Writing(Running):
 
     @property
     def kept(self) -> tuple[str, ...]:
-        return names_of(self.keep)
+        return common.names_of(self.keep)
 
     @property
     def run(self) -> dict[str, Any]:
@@ -252,7 +239,7 @@ study_argument = click.argument("study_file", metavar=FILE, type=FILE_PATH)
 def read_study(file: Path) -> Study:
     """The study of a file; what somebody must still decide is said."""
     study = Study.read(file)
-    check_delta(study.promise.delta)
+    common.check_delta(study.promise.delta)
     guessed: list[Any] = [one for one in study.questions if getattr(one, "guessed", False)]
     for question in guessed:
         note(
@@ -289,7 +276,7 @@ def randomise_file(study_file: Path, file: Any, asked: Writing, reports: Path | 
     FILE, study_argument, rows_in("DATA"), insist_option,
     click.option("--trial-opt-in", type=share_type,
                  help="A trial: all rows are raw, and this share is drawn as trusting."),
-    click.option("--model", type=FOLDER_PATH, help="The new folder of a synthetic table."),
+    click.option("--model", type=common.FOLDER_PATH, help="The new folder of a synthetic table."),
     asked=some(Releasing, "ledger", "collection", "simulate_local", "tally", "assume_mechanism", "seed", "table", "out",
                "plot", "as_json", "full", "invite_out", "local_people", "invite", "reports", "mixed"),
 )  # fmt: skip

@@ -13,21 +13,9 @@ from typing import Any
 
 import click
 
+from hybridp.cli import options as cli_options
 from hybridp.cli.common import FILE_PATH, insist_option, progress, rows_argument
-from hybridp.cli.options import (
-    Options,
-    Verb,
-    all_given,
-    binned,
-    command,
-    edges_options,
-    given,
-    must_not_join,
-    number_or_word,
-    one_question,
-    some,
-    trust_options,
-)
+from hybridp.cli.options import Options, binned, command, edges_options, given, must_not_join, some, trust_options
 from hybridp.cli.releasing import PAID, Releasing, Writing, randomise_file, release_file, release_study, said_randomised
 from hybridp.cli.synth import FIXED_BY_INVITATION, StatedSchema, must_be_stated, workload_of
 from hybridp.errors import InvalidInput
@@ -129,7 +117,7 @@ def _release_command(name: str, task: Task) -> click.Command:
             question.values["form"] = "steered"
         file, known = _people(file, people)
         declared = task.declare(question, **more)
-        study = one_question(declared, promise(), trust=trust, people=known, level=asked.level, mixer=mixer)
+        study = cli_options.one_question(declared, promise(), trust=trust, people=known, level=asked.level, mixer=mixer)
         release_study(study, file, asked, trial_opt_in=trust.trial_opt_in if drawn_trust(trust) else None)
 
     told = [one for one in (*_RELEASED, *task.asked, *(["mixed"] if task.mixer else [])) if one not in task.without]
@@ -156,7 +144,7 @@ def _check_phase(task: Task, file: Any, asked: Releasing) -> None:
     if (file is None and not instead) or (tallied and file is not None and asked.tally is not None):
         raise InvalidInput("`file` must be given, or --invite and --tally in its place. Got another set of them.")
     if second:
-        must_not_join("invite", *(one for one in all_given() if one not in (*_WHERE, *task.beside)))
+        must_not_join("invite", *(one for one in cli_options.all_given() if one not in (*_WHERE, *task.beside)))
         return
     if task.says_rest and task.only_invited is not None:
         must_not_join("a first phase or a trial", "assume-mechanism", "mixed", "tally")
@@ -218,7 +206,7 @@ def _randomise_command(name: str, task: Task) -> click.Command:
             _answer(task, file, trust, question, people, promise, asked)
             return
         (file, known), stated = _people(file, people), promise()
-        study = one_question(declare(question, **more), stated, trust=trust, people=known, mixer=mixer)
+        study = cli_options.one_question(declare(question, **more), stated, trust=trust, people=known, mixer=mixer)
         drawn = trust.trial_opt_in if drawn_trust(trust) else None
         with progress("randomising"):
             how = {"mixed": study.mixer is not None, "trial_opt_in": drawn, **asked.run}
@@ -253,11 +241,11 @@ def _answer(
         raise click.UsageError("Missing option '--invite'.")
     alone = task.only_invited is not None
     if not alone:
-        must_not_join("invite", *(one for one in all_given() if one not in _ANSWERED))
+        must_not_join("invite", *(one for one in cli_options.all_given() if one not in _ANSWERED))
     values = {} if question is None else question.values
     told: dict[str, Any] = {} if people is None else {**people.values}
     told |= {"trust": trust, "person": told.pop("column", None), "kept": asked.kept, "mixed": asked.mixed, **asked.run}
-    told |= {"record": tuple(values.get("columns", ())), "missing": number_or_word(values.get("missing"))}
+    told |= {"record": tuple(values.get("columns", ())), "missing": cli_options.number_or_word(values.get("missing"))}
     accepts = promise.values["epsilon"], promise.values.get("delta") or 0.0
     with progress("randomising"):
         result = answer_invitation(task.invited, file, asked.out, asked.invite, accepts=accepts, **told)
@@ -434,13 +422,13 @@ _TASKS = {
     ),
 }
 
-release = Verb(
+release = cli_options.Verb(
     "release",
     "Publish an estimate, with interval and receipt, from a table of trusted values and local reports.",
     *(_release_command(name, task) for name, task in _TASKS.items()),
     release_file,
 )
-randomise = Verb(
+randomise = cli_options.Verb(
     "randomise",
     "What a device does: values in, reports out that are private by themselves.",
     *(_randomise_command(name, task) for name, task in _TASKS.items()),
