@@ -14,22 +14,8 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import (
-    FILE_PATH,
-    FOLDER_PATH,
-    check_delta,
-    count,
-    insist_option,
-    names_of,
-    needed,
-    note,
-    number,
-    progress,
-    rows_argument,
-    show_release,
-    table,
-    table_option,
-)
+from hybridp.cli import common
+from hybridp.cli.common import count, insist_option, note, number, rows_argument, show_release, table, table_option
 from hybridp.cli.options import Options, command, given, must_not_join, some, telling, trust_options
 from hybridp.cli.releasing import Releasing
 from hybridp.errors import InvalidInput, must
@@ -46,7 +32,7 @@ __all__ = ["FIXED_BY_INVITATION", "StatedSchema", "answer", "evaluate", "fit", "
 __all__ += ["report", "sample", "workload_of"]
 
 FIXED_BY_INVITATION = ("columns", "schema", "bins", "other", "marginals", "thresholds")
-_model = click.argument("model", type=FOLDER_PATH)
+_model = click.argument("model", type=common.FOLDER_PATH)
 
 
 # --- what is public ---------------------------------------------------------------------------------------------------
@@ -166,7 +152,8 @@ def must_be_stated(asked: Mapping[str, Any]) -> None:
     click.option("--domain-from-file", is_flag=True,
                  help="Read the values of other columns from FILE. They are then NOT protected: for public domains and "
                  "rehearsals."),
-    click.option("--out", type=FOLDER_PATH, help="The model's new folder, FILE's name with -model unless given."),
+    click.option("--out", type=common.FOLDER_PATH,
+                 help="The model's new folder, FILE's name with -model unless given."),
     stated=StatedSchema,
     question=some("table", later=True),
     stated_promise=some(Promise, "epsilon", "delta", later=True),
@@ -196,7 +183,7 @@ def fit(
     if asked.invite is not None:
         _say_fitted(_second_phase(file, asked.invite, trust, out, asked, how), out, asked)
         return
-    needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
+    common.needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
     if asked.ledger is not None and (domain_from_file or not given("delta")):
         instead = "State --delta and --schema, or make a table of its answer first"
         from hybridp.curator.sources import must_not_ask
@@ -232,7 +219,7 @@ def _task_of(
         from hybridp.curator.marginals import count_people
 
         delta = max(count_people(file, table=asked.table), 2) ** -2.0
-    check_delta(delta)
+    common.check_delta(delta)
     must(delta > 0, "delta", "must be positive", f"{delta:g}")
     assert promise.epsilon is not None
     return TableTask(workload, ApproxDP(promise.epsilon, delta), chosen, rows=question.values["rows"])
@@ -276,7 +263,7 @@ def _load(folder: Path) -> Any:
 
 
 def _new_file(help: str) -> Any:
-    return click.option("--out", type=FILE_PATH, required=True, help=help)
+    return click.option("--out", type=common.FILE_PATH, required=True, help=help)
 
 
 @telling("invite", _model, _new_file("The new file of the invitation."))
@@ -314,7 +301,7 @@ def answer(model: Path, query: str | None, by: tuple[str, ...], of: str | None, 
     """
     if query is None and not by and of is None:
         raise InvalidInput("`query` must be given, or --by, or --column. Got none of them.")
-    asked.finish(_load(model).ask(query, by=names_of(by), column=of, level=asked.level), spent=False)
+    asked.finish(_load(model).ask(query, by=common.names_of(by), column=of, level=asked.level), spent=False)
 
 
 @telling(
@@ -346,7 +333,7 @@ def evaluate(model: Path, file: Path, question: Options, table_name: str | None)
 
     stated = asked["thresholds"] or asked["marginals"]
     workload = workload_of(result.schema, asked)[0] if stated else result.workload
-    with progress("counting and comparing"):
+    with common.progress("counting and comparing"):
         from hybridp.curator.marginals import read_codes
 
         codes = read_codes(file, result.schema, table=table_name)

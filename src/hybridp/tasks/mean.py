@@ -36,18 +36,8 @@ from hybridp.release.answers import group_mean, mean_release
 from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import GroupEstimate, Release
-from hybridp.tasks.task import (
-    Batches,
-    Draw,
-    Task,
-    charge_all,
-    declared,
-    on_device,
-    protected,
-    task_receipt,
-    told_shuffled,
-    undecided,
-)
+from hybridp.tasks import task as tasks
+from hybridp.tasks.task import Draw, Task, declared, on_device, protected, task_receipt, told_shuffled, undecided
 
 __all__ = ["MeanTask", "OfMean", "VectorTask", "mean_task", "publish_mean", "vector_task"]
 
@@ -207,7 +197,7 @@ class _Means(Task):
         """
         if self.rule.name == "full-lm":
             own = Charge("trusted", self.invite.promise, f"{self.invite.name} report", purpose)
-            return charge_all(self, [own], purpose, collection)
+            return tasks.charge_all(self, [own], purpose, collection)
         if not self.undecided:
             return super().charges(purpose, collection)
         ways = [self.ruled("adaptive")]
@@ -376,7 +366,7 @@ def publish_mean(
     *,
     trusted_people: int,
     names: tuple[str, ...] = ("value",),
-    mixed: Batches | None = None,
+    mixed: tasks.Batches | None = None,
     clipped: int | None = None,
     rows: str = "",
     **made: Unpack[Made],

@@ -18,6 +18,7 @@ import numpy as np
 
 from hybridp.blend.shares import ShareBlend, ShareEstimator, Told, blend_shares, to_simplex
 from hybridp.errors import must
+from hybridp.public import shares as public_shares
 from hybridp.public.budgets import Charge, Guarantee
 from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import NoiseName
@@ -25,15 +26,7 @@ from hybridp.public.messages import Invite
 from hybridp.public.oracles import randomised_response, share_oracle
 from hybridp.public.queries import SEPARATOR, Feature
 from hybridp.public.rounds import Answer, Conversation, Crowd, Options
-from hybridp.public.shares import (
-    CountNoise,
-    NoisyCounts,
-    OnOptions,
-    ShareReports,
-    count_noise,
-    mixed_oracle,
-    tick_noise,
-)
+from hybridp.public.shares import NoisyCounts, OnOptions, ShareReports, count_noise, mixed_oracle, tick_noise
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Choice, Count, Declaration
 from hybridp.release.answers import as_count
@@ -125,7 +118,7 @@ class SharesTask(Task):
         return Invite(self.question, mixed_oracle(self.mixing, self.question.size))
 
     @property
-    def count_noise(self) -> CountNoise:
+    def count_noise(self) -> public_shares.CountNoise:
         """Of every option's count of trusted people."""
         if self.question.most:
             return tick_noise(self.trusted_whole, self.question)
