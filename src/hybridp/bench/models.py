@@ -94,16 +94,15 @@ def plan_points(study: KMeansTask, crowd: Crowd) -> Plan:
 # --- records ----------------------------------------------------------------------------------------------------------
 
 
-def zipf(distinct: int, exponent: float, shift: float = 0.0) -> Floats:
-    """Shares proportional to (rank + shift)^-exponent.
+def zipf(distinct: int, exponent: float) -> Floats:
+    """Shares proportional to rank^-exponent.
 
     >>> zipf(3, 1.0).round(3).tolist()
     [0.545, 0.273, 0.182]
     """
     must(distinct >= 1, "popularity", "must be of at least 1 record", distinct)
     must(math.isfinite(exponent) and exponent >= 0, "popularity", "must fall as a power of zero or more", exponent)
-    must(shift > -1, "shift", "must be above -1", shift)
-    weight = (np.arange(1, distinct + 1) + shift) ** -exponent
+    weight = np.arange(1.0, distinct + 1) ** -exponent
     return np.asarray(weight / weight.sum())
 
 

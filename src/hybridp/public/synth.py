@@ -39,13 +39,9 @@ MODEL_CELLS = 1 << 18  # Of the largest graphical model: a marginal that would n
 _SLACK = 1e-11  # The ledger rounds every charge up to 1e-12: a little is kept back for it.
 
 
-def _positive(name: str, value: float) -> None:
-    must(math.isfinite(value) and value > 0, name, "must be positive and finite", value)
-
-
 def _least(rho: float, factor: Fraction) -> float:
     """The least float x with ``factor x^2 rho >= 1`` in exact arithmetic: calibration errs towards more privacy."""
-    _positive("rho", rho)
+    must(0 < rho < math.inf, "rho", "must be positive and finite", rho)
     x = 1 / math.sqrt(factor * Fraction(rho))
     while factor * Fraction(x) ** 2 * Fraction(rho) < 1:
         x = math.nextafter(x, math.inf)
@@ -78,7 +74,7 @@ def total_rho(guarantee: ApproxDP, rounds: int) -> float:
     """
     must(guarantee.delta > 0, "delta", "must be positive for zCDP", guarantee.delta)
     epsilon = guarantee.epsilon - _SLACK * rounds
-    _positive("epsilon", epsilon)
+    must(0 < epsilon < math.inf, "epsilon", "must be positive and finite", epsilon)
     return zcdp_for(epsilon, guarantee.delta).rho
 
 
