@@ -306,7 +306,7 @@ def test_a_fused_step_is_the_printed_one(hidden: tuple[int, ...], lot: int) -> N
     for own, lots, result in zip(first, at, step.trained(), strict=True):
         moved = -0.1 / lot * mlp.clipped_sum(net, own, x[lots], y[lots], 1.0)
         assert float((result - own - moved).norm() / moved.norm()) < 0.01
-    recipe = Recipe(epochs=1, batch=lot, rate=0.1, noise=1.0, clip=1e-9)
+    recipe = Recipe(epochs=1, batch=lot, rate=0.1, noise=10.0, clip=1e-9)
     step, drawn = FusedStep(net, x, y, recipe, torch.zeros_like(first)), []
     for key in keys:
         before = step.trained()
