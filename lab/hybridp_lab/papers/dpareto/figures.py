@@ -164,18 +164,19 @@ def surrogates(point: Point) -> list[Row]:
     error = problem.measure.inverse(models.noisy[0].predict(cube)[0])
     rng = synthetic_data_generator(seeded(point["trial"]))
     following = next_setting(problem, models, done, (), acquisition=hvpoi, rng=rng)
+    wanted = hvpoi(problem, models, done, rng)(cube, epsilon)
     common = {**point, "corner": problem.corner.tolist()}
     rows: list[Row] = [
         {
-            **common, "kind": "grid", "epsilon": t.epsilon, "error": t.values[0], "model_epsilon": float(a),
-            "model_error": float(b),
+            **common, **t.setting, "kind": "grid", "epsilon": t.epsilon, "error": t.values[0],
+            "model_epsilon": float(a), "model_error": float(b), "ln_hvpoi": float(c),
         }
-        for t, a, b in zip(truth, epsilon, error, strict=True)
+        for t, a, b, c in zip(truth, epsilon, error, wanted, strict=True)
     ]  # fmt: skip
     # Sampled settings are measured again, so that both fronts are free of the luck of the sample.
     again = _evaluated(problem, point, [e.setting for e in done], 90_000)
-    rows += [{**common, "kind": "sample", "epsilon": e.epsilon, "error": e.values[0]} for e in again]
-    return [*rows, {**common, "kind": "next", "setting": following, "epsilon": problem.epsilon(following)}]
+    rows += [{**common, **e.setting, "kind": "sample", "epsilon": e.epsilon, "error": e.values[0]} for e in again]
+    return [*rows, {**common, **following, "kind": "next", "epsilon": problem.epsilon(following)}]
 
 
 def search(problem: Problem, point: Point, store: Store | None = None) -> Run:
@@ -251,19 +252,25 @@ def _short(value: float) -> float:
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
 
+def _draw_map(ax: Any, canvas: Any, rows: Sequence[Row], knobs: tuple[str, str], name: str, label: str) -> None:
+    """A number of every setting of a grid as colours over its two knobs."""
+    x, y = (sorted({r[k] for r in rows}) for k in knobs)
+    values = {(r[knobs[0]], r[knobs[1]]): r[name] for r in rows}
+    grid = np.array([[values[a, b] for a in x] for b in y])
+    logged = label.startswith("log10")
+    shown = ax.pcolormesh(x, y, np.log10(grid) if logged else grid, shading="gouraud", rasterized=True)
+    canvas.colorbar(shown, ax=ax, label=label)
+    ax.set(xlabel=knobs[0], ylabel=knobs[1], yscale="log", xscale="linear" if knobs[0] == "C" else "log")
+
+
 def _draw_oracles(rows: Sequence[Row], canvas: Any, *, knobs: tuple[str, str]) -> None:
     """Both oracles as maps over the two knobs, with the settings of the front marked; and the front."""
     left, middle, right = canvas.subplots(1, 3)
-    x, y = (sorted({r[k] for r in rows}) for k in knobs)
     result = points(rows)
     best = pareto_indices(result)
-    for ax, name in ((left, "epsilon"), (middle, "error")):
-        values = {(r[knobs[0]], r[knobs[1]]): r[name] for r in rows}
-        grid = np.array([[values[a, b] for a in x] for b in y])
-        shown = ax.pcolormesh(x, y, np.log10(grid) if name == "epsilon" else grid, shading="gouraud", rasterized=True)
-        canvas.colorbar(shown, ax=ax, label="log10 epsilon" if name == "epsilon" else "error")
+    for ax, name, label in ((left, "epsilon", "log10 epsilon"), (middle, "error", "error")):
+        _draw_map(ax, canvas, rows, knobs, name, label)
         ax.plot(*([rows[i][k] for i in best] for k in knobs), "w.", mec="k", ms=6, label="front")
-        ax.set(xlabel=knobs[0], ylabel=knobs[1], yscale="log", xscale="linear" if knobs[0] == "C" else "log")
     left.legend(fontsize=7)
     front = result[best]
     right.semilogx(np.exp(result[:, 0]), result[:, 1], ".", color="0.7", ms=3)
@@ -271,20 +278,33 @@ def _draw_oracles(rows: Sequence[Row], canvas: Any, *, knobs: tuple[str, str]) -
     right.set(xlabel="epsilon", ylabel="error")
 
 
-def _draw_surrogates(rows: Sequence[Row], canvas: Any) -> None:
-    axes = canvas.subplots(1, 3)
-    grid = [r for r in rows if r["kind"] == "grid"]
-    for ax, name in zip(axes, ("epsilon", "error"), strict=False):
-        ax.plot([r[name] for r in grid], [r[f"model_{name}"] for r in grid], ".", ms=3)
-        ax.set(xlabel=f"{name}, oracle", ylabel=f"{name}, model")
-    axes[0].set(xscale="log", yscale="log")
-    for kind, label in (("grid", "grid"), ("sample", "sampled")):
-        result = points([r for r in rows if r["kind"] == kind])
+def _draw_surrogates(rows: Sequence[Row], canvas: Any, *, knobs: tuple[str, str]) -> None:
+    """The four printed panels of the first trial: both models' means with the sampled settings, the fronts, and HVPoI
+    with what it wants next. Beside them, for all trials, what the models say against the oracles."""
+    canvas.set_size_inches(11.0, 6.4)
+    axes = canvas.subplots(2, 3)
+    one = [r for r in rows if r["trial"] == 0]
+    grid, sample, (following,) = ([r for r in one if r["kind"] == kind] for kind in ("grid", "sample", "next"))
+    for ax, name, label in ((axes[0, 0], "epsilon", "log10 epsilon, model"), (axes[0, 1], "error", "error, model")):
+        _draw_map(ax, canvas, grid, knobs, f"model_{name}", label)
+        ax.plot(*([r[k] for r in sample] for k in knobs), "w.", mec="k", mew=0.4, ms=5)
+    for some, label in ((grid, "true, on the grid"), (sample, "sampled")):
+        result = points(some)
         front = result[pareto_indices(result)]
-        axes[2].step(np.exp(front[:, 0]), front[:, 1], where="post", label=label)
-    axes[2].axvline(next(r["epsilon"] for r in rows if r["kind"] == "next"), color="0.5", ls=":", label="next")
-    axes[2].set(xlabel="epsilon", ylabel="error", xscale="log")
-    axes[2].legend(fontsize=8)
+        axes[1, 0].step(np.exp(front[:, 0]), front[:, 1], where="post", label=label)
+    axes[1, 0].plot([r["epsilon"] for r in sample], [r["error"] for r in sample], ".", color="0.6", ms=3)
+    axes[1, 0].set(xlabel="epsilon", ylabel="error", xscale="log")
+    axes[1, 0].legend(fontsize=7)
+    best = max(r["ln_hvpoi"] for r in grid)
+    own = [{**r, "share": np.exp(r["ln_hvpoi"] - best)} for r in grid]
+    _draw_map(axes[1, 1], canvas, own, knobs, "share", "HVPoI, of its largest")
+    axes[1, 1].plot(*([following[k]] for k in knobs), "r*", ms=10, label="next")
+    axes[1, 1].legend(fontsize=7)
+    every = [r for r in rows if r["kind"] == "grid"]
+    for ax, name in ((axes[0, 2], "epsilon"), (axes[1, 2], "error")):
+        ax.plot([r[name] for r in every], [r[f"model_{name}"] for r in every], ".", ms=3)
+        ax.set(xlabel=f"{name}, oracle", ylabel=f"{name}, model")
+    axes[0, 2].set(xscale="log", yscale="log")
 
 
 def _draw_searches(rows: Sequence[Row], canvas: Any) -> None:
@@ -330,7 +350,13 @@ def _oracles(number: str, problem: str, knobs: tuple[str, str], quick: int, full
 
 
 def _models(
-    number: str, problem: str, quick: tuple[int, int, int], full: tuple[int, int, int], *, floor: float = 1e-30
+    number: str,
+    problem: str,
+    knobs: tuple[str, str],
+    quick: tuple[int, int, int],
+    full: tuple[int, int, int],
+    *,
+    floor: float = 1e-30,
 ) -> Figure:
     def grid(k0: int, levels: int, trials: int) -> tuple[Grid, ...]:
         return (Grid({"problem": (problem,), "k0": (k0,), "levels": (levels,)}, trials=trials),)
@@ -342,7 +368,7 @@ def _models(
         {"quick": grid(*quick), "full": grid(*full)},
         surrogates,
         partial(judged_surrogates, floor=floor, where=f"3.3.4, Figure {number}"),
-        _draw_surrogates,
+        partial(_draw_surrogates, knobs=knobs),
         inputs,
     )
 
@@ -406,8 +432,8 @@ FIGURES: tuple[Figure, ...] = (
     _oracles("3.2", "logreg", ("gamma", "sigma"), 6, 25, rises=None),
     _oracles("3.3", "svt", ("C", "b"), 15, 30, rises="C"),
     # The text itself leaves out the region of extremely high privacy, epsilon below .01, for the logistic regression.
-    _models("3.5", "logreg", (36, 6, 1), (250, 25, 5), floor=1e-2),
-    _models("3.6", "svt", (80, 12, 5), (250, 30, 5)),
+    _models("3.5", "logreg", ("gamma", "sigma"), (36, 6, 1), (250, 25, 5), floor=1e-2),
+    _models("3.6", "svt", ("C", "b"), (80, 12, 5), (250, 30, 5)),
     replace(
         _TABLE,
         name="pareto-3.7",
