@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from hybridp.public.trust import TrustRule as TrustRule
     from hybridp.randomness import secure as secure
     from hybridp.randomness import seeded as seeded
-    from hybridp.release.answers import compare_waves as compare_waves
     from hybridp.release.plan import Plan as Plan
     from hybridp.release.release import Release as Release
+    from hybridp.release.release import compare_waves as compare_waves
     from hybridp.release.release import read as read
     from hybridp.release.release import result_schema as result_schema
     from hybridp.study import Study as Study

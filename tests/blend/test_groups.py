@@ -23,9 +23,8 @@ from hybridp.public.queries import Feature
 from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.public.shares import NoisyCounts, ShareReports
 from hybridp.randomness import seeded
-from hybridp.release.answers import compare_waves
 from hybridp.release.receipt import Receipt
-from hybridp.release.release import Release
+from hybridp.release.release import Release, compare_waves
 
 TRIALS = 200
 

@@ -24,8 +24,7 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import NormalLaplace
 from hybridp.release import style
-from hybridp.release.answers import mean_release
-from hybridp.release.release import GroupEstimate, Release, Result
+from hybridp.release.release import GroupEstimate, Release, Result, mean_release
 from hybridp.service.html import shown_release
 
 ODD = '<script>alert(1)</script> & "co" $x_$'

@@ -15,9 +15,8 @@ from typing import Any, cast
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.study import KINDS, Declaration, Number, Question
-from hybridp.release.answers import about
 from hybridp.release.receipt import one_receipt
-from hybridp.release.release import Release
+from hybridp.release.release import Release, about
 from hybridp.tasks.groups import private_groups_task
 from hybridp.tasks.kmeans import kmeans_task
 from hybridp.tasks.mean import mean_task, vector_task

@@ -28,9 +28,8 @@ from hybridp.public.queries import Feature
 from hybridp.public.rounds import Conversation, Crowd, Options, drive
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.study import Declaration, Number
-from hybridp.release.answers import groups_release
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, one_receipt
-from hybridp.release.release import Release
+from hybridp.release.release import Release, groups_release
 from hybridp.tasks.mean import MeanTask, mean_task
 from hybridp.tasks.shares import SharesTask, field_rule, shares_task
 from hybridp.tasks.task import Draw, Task, on_device, protected, task_receipt

@@ -32,10 +32,9 @@ from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Number, Vector
 from hybridp.public.vector import VectorBounds, VectorReportSums, vector_noise
 from hybridp.public.vector_randomisers import VectorLocalName, VectorReports, vector_reports
-from hybridp.release.answers import group_mean, mean_release
 from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made, Protection
-from hybridp.release.release import GroupEstimate, Release
+from hybridp.release.release import GroupEstimate, Release, group_mean, mean_release
 from hybridp.tasks import task as tasks
 from hybridp.tasks.task import Draw, Task, declared, on_device, protected, task_receipt, told_shuffled, undecided
 

@@ -26,9 +26,8 @@ from hybridp.public.personal import PersonalDP, adpm_weights
 from hybridp.public.rounds import Conversation, Crowd, Epsilons, Weighted
 from hybridp.public.shuffling import LevelMixing
 from hybridp.public.study import Declaration, Number
-from hybridp.release.answers import group_mean, mean_release
 from hybridp.release.receipt import Made, Protection, public_choice
-from hybridp.release.release import GroupEstimate, Release
+from hybridp.release.release import GroupEstimate, Release, group_mean, mean_release
 from hybridp.tasks.task import Batches, Task, declared, mixed_levels, task_receipt
 
 __all__ = ["ACCOUNTS", "MIXED_ACCOUNT", "PersonalTask", "personal_task"]

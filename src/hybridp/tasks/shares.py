@@ -29,10 +29,9 @@ from hybridp.public.rounds import Answer, Conversation, Crowd, Options
 from hybridp.public.shares import NoisyCounts, OnOptions, ShareReports, count_noise, mixed_oracle, tick_noise
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Choice, Count, Declaration
-from hybridp.release.answers import as_count
 from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made
-from hybridp.release.release import GroupEstimate, Release, answer, gap_facts
+from hybridp.release.release import GroupEstimate, Release, answer, as_count, gap_facts
 from hybridp.tasks.task import Batches, Draw, Task, declared, on_device, protected, task_receipt, told_shuffled
 
 __all__ = ["SharesTask", "field_rule", "publish_shares", "shares_task"]

@@ -23,9 +23,8 @@ from hybridp.public.messages import OnNumber
 from hybridp.public.rounds import Conversation, Crowd, Later, Numbers, Within
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Quartiles, WindowNoise, WindowSums
 from hybridp.public.vector import VectorReportSums
-from hybridp.release.answers import group_mean, mean_release
 from hybridp.release.receipt import Made, Protection
-from hybridp.release.release import Release
+from hybridp.release.release import Release, group_mean, mean_release
 from hybridp.tasks.distribution import DistributionTask, ask_counts, trusted_words
 from hybridp.tasks.mean import MeanTask, OfMean, publish_mean
 from hybridp.tasks.task import task_receipt
