@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from hybridp import curator
-from hybridp.curator.sources import Columns, Raw
+from hybridp.curator.sources import Columns, Raw, open_rows
 from hybridp.curator.sums import levels, read
 from hybridp.device.reports import randomise_many, reach_reports
 from hybridp.errors import InvalidInput, UnusableRows
@@ -35,7 +34,7 @@ def save(folder: Path, rows: list[str], header: str = "pay,trust,report") -> Pat
 
 
 def totals(path: Path, columns: Columns = COLUMNS, *, local_raw: bool = False) -> Raw:
-    with curator.open_rows(path) as rows:
+    with open_rows(path) as rows:
         return read(rows, columns, INVITE, local_raw=local_raw, assume=True)
 
 
@@ -92,7 +91,7 @@ def test_noise_that_cannot_be_is_refused(promise: PureDP | ApproxDP, name: str, 
 @pytest.mark.parametrize("label", ["local", "trusted"])
 def test_a_simulation_runs_the_device_s_code(tmp_path: Path, label: str) -> None:
     path = save(tmp_path, [f"62.5,{label},"] * 500)
-    with curator.open_rows(path) as rows:
+    with open_rows(path) as rows:
         draw = partial(reach_reports, invite=INVITE, rng=seeded(77))
         found, _ = sum_reports(levels(rows, COLUMNS, INVITE, label), draw, INVITE)
     unit = (randomise_many([62.5] * 500, INVITE, rng=seeded(77)) - 50) / 50

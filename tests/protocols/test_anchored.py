@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridp import curator
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator import sums as curating
-from hybridp.curator.sources import Columns, Raw
+from hybridp.curator.sources import Columns, Raw, open_rows
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.noise import reports
@@ -36,7 +35,7 @@ def table(folder: Path, values: list[object], name: str = "people.csv") -> Path:
 
 
 def totals(path: Path) -> curating.Raw:
-    with curator.open_rows(path) as rows:
+    with open_rows(path) as rows:
         return curating.read(rows, COLUMNS, STUDY.invite, sum_squares=True, count_clipped=True)
 
 
