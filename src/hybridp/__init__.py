@@ -56,9 +56,8 @@ _MODULES = {
     "public.budgets": "ApproxDP Neighbours PureDP ZCDP",
     "public.trust": "TrustRule",
     "randomness": "secure seeded",
-    "release.answers": "compare_waves",
     "release.plan": "Plan",
-    "release.release": "Release read result_schema",
+    "release.release": "Release compare_waves read result_schema",
     "study": "Study count heavy_hitters kmeans mean quantiles regression shares total vector_mean",
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
