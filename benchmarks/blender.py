@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from benchmarks.utility import DOCS, write_between
 from hybridp.blend.heavy import HeavyBlend
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.oracles import share_oracle, subset_selection
+from hybridp.public.randomisers import share_oracle, subset_selection
 from hybridp.randomness import seeded
 from hybridp.tasks.records import RecordsTask
 from hybridp_lab.baselines.heavy_metrics import WILDCARD, ndcg, ndcg_of_ndcgs

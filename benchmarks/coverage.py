@@ -52,8 +52,8 @@ from hybridp.public.distribution import PHASES
 from hybridp.public.groups import STEPS, Joint
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, TrustedSummary
-from hybridp.public.oracles import randomised_response, share_oracle
 from hybridp.public.queries import Feature
+from hybridp.public.randomisers import randomised_response, share_oracle
 from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, tick_noise
 from hybridp.randomness import Randomness, seeded
 from hybridp.tasks.distribution import DistributionTask

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.engine_rows import SCHEMA
-from hybridp.curator.marginals import Codes
+from hybridp.curator.models import Codes
 from hybridp.public.lattice import Bounds
 from hybridp.tables import Columns, Query, Report, Rows, add_up, discovery_counts, sample_records
 from hybridp.tables.engine import drop

@@ -45,8 +45,7 @@ from hybridp.blend.plausible import plausible, windows_around
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, cell_chances, report_bins
 from hybridp.public.lattice import Bounds
-from hybridp.public.oracles import estimate
-from hybridp.public.randomisers import WORD, Randomiser
+from hybridp.public.randomisers import WORD, Randomiser, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import Randomness, seeded
 from hybridp.tasks.distribution import DistributionTask

@@ -65,7 +65,7 @@ def rows() -> tuple[np.ndarray[Any, Any], bool]:
 def one(method: str, name: str, epsilon: float, seed: int, *setting: str) -> dict[str, Any]:
     """One fit in this process: its errors, CPU seconds (the fit alone) and largest memory."""
     from hybridp.bench.synth import evaluate, present_error
-    from hybridp.curator.marginals import Codes
+    from hybridp.curator.models import Codes
     from hybridp.protocols.driver import fit_synth
     from hybridp.public.budgets import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload

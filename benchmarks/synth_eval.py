@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.curator.marginals import Codes, read_codes
+from hybridp.curator.models import Codes, read_codes
 from hybridp.public.queries import Schema, Workload, counts
 from hybridp_lab.papers.rap2023.projection import Options, TableGoal, project
 from hybridp_lab.papers.rap2023.relaxed import Relaxed, answers, sparsemax_blocks, start

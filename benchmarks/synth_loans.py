@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridp.curator.marginals import Codes
+from hybridp.curator.models import Codes
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Workload
 from hybridp.randomness import seeded

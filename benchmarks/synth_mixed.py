@@ -24,7 +24,7 @@ from hybridp.bench.synth import evaluate
 from hybridp.blend.graph import GraphModel
 from hybridp.blend.shares import to_simplex
 from hybridp.blend.tables import blend_tables
-from hybridp.curator.marginals import Codes, measure_table
+from hybridp.curator.models import Codes, measure_table
 from hybridp.curator.sources import Raw
 from hybridp.device.reports import simulated_marginals
 from hybridp.protocols.driver import fit_synth

@@ -123,7 +123,7 @@ def _rows(people: int) -> int:
 
 def _ours(folder: str, how: str, epsilon: float, seed: int) -> dict[str, float]:
     from hybridp.blend.tables import round_rows
-    from hybridp.curator.marginals import Codes
+    from hybridp.curator.models import Codes
     from hybridp.protocols.driver import fit_synth
     from hybridp.public.budgets import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload

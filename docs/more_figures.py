@@ -257,7 +257,7 @@ def vector() -> None:
 
 def synth() -> None:
     """True shares of the cells of the marginals beside their private answers, on the table of docs/synth.md."""
-    from hybridp.curator.marginals import read_codes
+    from hybridp.curator.models import read_codes
     from hybridp.protocols.driver import fit_synth
     from hybridp.public.queries import Feature, Schema
     from hybridp.public.workloads import listed_workload

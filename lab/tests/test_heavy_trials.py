@@ -16,7 +16,7 @@ from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, OneSlot, counting_noise, discovery
 from hybridp.public.messages import OptInCounts
-from hybridp.public.oracles import Oracle
+from hybridp.public.randomisers import Oracle
 from hybridp.randomness import seeded
 from hybridp.tasks.records import RecordsTask
 from hybridp_lab.baselines.oracles import local_hashing, optimised_unary

@@ -33,7 +33,7 @@ from tests.contract.oracle_laws import (
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.oracles import estimate, k_randomised_response, share_oracle
+from hybridp.public.randomisers import estimate, k_randomised_response, share_oracle
 from hybridp.randomness import seeded
 from hybridp.testing.laws import WORD
 from hybridp_lab.baselines import oracles as oracle_noise

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from hybridp.bench.synth import present_error
-from hybridp.curator.marginals import Codes
+from hybridp.curator.models import Codes
 from hybridp.errors import InvalidInput
 from hybridp.protocols.driver import fit_synth
 from hybridp.public.budgets import ApproxDP

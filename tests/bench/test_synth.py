@@ -13,7 +13,7 @@ from hybridp.bench.synth import (
     plan_synth,
     present_error,
 )
-from hybridp.curator.marginals import Codes, measure_table
+from hybridp.curator.models import Codes, measure_table
 from hybridp.protocols.driver import fit_synth
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload, pieces

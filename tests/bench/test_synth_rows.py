@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from hybridp.bench.synth import evaluate, plan_rows
-from hybridp.curator.marginals import Codes
+from hybridp.curator.models import Codes
 from hybridp.curator.sources import Raw
 from hybridp.device.reports import simulated_marginals
 from hybridp.protocols.driver import fit_synth
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Schema, Threshold, Workload
+from hybridp.public.randomisers import share_oracle
 from hybridp.public.rounds import Answer
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.plan import Plan

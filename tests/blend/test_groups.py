@@ -18,9 +18,8 @@ from hybridp.public.groups import STEPS, Grouping, Joint
 from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import discrete_laplace
 from hybridp.public.messages import LocalSummary, TrustedSummary
-from hybridp.public.oracles import subset_selection, support_counts
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import LEVELS, randomiser
+from hybridp.public.randomisers import LEVELS, randomiser, subset_selection, support_counts
 from hybridp.public.shares import NoisyCounts, ShareReports
 from hybridp.randomness import seeded
 from hybridp.release.receipt import Receipt

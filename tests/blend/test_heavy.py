@@ -18,7 +18,7 @@ from hybridp.noise.reports import simulate_counts
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, OneSlot, counting_noise
 from hybridp.public.messages import SlotReports
-from hybridp.public.oracles import Oracle, k_randomised_response
+from hybridp.public.randomisers import Oracle, k_randomised_response
 from hybridp.public.shuffling import Mixing
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.tasks.records import RecordsTask

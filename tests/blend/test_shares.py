@@ -18,8 +18,8 @@ from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.messages import Invite
-from hybridp.public.oracles import randomised_response, share_oracle
 from hybridp.public.queries import Feature
+from hybridp.public.randomisers import randomised_response, share_oracle
 from hybridp.public.shares import (
     CountNoise,
     NoisyCounts,

@@ -7,7 +7,7 @@ import pytest
 
 from hybridp.blend.tables import blend_tables
 from hybridp.public.budgets import PureDP
-from hybridp.public.oracles import share_oracle
+from hybridp.public.randomisers import share_oracle
 from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable
 

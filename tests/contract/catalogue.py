@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import pytest
 
 from hybridp.public import mechanisms as m
-from hybridp.public import oracles as o
+from hybridp.public import randomisers as o
 from hybridp.public import randomisers as r
 from hybridp.public import vector_randomisers as v
 from hybridp.public.budgets import ApproxDP, PureDP

@@ -16,7 +16,8 @@ import numpy as np
 from hybridp import noise
 from hybridp.noise.additive import settle_below_exp, settle_geometric
 from hybridp.ledger.rule import DELTA, EPSILON, units
-from hybridp.public import oracles as o, randomisers as r, vector_randomisers as v
+from hybridp.public import randomisers as o
+from hybridp.public import randomisers as r, vector_randomisers as v
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.kmeans import map_invite

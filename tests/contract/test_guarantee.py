@@ -9,7 +9,8 @@ import mpmath as mp
 import pytest
 
 from hybridp.errors import InvalidInput
-from hybridp.public import kmeans, mechanisms, oracles, randomisers, vector_randomisers
+from hybridp.public import kmeans, mechanisms, randomisers, vector_randomisers
+from hybridp.public import randomisers as oracles
 from hybridp.public.budgets import ApproxDP
 from hybridp.tasks.kmeans import Plan
 from hybridp.testing import Case, Law, Promise

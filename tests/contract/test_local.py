@@ -10,7 +10,6 @@ from scipy import stats
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
-from hybridp.public.oracles import k_randomised_response, randomised_response
 from hybridp.public.randomisers import (
     LEVELS,
     DitheredBit,
@@ -19,8 +18,10 @@ from hybridp.public.randomisers import (
     Randomiser,
     best_randomiser,
     dithered_bit,
+    k_randomised_response,
     local_additive,
     piecewise,
+    randomised_response,
     randomiser,
 )
 from hybridp.testing import Case, Promise

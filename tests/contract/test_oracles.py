@@ -18,7 +18,7 @@ from tests.chance import replay
 from hybridp.errors import InvalidInput
 from hybridp.noise.reports import oracle_reports, simulate_counts
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.oracles import (
+from hybridp.public.randomisers import (
     Oracle,
     estimate,
     k_randomised_response,

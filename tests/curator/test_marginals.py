@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridp.curator.marginals import Codes, read_codes
+from hybridp.curator.models import Codes, read_codes
 from hybridp.errors import InvalidInput
 from hybridp.public import queries
 from hybridp.public.queries import Feature, Schema, Threshold, Workload, counts

@@ -18,8 +18,7 @@ from hybridp.errors import InvalidInput
 from hybridp.noise import dithered, reports
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList
-from hybridp.public.oracles import k_randomised_response
-from hybridp.public.randomisers import LEVELS, best_randomiser, dithered_bit
+from hybridp.public.randomisers import LEVELS, best_randomiser, dithered_bit, k_randomised_response
 from hybridp.randomness import Randomness, seeded
 
 VECTORS = json.loads((Path(__file__).parents[1] / "service" / "vectors.json").read_text(encoding="utf-8"))

@@ -15,8 +15,7 @@ from tests.chance import replay
 from hybridp.errors import InvalidInput
 from hybridp.noise import categories, reports
 from hybridp.public.budgets import PureDP
-from hybridp.public.oracles import k_randomised_response
-from hybridp.public.randomisers import LEVELS, WORD, dithered_bit, piecewise
+from hybridp.public.randomisers import LEVELS, WORD, dithered_bit, k_randomised_response, piecewise
 from hybridp.randomness import secure, seeded, synthetic_data_generator
 
 

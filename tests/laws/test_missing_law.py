@@ -317,7 +317,7 @@ def test_a_studys_table_says_it_too_and_only_numbers_in_bins_need_no_word(tmp_pa
 
 def test_a_field_that_is_not_listed_counts_as_the_value_that_its_column_declares(tmp_path: Path) -> None:
     from hybridp.cli.synth import StatedSchema
-    from hybridp.curator.marginals import read_codes
+    from hybridp.curator.models import read_codes
     from hybridp.public.queries import Schema
     from hybridp.tasks.transcript import made_of, plain_of
 

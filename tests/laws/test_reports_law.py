@@ -22,8 +22,7 @@ from hybridp import Study, noise
 from hybridp.device.client import local_report
 from hybridp.noise.reports import oracle_reports
 from hybridp.public.budgets import PureDP
-from hybridp.public.oracles import Oracle, share_oracle
-from hybridp.public.randomisers import DitheredBit, best_randomiser, piecewise
+from hybridp.public.randomisers import DitheredBit, Oracle, best_randomiser, piecewise, share_oracle
 from hybridp.public.vector_randomisers import unit_vector
 
 from .means import LEVELS, LOWER, UPPER, WORD, command, flips, level, local, new, read, write

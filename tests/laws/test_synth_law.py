@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 
-from hybridp.curator.marginals import LATTICE, Codes, gain, measure_table, pick_table
+from hybridp.curator.models import LATTICE, Codes, gain, measure_table, pick_table
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import fit_synth
 from hybridp.public.budgets import ApproxDP

@@ -25,8 +25,8 @@ from hybridp.ledger import Ledger
 from hybridp.noise import uniform_below
 from hybridp.noise.reports import oracle_reports
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.oracles import Oracle
 from hybridp.public.queries import Schema, Threshold, Workload
+from hybridp.public.randomisers import Oracle
 from hybridp.public.shares import marginal_invite
 from hybridp.public.synth import MeasuredTable
 from hybridp.randomness import seeded

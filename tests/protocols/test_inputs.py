@@ -14,7 +14,7 @@ from tests.questions import LOCAL, TASKS, TRUSTED, crowd, declare
 
 import hybridp as hp
 from hybridp.blend.mean import Rule
-from hybridp.curator.marginals import read_codes
+from hybridp.curator.models import read_codes
 from hybridp.curator.sources import Columns, Source
 from hybridp.device.files import Asked, write_reports
 from hybridp.errors import HybridpError, InvalidInput
@@ -28,7 +28,7 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.queries import Feature, Schema
 from hybridp.public.randomisers import randomiser
-from hybridp.public.trust import TrustRule
+from hybridp.public.study.basics import TrustRule
 from hybridp.randomness import seeded
 from hybridp.tasks.mean import MeanTask
 from hybridp.tasks.personal import ACCOUNTS, PersonalTask

@@ -29,12 +29,11 @@ from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.lattice import Bounds, column_sums
 from hybridp.public.messages import Invite, LocalSummary
-from hybridp.public.oracles import Oracle, k_randomised_response, subset_selection, support_counts
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import LEVELS
+from hybridp.public.randomisers import LEVELS, Oracle, k_randomised_response, subset_selection, support_counts
 from hybridp.public.shares import NoisyCounts, ShareReports, mixed_oracle, share_mixing
 from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
-from hybridp.public.trust import TrustRule
+from hybridp.public.study.basics import TrustRule
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.tasks.mean import MeanTask, VectorTask, publish_mean

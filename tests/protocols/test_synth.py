@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from hybridp.bench.synth import evaluate
-from hybridp.curator import marginals as curating
-from hybridp.curator.marginals import Codes
+from hybridp.curator import models as curating
+from hybridp.curator.models import Codes
 from hybridp.curator.sources import Raw
 from hybridp.errors import BudgetExceeded, InvalidInput, NotShown
 from hybridp.ledger import Ledger, tight_epsilon

@@ -13,7 +13,7 @@ from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx
 from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, nearest, packing, separation
 from hybridp.public.messages import Invite
-from hybridp.public.oracles import k_randomised_response
+from hybridp.public.randomisers import k_randomised_response
 from hybridp.tasks.kmeans import KMeansTask
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))

@@ -9,8 +9,8 @@ import pytest
 
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.messages import Invite
-from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
+from hybridp.public.randomisers import share_oracle
 from hybridp.public.shares import NoisyCounts, count_noise, read_reports, unreadable, written_reports
 
 

@@ -130,7 +130,7 @@ def test_a_plan_without_predictions_is_refused() -> None:
 
 def test_a_synthetic_table_keeps_to_it_too(tmp_path: Path) -> None:
     """Its fits are frozen by their form alone, as their last digits belong to the processor."""
-    from hybridp.curator.marginals import Codes
+    from hybridp.curator.models import Codes
     from hybridp.protocols.driver import fit_synth
     from hybridp.public.budgets import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.curator.marginals import Codes, measure_table
+from hybridp.curator.models import Codes, measure_table
 from hybridp.errors import InvalidInput
 from hybridp.protocols.driver import fit_synth
 from hybridp.public.budgets import ApproxDP

@@ -24,14 +24,16 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
-from hybridp.public.oracles import k_randomised_response, randomised_response, subset_selection
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import (
     LEVELS,
     DitheredBit,
     Piecewise,
     dithered_bit,
+    k_randomised_response,
     piecewise,
+    randomised_response,
+    subset_selection,
 )
 from hybridp.public.vector import VectorBounds
 from hybridp.public.vector_randomisers import scalar_reports

@@ -20,7 +20,7 @@ from hybridp.device.questions import answer_to
 from hybridp.device.reports import report_options
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.oracles import k_randomised_response
+from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.study import Declaration
 from hybridp.randomness import secure, seeded
 from hybridp.service import studies

@@ -23,14 +23,17 @@ from hybridp.device.client import local_report
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, normalised
-from hybridp.public.oracles import Oracle, k_randomised_response, randomised_response, subset_selection
 from hybridp.public.randomisers import (
     LEVELS,
     WORD,
     DitheredBit,
+    Oracle,
     Piecewise,
     dithered_bit,
+    k_randomised_response,
     piecewise,
+    randomised_response,
+    subset_selection,
 )
 from hybridp.randomness import secure
 from hybridp.service.plans import parse_plan

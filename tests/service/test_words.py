@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList
-from hybridp.public.oracles import k_randomised_response, randomised_response, subset_selection
 from hybridp.public.randomisers import (
     LEVELS,
     WORD,
     dithered_bit,
+    k_randomised_response,
     piecewise,
+    randomised_response,
+    subset_selection,
 )
 from hybridp.public.shuffling import mixed_delta
 from hybridp.service import words

@@ -22,7 +22,7 @@ from hybridp.noise import categories
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery
 from hybridp.public.messages import SlotReports
-from hybridp.public.oracles import Oracle
+from hybridp.public.randomisers import Oracle
 from hybridp.randomness import Randomness, synthetic_data_generator
 from hybridp.tasks import records as protocol
 from hybridp_lab.attacks.recovering import ldp_recover, normalised

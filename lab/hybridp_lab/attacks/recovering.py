@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.shares import to_simplex
-from hybridp.public.oracles import Oracle
+from hybridp.public.randomisers import Oracle
 
 __all__ = ["ASSUMED", "ldp_recover", "normalised"]
 
@@ -34,7 +34,7 @@ def ldp_recover(poisoned: Floats, oracle: Oracle, targets: Sequence[int] = (), a
     not negative and add up to 1 are the answer.
 
     >>> from hybridp.public.budgets import PureDP
-    >>> from hybridp.public.oracles import share_oracle
+    >>> from hybridp.public.randomisers import share_oracle
     >>> bool(ldp_recover(np.array([0.6, 0.3, 0.1]), share_oracle(PureDP(1.0), 3))[0] > 0.6)
     True
     """

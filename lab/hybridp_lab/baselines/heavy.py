@@ -27,7 +27,7 @@ from hybridp.curator.models import threshold_counts
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, Budget, PureDP
 from hybridp.public.heavy import discovery
-from hybridp.public.oracles import k_randomised_response
+from hybridp.public.randomisers import k_randomised_response
 from hybridp.randomness import Randomness, synthetic_data_generator
 from hybridp_lab.baselines.oracles import LocalHashing, OptimisedUnary, local_hashing, optimised_unary
 

@@ -1,10 +1,10 @@
 """Frequency oracles of others: optimised unary encoding and local hashing (Wang, Blocki, Li and Jha 2017).
 
-Subset selection is never worse for a rare item (`hybridp.public.oracles`), so that no release takes one of these; the
+Subset selection is never worse for a rare item (`hybridp.public.randomisers`), so that no release takes one of these; the
 figures of the papers and the comparisons do. Probabilities are whole multiples of 2^-64, rounded towards more
 privacy, verified in exact arithmetic when a description is made, and drawn exactly.
 
->>> from hybridp.public.oracles import estimate
+>>> from hybridp.public.randomisers import estimate
 >>> from hybridp.randomness import seeded
 >>> round(optimised_unary(PureDP(1.0), 500).variance(0.0), 3)    # 4e/(e-1)^2
 3.683
@@ -29,10 +29,18 @@ from hybridp.errors import must
 from hybridp.noise.reports import _checked, _response
 from hybridp.noise.reports import oracle_reports as usual_reports
 from hybridp.noise.reports import simulate_counts as usual_counts
-from hybridp.public import oracles as known
+from hybridp.public import randomisers as known
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.oracles import Oracle, _enough, _in_range, debiased_variance, k_randomised_response
-from hybridp.public.randomisers import WORD, _pure, exact_exp
+from hybridp.public.randomisers import (
+    WORD,
+    Oracle,
+    _enough,
+    _in_range,
+    _pure,
+    debiased_variance,
+    exact_exp,
+    k_randomised_response,
+)
 from hybridp.randomness import Randomness
 
 __all__ = [

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from hybridp.curator.marginals import Codes
+from hybridp.curator.models import Codes
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ZCDP, ApproxDP, as_approx
 from hybridp.public.queries import Schema, Threshold, Workload

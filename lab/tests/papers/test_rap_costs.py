@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from hybridp.curator.marginals import Codes
+from hybridp.curator.models import Codes
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import seeded
 from hybridp_lab.figure.catalogue import Outcome, Verdict, save_picture

@@ -16,7 +16,7 @@ from scipy import stats
 from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 
 from hybridp.bench.synth import all_zero, present_error
-from hybridp.curator.marginals import LATTICE, Codes
+from hybridp.curator.models import LATTICE, Codes
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload, pieces

@@ -43,8 +43,8 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import Discovery, counting_noise, discovery
 from hybridp.public.lattice import Bounds
-from hybridp.public.oracles import k_randomised_response
 from hybridp.public.personal import LOCAL_LEAST, PersonalDP, Weights, adpm_weights, local_variances
+from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.regression import LADDER, NoisyRounds, OnLine, Trusted
 from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import VectorBounds

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.curator.marginals import LATTICE, Codes, gain
+from hybridp.curator.models import LATTICE, Codes, gain
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.queries import Piece, Schema, Workload, counts, pieces, table_counts

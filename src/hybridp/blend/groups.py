@@ -40,7 +40,7 @@ from hybridp.blend.shares import ShareBlend, score_interval, two_sided
 from hybridp.errors import must
 from hybridp.public.lattice import Floats
 from hybridp.public.mean import NormalLaplace
-from hybridp.public.oracles import Oracle, estimate
+from hybridp.public.randomisers import Oracle, estimate
 from hybridp.public.shares import NoisyCounts, ShareReports
 
 __all__ = ["CategoryBlend", "Gap", "JointBlend", "apart", "blend_joint", "mean_gaps", "pair_chances", "published_gap"]
@@ -148,7 +148,7 @@ def pair_chances(oracle: Oracle) -> tuple[float, float]:
     """The chances that a report supports two given items: one of them the holder's, and neither.
 
     >>> from hybridp.public.budgets import PureDP
-    >>> from hybridp.public.oracles import k_randomised_response
+    >>> from hybridp.public.randomisers import k_randomised_response
     >>> pair_chances(k_randomised_response(PureDP(1.0), 4))
     (0.0, 0.0)
     """

@@ -32,7 +32,7 @@ from hybridp.errors import must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring
 from hybridp.public.lattice import Floats
 from hybridp.public.mean import NormalLaplace, farthest_kept, holm, log_upper_tail
-from hybridp.public.oracles import Oracle, estimate
+from hybridp.public.randomisers import Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports
 
 __all__ = ["SHARE_ESTIMATORS", "ShareBlend", "ShareEstimator", "Told", "blend_shares"]

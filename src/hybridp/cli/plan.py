@@ -395,7 +395,7 @@ def synth(
         return plan_synth(n, workload, guarantee)
     rows = None
     if like is not None:
-        from hybridp.curator.marginals import read_codes
+        from hybridp.curator.models import read_codes
 
         rows = read_codes(like, workload.schema)
         note(f"NOT PROTECTED: {like} is read as rows that everybody may know.")

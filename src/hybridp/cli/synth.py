@@ -23,8 +23,8 @@ from hybridp.public.budgets import ApproxDP
 from hybridp.public.fields import Fields, field
 from hybridp.public.queries import MISSING, Feature, Schema, Workload
 from hybridp.public.study import Promise
+from hybridp.public.study.basics import Trusts
 from hybridp.public.synth import usual_method
-from hybridp.public.trust import Trusts
 from hybridp.public.workloads import default_workload, stated_workload
 from hybridp.release.release import sole
 
@@ -69,7 +69,7 @@ class StatedSchema(Fields):
                 f"the file's own values public with --domain-from-file. Got `{read[0]}`."
             )
         if read:
-            from hybridp.curator.marginals import read_domain
+            from hybridp.curator.models import read_domain
 
             known |= read_domain(rows, read, table=table)
         return Schema(tuple(known[name] for name in names)).counting(self.other), read
@@ -216,7 +216,7 @@ def _task_of(
         raise InvalidInput("`simulate-local` and `assume-mechanism` must go with --trust. Got no column of trust.")
     delta = promise.delta
     if not given("delta"):  # how many people there are is public
-        from hybridp.curator.marginals import count_people
+        from hybridp.curator.models import count_people
 
         delta = max(count_people(file, table=asked.table), 2) ** -2.0
     common.check_delta(delta)
@@ -334,7 +334,7 @@ def evaluate(model: Path, file: Path, question: Options, table_name: str | None)
     stated = asked["thresholds"] or asked["marginals"]
     workload = workload_of(result.schema, asked)[0] if stated else result.workload
     with common.progress("counting and comparing"):
-        from hybridp.curator.marginals import read_codes
+        from hybridp.curator.models import read_codes
 
         codes = read_codes(file, result.schema, table=table_name)
         errors = bench.evaluate(result, codes, workload)

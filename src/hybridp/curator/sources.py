@@ -18,7 +18,7 @@ from hybridp.errors import InvalidInput, OtherMechanism, UnusablePublicRows, Unu
 from hybridp.noise.additive import additive
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import BATCH, MECHANISM, SlotReports, reports_digest
-from hybridp.public.trust import LOCAL, TRUSTED, Trusts, label_column, rule_of
+from hybridp.public.study.basics import LOCAL, TRUSTED, Trusts, label_column, rule_of
 from hybridp.randomness import Randomness
 from hybridp.tables import sql
 from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, stream

@@ -28,9 +28,8 @@ from hybridp.public.heavy import HeadList, normalised
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.lattice import Bounds, Ints, Lattice
 from hybridp.public.messages import Invite
-from hybridp.public.oracles import Oracle
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import DitheredBit, Randomiser
+from hybridp.public.randomisers import DitheredBit, Oracle, Randomiser
 from hybridp.public.regression import Line, line_invite
 from hybridp.public.shares import OnOptions
 from hybridp.public.vector import VectorBounds

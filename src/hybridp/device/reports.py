@@ -36,9 +36,8 @@ from hybridp.public.groups import Joint
 from hybridp.public.kmeans import OnMap
 from hybridp.public.lattice import LEVELS, Bounds, Floats, Ints
 from hybridp.public.messages import Invite, OnNumber
-from hybridp.public.oracles import support_counts
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
-from hybridp.public.randomisers import Randomiser, best_randomiser
+from hybridp.public.randomisers import Randomiser, best_randomiser, support_counts
 from hybridp.public.regression import OnLine
 from hybridp.public.shares import MarginalReports, OnMarginals, OnOptions, ShareReports, kept, written_reports
 from hybridp.public.vector import OnVector

@@ -10,7 +10,7 @@ Of frequency oracles every probability is the stated multiple of 2^-64. No step 
 ties are settled with further bits, and a uniform choice redraws what would make it uneven (Lemire 2019).
 `oracle_reports` is what devices send; `simulate_counts` adds the reports up as they are made.
 
->>> from hybridp.public.oracles import estimate, subset_selection
+>>> from hybridp.public.randomisers import estimate, subset_selection
 >>> oracle, values = subset_selection(PureDP(1.0), 10), np.arange(20_000) % 2
 >>> counts = support_counts(oracle, oracle_reports(oracle, values, rng=seeded(1)))
 >>> estimate(oracle, counts, len(values))[0][:2].round(1).tolist()
@@ -27,8 +27,16 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.noise.additive import additive, bernoulli, uniform_below
 from hybridp.public.lattice import Floats, Ints
-from hybridp.public.oracles import Oracle, support_counts
-from hybridp.public.randomisers import LEVELS, DitheredBit, DitheredReports, LocalAdditive, Piecewise, Randomiser
+from hybridp.public.randomisers import (
+    LEVELS,
+    DitheredBit,
+    DitheredReports,
+    LocalAdditive,
+    Oracle,
+    Piecewise,
+    Randomiser,
+    support_counts,
+)
 from hybridp.randomness import Randomness
 
 __all__ = ["categories", "dithered", "oracle_reports", "reports", "rounded_up", "simulate_counts", "support_counts"]

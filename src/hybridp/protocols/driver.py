@@ -20,8 +20,7 @@ import numpy as np
 
 from hybridp.curator import sources
 from hybridp.curator import sums as summing
-from hybridp.curator.marginals import Codes
-from hybridp.curator.models import read_reports
+from hybridp.curator.models import Codes, read_reports
 from hybridp.curator.sources import Columns, Raw, Rows, TableLike, count_rows, open_rows
 from hybridp.errors import must
 from hybridp.ledger import Ledger, Spending
@@ -33,7 +32,7 @@ from hybridp.public.groups import Grouping
 from hybridp.public.messages import MECHANISM, SlotReports
 from hybridp.public.rounds import Answer, Crowd, drive
 from hybridp.public.study import Declaration
-from hybridp.public.trust import TrustRule, Trusts, drawn_trust, label_column
+from hybridp.public.study.basics import TrustRule, Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness, secure, seeded
 from hybridp.release.receipt import noted, plain, values_rule
 from hybridp.release.release import Release

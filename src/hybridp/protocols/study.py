@@ -24,7 +24,7 @@ from hybridp.protocols.paying import Way, charged, must_have_paid, record_releas
 from hybridp.protocols.reports import tally_for
 from hybridp.public import envelope
 from hybridp.public.study import ANSWERED, ANSWERED_IN, Declaration
-from hybridp.public.trust import LABEL, Answering, drawn_trust, keyed, label_column, rule_of
+from hybridp.public.study.basics import LABEL, Answering, drawn_trust, keyed, label_column, rule_of
 from hybridp.randomness import Randomness, secure
 from hybridp.release.release import Release
 from hybridp.tasks import transcript as transcripts

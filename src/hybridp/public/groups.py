@@ -47,8 +47,8 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import NoiseName
 from hybridp.public.messages import Invite
-from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
+from hybridp.public.randomisers import share_oracle
 from hybridp.public.shares import CountNoise, OnOptions, count_noise
 
 __all__ = ["ALL", "OTHER", "STEPS", "Grouping", "Joint"]

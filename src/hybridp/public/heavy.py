@@ -28,7 +28,7 @@ from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Ints
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
-from hybridp.public.oracles import Oracle, k_randomised_response
+from hybridp.public.randomisers import Oracle, k_randomised_response
 
 __all__ = ["TEXT_RULE", "Discovery", "HeadList", "OneSlot", "Record", "counting_noise", "discovery", "normalised"]
 __all__ += ["slot_response"]

@@ -26,8 +26,7 @@ from hybridp.errors import must
 from hybridp.public.heavy import Discovery, HeadList, OneSlot
 from hybridp.public.lattice import SQUARE_STEPS, Bounds, Floats, Groups, Ints
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.oracles import Oracle
-from hybridp.public.randomisers import LEVELS, Randomiser, _Told
+from hybridp.public.randomisers import LEVELS, Oracle, Randomiser, _Told
 
 __all__ = ["BATCH", "MECHANISM", "OWN_EPSILON", "SQUARE_STEPS", "Invite", "LocalSummary", "NoisySquares", "OnList"]
 __all__ += ["OnNumber", "OptInCounts", "OwnEpsilon", "ReportSums", "ReportsByEpsilon", "SlotReports"]

@@ -48,8 +48,8 @@ from hybridp.public.budgets import ApproxDP, Guarantee, PureDP
 from hybridp.public.lattice import Floats, Ints
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise, discrete_laplace
 from hybridp.public.messages import Invite, ReportSums
-from hybridp.public.oracles import Oracle, k_randomised_response, share_oracle, support_counts
 from hybridp.public.queries import Feature, Schema, Workload
+from hybridp.public.randomisers import Oracle, k_randomised_response, share_oracle, support_counts
 from hybridp.public.shuffling import Mixing
 
 __all__ = ["LEAST_COUNTED", "CountNoise", "NoisyCounts", "OnOptions", "ShareReports"]

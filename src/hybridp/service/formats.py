@@ -5,7 +5,7 @@ An answer takes 8 bytes for each number or option, whatever it says, and a recor
 allows; reports by one mechanism are all as long: the size of what is stored tells nothing.
 
 >>> from hybridp.public.budgets import PureDP
->>> from hybridp.public.oracles import k_randomised_response
+>>> from hybridp.public.randomisers import k_randomised_response
 >>> described(k_randomised_response(PureDP(1.0), 3))["categories"]
 3
 """
@@ -30,8 +30,7 @@ from hybridp.public.distribution import invite_bins
 from hybridp.public.heavy import normalised
 from hybridp.public.lattice import Groups, Sums, column_sums, joined
 from hybridp.public.messages import Invite
-from hybridp.public.oracles import Oracle
-from hybridp.public.randomisers import LEVELS, DitheredBit, DitheredReports
+from hybridp.public.randomisers import LEVELS, DitheredBit, DitheredReports, Oracle
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 
 __all__ = ["BIT", "BROKEN", "DIGITS", "FORM_NUMBER", "NUMBER", "Bit", "Coordinates", "Field", "Heard"]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.curator.marginals import answer_codes
+from hybridp.curator.models import answer_codes
 from hybridp.curator.sources import Raw, TrustedAnswers
 from hybridp.errors import must
 from hybridp.ledger import Charge

@@ -12,7 +12,7 @@ from hybridp.public.groups import Joint
 from hybridp.public.kmeans import Box
 from hybridp.public.lattice import HALF, LEVELS, Bounds, Lattice, missing_each
 from hybridp.public.queries import Feature, Schema
-from hybridp.public.trust import label_column
+from hybridp.public.study.basics import label_column
 from hybridp.public.vector import SHRINK, VectorBounds
 from hybridp.tables import sql
 from hybridp.tables.source import CHOICES, Rows

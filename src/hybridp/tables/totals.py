@@ -23,7 +23,7 @@ from hybridp.public.messages import ReportsByEpsilon
 from hybridp.public.personal import local_terms
 from hybridp.public.queries import Schema
 from hybridp.public.shares import tick_counts
-from hybridp.public.trust import LABEL
+from hybridp.public.study.basics import LABEL
 from hybridp.tables import sql
 from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, read_kept, stream
 from hybridp.tables.query import ByCategory, Category, Number, Query, flags, one_each, people, totals

@@ -23,8 +23,8 @@ from hybridp.public.budgets import Charge, Guarantee
 from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import NoiseName
 from hybridp.public.messages import Invite
-from hybridp.public.oracles import randomised_response, share_oracle
 from hybridp.public.queries import SEPARATOR, Feature
+from hybridp.public.randomisers import randomised_response, share_oracle
 from hybridp.public.rounds import Answer, Conversation, Crowd, Options
 from hybridp.public.shares import NoisyCounts, OnOptions, ShareReports, count_noise, mixed_oracle, tick_noise
 from hybridp.public.shuffling import Mixing

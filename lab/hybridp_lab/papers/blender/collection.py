@@ -17,7 +17,7 @@ from hybridp.protocols.rows import report_slots as report_all
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery
 from hybridp.public.messages import SlotReports
-from hybridp.public.oracles import Oracle
+from hybridp.public.randomisers import Oracle
 from hybridp.randomness import Randomness
 from hybridp.tasks import records as protocol
 from hybridp_lab.baselines.oracles import AnyOracle, simulate_counts

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hybridp.blend.heavy import HeavyBlend
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.oracles import share_oracle
+from hybridp.public.randomisers import share_oracle
 from hybridp.randomness import seeded
 from hybridp.tasks.records import RecordsTask
 from hybridp_lab.baselines.heavy import ldpminer

@@ -20,7 +20,7 @@ from hybridp.errors import must
 from hybridp.noise import categories, uniform_below
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.heavy import HeadList
-from hybridp.public.oracles import Oracle, k_randomised_response
+from hybridp.public.randomisers import Oracle, k_randomised_response
 from hybridp.randomness import Randomness
 from hybridp.tasks.records import RecordsTask
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.bench.synth import present_error
-from hybridp.curator.marginals import Codes
+from hybridp.curator.models import Codes
 from hybridp.errors import must
 from hybridp.public.queries import Workload
 from hybridp.release.synth import SyntheticModel

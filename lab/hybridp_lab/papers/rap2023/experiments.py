@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from hybridp import noise
 from hybridp.bench.synth import all_zero, present_error
-from hybridp.curator.marginals import Codes
+from hybridp.curator.models import Codes
 from hybridp.errors import InvalidInput, must
 from hybridp.public import queries
 from hybridp.public.budgets import ZCDP, ApproxDP, as_approx

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hybridp.curator.marginals import LATTICE
+from hybridp.curator.models import LATTICE
 from hybridp.randomness import seeded
 from hybridp_lab.figure.declared import Check, Row, Verdict
 from hybridp_lab.figure.ruling import ALIKE, MUCH, PAR, bounded, everywhere, measured, unjudged

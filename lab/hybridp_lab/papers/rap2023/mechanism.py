@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise
-from hybridp.curator.marginals import LATTICE, Codes
+from hybridp.curator.models import LATTICE, Codes
 from hybridp.errors import must
 from hybridp.public import queries
 from hybridp.public.budgets import ApproxDP

@@ -14,7 +14,7 @@ from hybridp.public import queries
 from hybridp.public.budgets import PureDP
 from hybridp.public.fields import Fields, at_least, between_0_and_1, field, named, positive
 from hybridp.public.kmeans import LEAST_CLUSTERED
-from hybridp.public.oracles import k_randomised_response
+from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.regression import MOST_PREDICTORS
 from hybridp.public.study.basics import KINDS, NOISES, Guarantee, Question
 from hybridp.public.study.questions import ESTIMATORS, MISSINGS, check_estimator, check_missing, goes_by_people

@@ -16,9 +16,8 @@ from typing import Any, ClassVar
 from hybridp.errors import InvalidInput, did_you_mean
 from hybridp.public.fields import Check, at_least, between_0_and_1, field, named, positive
 from hybridp.public.mean import SYNONYMS
-from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import randomiser
+from hybridp.public.randomisers import randomiser, share_oracle
 from hybridp.public.shares import LEAST_COUNTED
 from hybridp.public.study.basics import KINDS, LEAST, Grouped, Guarantee, Question
 
