@@ -18,7 +18,7 @@ from hybridp.tables import sql
 from hybridp.tables.source import CHOICES, Rows
 from hybridp.tables.sql import VIEW, Columns, chosen, column, double, feature_code, number_of, select, text, whole
 
-__all__ = ["ByCategory", "Category", "Codec", "Number", "Query", "Report", "flags", "labels", "one_each"]
+__all__ = ["TIMES", "ByCategory", "Category", "Codec", "Number", "Query", "Report", "flags", "labels", "one_each"]
 __all__ += ["people", "records", "totals"]
 
 
@@ -273,6 +273,9 @@ class Query:
 # Names within them: `c0`, ... are everybody's whole numbers, `sent0` a report as it was sent, `number0` the number that
 # it is, `moved0` that number less its centre, `asked` everybody's own epsilon.
 
+TIMES = "hybridp times"
+"""The column that says how many records are alike."""
+
 
 def labels(trust: str | None, table: str = "") -> dict[str, str]:
     """Whether a row is trusted, and whether it is local; without a column of labels everybody is local."""
@@ -308,12 +311,13 @@ def _text_keys(rows: Rows, query: Query) -> bool:
     return query.record_key is not None and rows.is_text(query.record_key)
 
 
-def records(rows: Rows, query: Query, *, local: str = "") -> str:
+def records(rows: Rows, query: Query, *, alike: bool = False, local: str = "") -> str:
     """Every record: its labels as flags, the levels of values that are read here, its reports and its epsilon; `local`
     says who is taken for local.
 
     No field of a trusted record is refused: a value has a level whatever it is, and an epsilon that is missing,
-    negative or no number is 0, so that nothing is used of that person.
+    negative or no number is 0, so that nothing is used of that person. With `alike` those that hold the same are one
+    row, with their number: fields of options, of which there are few, are worked out once for many people.
     """
     fields = labels(query.trust) | ({"local": local} if local else {})
     outputs = chosen(fields)
@@ -342,7 +346,14 @@ def records(rows: Rows, query: Query, *, local: str = "") -> str:
             own["key_number"] = sql.number(key, is_text=True)
         fields |= own
         outputs |= chosen(own)
-    return _shrunk(query, outputs, f"({select(fields, VIEW)}) AS fields")
+    held = VIEW
+    if alike:
+        names = [query.trust or "", *(value.column for value in query.values), *(one.column for one in query.sent)]
+        read = chosen(names)
+        counted = select(read | {TIMES: "COUNT(*)"}, VIEW, f"GROUP BY {', '.join(read.values())}")
+        held = f"({counted}) AS held"
+        fields[TIMES] = outputs[TIMES] = column(TIMES)
+    return _shrunk(query, outputs, f"({select(fields, held)}) AS fields")
 
 
 def _shrunk(query: Query, outputs: dict[str, str], source: str) -> str:
@@ -368,12 +379,12 @@ def _shrunk(query: Query, outputs: dict[str, str], source: str) -> str:
     return select(last, f"({factored}) AS factored")
 
 
-def people(rows: Rows, query: Query) -> str:
+def people(rows: Rows, query: Query, *, alike: bool = False) -> str:
     """The records, or of each person one, along their keys, an empty key last; what is on the others is left out.
 
     Labels are flags, levels are those of values read here, reports are as they were sent.
     """
-    every = records(rows, query)
+    every = records(rows, query, alike=alike)
     if query.person is None:
         return every
     # Records with one key are told apart by their levels: where those are the same too, it does not matter.

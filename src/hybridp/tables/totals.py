@@ -26,7 +26,7 @@ from hybridp.public.shares import tick_counts
 from hybridp.public.study.basics import LABEL
 from hybridp.tables import sql
 from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, read_kept, stream
-from hybridp.tables.query import ByCategory, Category, Number, Query, flags, one_each, people, totals
+from hybridp.tables.query import TIMES, ByCategory, Category, Number, Query, flags, one_each, people, totals
 from hybridp.tables.source import TABLES, Rows, unstated
 from hybridp.tables.sql import VIEW, chosen, column, count_if, feature_code, select, text, whole
 
@@ -243,6 +243,13 @@ def _counted(rows: Rows, query: Query, *, named: bool) -> str:
     """Records, people and problems of each group by the option held or reported; -1 where none was named."""
     codec, slot, outputs = query.values[0], "c0", chosen(["trusted", "local", *flags(query)])
     asked = {"records": "COUNT(*)", "local": count_if("local")}
+    # Of people, options and reports that name an option there are few: those alike are counted before anything else.
+    few = query.person is None and isinstance(codec, Category) and not codec.feature.edges
+    alike = few and (named or not query.sent)
+    if alike:
+        times = outputs[TIMES] = column(TIMES)
+        asked = {"records": f"CAST(SUM({times}) AS BIGINT)"}
+        asked["local"] = f"CAST(SUM(CAST(local AS INT) * {times}) AS BIGINT)"
     asked |= {flag: count_if(flag) for flag in flags(query)}
     if isinstance(codec, ByCategory) and isinstance(codec.answer, Number):  # the category, and beside it the level
         slot = f"CAST(FLOOR(CAST(c0 AS DOUBLE) * {sql.double(1 / codec.stride)}) AS BIGINT)"
@@ -251,7 +258,7 @@ def _counted(rows: Rows, query: Query, *, named: bool) -> str:
     if named and query.sent:
         told = f"COALESCE(CAST({sql.code_of(text('sent0'), query.names)} AS BIGINT), {whole(-1)})"
         slot = f"CASE WHEN trusted THEN {slot} ELSE {told} END"
-    coded = select(outputs | {"slot": slot}, f"({people(rows, query)}) AS people")
+    coded = select(outputs | {"slot": slot}, f"({people(rows, query, alike=alike)}) AS people")
     return select(chosen(["trusted", "slot"]) | asked, f"({coded}) AS coded", "GROUP BY trusted, slot")
 
 
