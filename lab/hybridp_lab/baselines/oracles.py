@@ -1,7 +1,7 @@
 """Frequency oracles of others: optimised unary encoding and local hashing (Wang, Blocki, Li and Jha 2017).
 
-Subset selection is never worse for a rare item (`hybridp.public.randomisers`), so that no release takes one of these; the
-figures of the papers and the comparisons do. Probabilities are whole multiples of 2^-64, rounded towards more
+Subset selection is never worse for a rare item (`hybridp.public.randomisers`), so that no release takes one of these;
+the figures of the papers and the comparisons do. Probabilities are whole multiples of 2^-64, rounded towards more
 privacy, verified in exact arithmetic when a description is made, and drawn exactly.
 
 >>> from hybridp.public.randomisers import estimate

@@ -53,7 +53,6 @@ from hybridp.tables import totals as marginals
 from hybridp.tables.engine import answers
 from hybridp.tables.heavy import local_slots
 from hybridp.tables.query import Query
-from hybridp.tables.source import TableLike
 from hybridp.tables.sql import VIEW
 from hybridp.tables.totals import count_groups, kept_levels
 
