@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.heavy_rows import PLAIN, generate
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns
 from hybridp.protocols.driver import release as release_heavy_hitters
 from hybridp.public.budgets import ApproxDP
 from hybridp.randomness import secure, seeded

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from hybridp import PureDP, seeded
 from hybridp.blend.mean import Rule
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns
 from hybridp.noise import reports
 from hybridp.protocols.driver import release as release_mean
 from hybridp.public.lattice import Bounds

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns
 from hybridp.protocols.driver import release
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.vector import VectorBounds

@@ -316,8 +316,9 @@ def torment(
 
 def contend(database: str, rounds: int, *, threads: int = 16, pays_for: int = 5) -> Outcome:
     """All threads release at once against a budget that pays for fewer, round after round."""
+    from hybridp import ledger as rule
     from hybridp.errors import BudgetExceeded
-    from hybridp.ledger import Charge, rule
+    from hybridp.ledger import Charge
     from hybridp.public.budgets import PureDP
     from hybridp.service.releasing import book, release_once
     from hybridp.service.schema import begun, connect, prepare

@@ -18,7 +18,7 @@ from pathlib import Path
 import duckdb
 
 from hybridp import PureDP
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns
 from hybridp.protocols.driver import release as release_shares
 from hybridp.public.queries import Feature
 from hybridp.tasks.shares import SharesTask

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.blend.mean import Rule
-from hybridp.curator.sources import Raw
-from hybridp.curator.sums import _cuts, release_counts, release_sums, release_window, squares
+from hybridp.curator.sums import Raw, _cuts, release_counts, release_sums, release_window, squares
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, TrustedSummary

@@ -25,7 +25,7 @@ from hybridp.blend.graph import GraphModel
 from hybridp.blend.shares import to_simplex
 from hybridp.blend.tables import blend_tables
 from hybridp.curator.models import Codes, measure_table
-from hybridp.curator.sources import Raw
+from hybridp.curator.sums import Raw
 from hybridp.device.reports import simulated_marginals
 from hybridp.protocols.driver import fit_synth
 from hybridp.public.budgets import ApproxDP

@@ -51,7 +51,7 @@ def walking() -> Iterator[Passed]:
 
 
 def trusted_salary(folder: Path) -> Passed:
-    from hybridp.curator.sources import Columns
+    from hybridp.curator.sums import Columns
     from hybridp.protocols.driver import release as release_mean
     from hybridp.public.budgets import PureDP
     from hybridp.public.lattice import Bounds

@@ -17,8 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from hybridp.bench.simulate import salary_like
-from hybridp.curator.sources import Raw
-from hybridp.curator.sums import release_sums, squares
+from hybridp.curator.sums import Raw, release_sums, squares
 from hybridp.noise import reports
 from hybridp.pareto import dpareto, final_front, grid_search, load_problem, random_search, staircase
 from hybridp.public.budgets import PureDP

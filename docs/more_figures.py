@@ -26,8 +26,7 @@ from hybridp.bench.crowd import Crowd, Guesses
 from hybridp.bench.driven import plan_driven
 from hybridp.bench.trust import error_curves
 from hybridp.blend.mean import Rule, blend
-from hybridp.curator.sources import Columns, Raw, Source
-from hybridp.curator.sums import release_counts
+from hybridp.curator.sums import Columns, Raw, Source, release_counts
 from hybridp.device.reports import simulated_reports
 from hybridp.protocols.driver import release as release_distribution
 from hybridp.protocols.driver import release as release_groups

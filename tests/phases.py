@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.curator.models import held_rows
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns
 from hybridp.protocols.devices import answer_invitation
 from hybridp.protocols.driver import release, release_invited
 from hybridp.protocols.rows import LatticePeople

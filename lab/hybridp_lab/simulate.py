@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from hybridp.blend.distribution import Evidence
 from hybridp.blend.mean import Blend, Rule, blend
-from hybridp.curator.sources import Raw
-from hybridp.curator.sums import release_sums
+from hybridp.curator.sums import Raw, release_sums
 from hybridp.errors import must
 from hybridp.noise import reports
 from hybridp.public.distribution import BinnedReports

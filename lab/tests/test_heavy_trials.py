@@ -11,7 +11,7 @@ import pytest
 
 from hybridp.bench.models import zipf
 from hybridp.blend import heavy as blending
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, OneSlot, counting_noise, discovery

@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hybridp.curator.sources import Source as Source
+    from hybridp.curator.sums import Source as Source
     from hybridp.errors import BudgetExceeded as BudgetExceeded
     from hybridp.errors import HybridpError as HybridpError
     from hybridp.errors import InvalidInput as InvalidInput
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _MODULES = {
-    "curator.sources": "Source",
+    "curator.sums": "Source",
     "errors": "BudgetExceeded HybridpError InvalidInput",
     "ledger": "Ledger",
     "pareto.run": "dpareto",

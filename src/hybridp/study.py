@@ -37,7 +37,7 @@ from hybridp.public.study import Collection, Declaration, Mixer, People, Promise
 from hybridp.public.study.basics import TrustRule
 
 if TYPE_CHECKING:
-    from hybridp.curator.sources import TableLike
+    from hybridp.curator.sums import TableLike
     from hybridp.ledger import Ledger
     from hybridp.protocols.devices import Randomised
     from hybridp.randomness import Randomness
@@ -153,7 +153,7 @@ class Study(Declaration):
         quantiles one after another in a trial, and `invite_out` is a new file of the invitation to a number that those
         answer who are asked later: `local_people`, or as many as the table has.
         """
-        from hybridp.protocols.study import release_study
+        from hybridp.protocols.driver import release_study
 
         drawn, given = _drawn(trial_opt_in), {"invite": invite, "reports": reports, "model": model}
         files = {name: self._named(name, place) for name, place in given.items()}
@@ -177,7 +177,7 @@ class Study(Declaration):
         rng: Randomness | None = None,
     ) -> dict[str, Any]:
         """Write the invitation to a question that local people can answer only when they have been sent one."""
-        from hybridp.protocols.study import invite_study
+        from hybridp.protocols.driver import invite_study
 
         groups = (trusted, self.people.trusted), (local, self.people.local)
         counted = tuple(known if given is None else given for given, known in groups)
@@ -187,13 +187,13 @@ class Study(Declaration):
 
     def _rows(self, data: Any) -> Any:
         """The table, whose numbers in text have the study's decimal sign."""
-        from hybridp.curator.sources import read_as
+        from hybridp.curator.sums import read_as
 
         return read_as(data, self.people.decimal)
 
     def _paying(self, ledger: Ledger | Place | None, *, trial: bool) -> AbstractContextManager[Ledger | None]:
         """The ledger; a new one has the study's promise as total."""
-        from hybridp.protocols.paying import paying
+        from hybridp.protocols.driver import paying
         from hybridp.tasks.declared import ledger_totals
 
         return paying(ledger, ledger_totals(self), trial=trial)

@@ -14,8 +14,7 @@ from hybridp.bench.crowd import Crowd
 from hybridp.bench.driven import plan_driven
 from hybridp.bench.trust import opt_ins_needed, trust_offer
 from hybridp.blend.mean import Rule, blend
-from hybridp.curator.sources import Raw
-from hybridp.curator.sums import release_sums, squares
+from hybridp.curator.sums import Raw, release_sums, squares
 from hybridp.errors import InvalidInput
 from hybridp.noise import reports
 from hybridp.public.budgets import PureDP

@@ -11,7 +11,7 @@ import pytest
 
 from hybridp.bench.synth import evaluate, plan_rows
 from hybridp.curator.models import Codes
-from hybridp.curator.sources import Raw
+from hybridp.curator.sums import Raw
 from hybridp.device.reports import simulated_marginals
 from hybridp.protocols.driver import fit_synth
 from hybridp.public.budgets import ApproxDP, PureDP

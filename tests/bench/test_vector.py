@@ -12,8 +12,7 @@ from tests.plans import plan_mean, plan_vector
 
 from hybridp import Study
 from hybridp.blend.mean import Rule, blend_columns
-from hybridp.curator.sources import Raw
-from hybridp.curator.sums import release_sums
+from hybridp.curator.sums import Raw, release_sums
 from hybridp.device.reports import reach_reports
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds, column_sums

@@ -11,8 +11,7 @@ import pytest
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.means import Spread, combine, learn_variance, local_mean
 from hybridp.curator.models import release_weighted_sum
-from hybridp.curator.sources import Raw
-from hybridp.curator.sums import release_sums
+from hybridp.curator.sums import Raw, release_sums
 from hybridp.device.reports import randomise_own
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP

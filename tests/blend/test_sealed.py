@@ -10,8 +10,7 @@ import pytest
 
 from hybridp.blend.mean import Blend, Rule, blend
 from hybridp.blend.means import seal
-from hybridp.curator.sources import Raw
-from hybridp.curator.sums import release_sums
+from hybridp.curator.sums import Raw, release_sums
 from hybridp.noise import reports
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds

@@ -11,11 +11,11 @@ import pytest
 from tests.cli.conftest import Runner
 
 from hybridp.blend.mean import Rule
-from hybridp.curator.sources import Columns, count_rows, open_rows
+from hybridp.curator.sums import Columns, count_rows, open_rows
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem
 from hybridp.ledger import Charge, Ledger
+from hybridp.protocols.driver import charged
 from hybridp.protocols.driver import release as release_mean
-from hybridp.protocols.paying import charged
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.study import Study

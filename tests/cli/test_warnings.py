@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns
 from hybridp.errors import PromiseWarning
 from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import ApproxDP, PureDP, doubts

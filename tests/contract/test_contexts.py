@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 from hybridp import noise
 from hybridp.noise.additive import settle_below_exp, settle_geometric
-from hybridp.ledger.rule import DELTA, EPSILON, units
+from hybridp.ledger import DELTA, EPSILON, units
 from hybridp.public import randomisers as o
 from hybridp.public import randomisers as r, vector_randomisers as v
 from hybridp.public.budgets import ApproxDP, PureDP

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridp.curator.models import cell_counts, cluster_totals, held_rows, release_cells, table_rows
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import STEPS, Box, Grid, packing, round_noise

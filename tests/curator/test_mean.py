@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from hybridp.curator.sources import Columns, Raw, open_rows
-from hybridp.curator.sums import levels, read
+from hybridp.curator.sums import Columns, Raw, levels, open_rows, read
 from hybridp.device.reports import randomise_many, reach_reports
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.protocols.rows import sum_reports

@@ -18,8 +18,8 @@ import pytest
 from tests.engines.conftest import ENGINES, Columns, Opened
 from tests.queries import number_query
 
-from hybridp.curator.sources import Columns as TableColumns
-from hybridp.curator.sources import check_mechanism, slot_counts
+from hybridp.curator.sums import Columns as TableColumns
+from hybridp.curator.sums import check_mechanism, slot_counts
 from hybridp.errors import UnusableRows
 from hybridp.public.heavy import HeadList
 from hybridp.tables import (

@@ -14,7 +14,7 @@ from tests.engines.test_errors import QUERY
 from tests.queries import number_query
 
 from hybridp import PureDP
-from hybridp.curator.sources import Columns as MeanColumns
+from hybridp.curator.sums import Columns as MeanColumns
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release

@@ -10,7 +10,7 @@ import pytest
 from tests.engines.conftest import ENGINES, Columns, fill_postgres, source_of, write_parquet
 from tests.queries import number_query
 
-from hybridp.curator.sources import Columns as MeanColumns
+from hybridp.curator.sums import Columns as MeanColumns
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_mean

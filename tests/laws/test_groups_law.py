@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.curator.sources import Columns, Source
+from hybridp.curator.sums import Columns, Source
 from hybridp.ledger import Ledger
 from hybridp.noise.reports import rounded_up
 from hybridp.protocols.driver import release as release_groups

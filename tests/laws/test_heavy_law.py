@@ -22,7 +22,7 @@ from scipy import stats
 from tests.laws.recording import Recording, apart, laplaces, span_of
 from tests.service.declared import study_of
 
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.randomness import seeded

@@ -24,7 +24,7 @@ from tests.laws.recording import Draw, Recording, apart, gaussians, laplaces, rh
 
 from hybridp.blend import kmeans as blending
 from hybridp.curator.models import held_rows
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP

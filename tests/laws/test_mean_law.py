@@ -23,7 +23,7 @@ from hybridp import noise
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.means import seal
 from hybridp.curator import sums
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_groups

@@ -21,8 +21,7 @@ import pytest
 
 import hybridp as hp
 from hybridp.blend.mean import Rule
-from hybridp.curator.sources import Columns, Raw
-from hybridp.curator.sums import release_sums
+from hybridp.curator.sums import Columns, Raw, release_sums
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_mean
@@ -227,8 +226,7 @@ def test_shares_are_of_those_who_have_an_option() -> None:
     everybody = np.append(truth * (1 - share), share)
 
     def once(draw: np.random.Generator, seed: int) -> np.ndarray:
-        from hybridp.curator.sources import Raw
-        from hybridp.curator.sums import release_counts
+        from hybridp.curator.sums import Raw, release_counts
 
         rng = seeded(seed)
         raw = Raw(people, draw.multinomial(people, everybody))
@@ -248,8 +246,7 @@ def test_shares_are_of_those_who_have_an_option() -> None:
 
 @pytest.mark.parametrize(("options", "promise"), [(12, PureDP(0.5)), (2, ApproxDP(0.5, 1e-6))])
 def test_the_interval_covers_the_share_of_those_who_are_left_out(options: int, promise: Any) -> None:
-    from hybridp.curator.sources import Raw
-    from hybridp.curator.sums import release_counts
+    from hybridp.curator.sums import Raw, release_counts
 
     counts = np.full(options + 1, 40)
     people = int(counts.sum())

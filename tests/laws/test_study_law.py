@@ -14,8 +14,7 @@ import pytest
 
 from hybridp import InvalidInput, Ledger, PureDP, Study
 from hybridp.errors import BudgetExceeded
-from hybridp.ledger import Charge, Noted, together
-from hybridp.ledger.rule import tight_epsilon
+from hybridp.ledger import Charge, Noted, tight_epsilon, together
 from hybridp.public.budgets import ApproxDP
 
 from .means import LEVELS, LOWER, UPPER, command, level, whole, write
@@ -136,7 +135,7 @@ def test_what_raw_values_decide_stays_charged(folder: Path, monkeypatch: pytest.
 def test_a_question_that_would_spend_more_than_was_charged_ends_the_release(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hybridp.protocols import study as protocol
+    from hybridp.protocols import driver as protocol
 
     real = protocol.ask_table
 

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 from hybridp.blend.mean import Rule
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns, read_answers, release_sums
 from hybridp.curator.sums import read as read_totals
-from hybridp.curator.sums import read_answers, release_sums
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
 from hybridp.public.vector import VectorBounds

@@ -11,7 +11,7 @@ import pytest
 
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator import sums as curating
-from hybridp.curator.sources import Columns, Raw, open_rows
+from hybridp.curator.sums import Columns, Raw, open_rows
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.noise import reports

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns
 from hybridp.errors import UnusablePublicRows
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_distribution

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hybridp.bench.models import zipf
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import ApproxDP

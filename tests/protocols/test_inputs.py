@@ -15,13 +15,13 @@ from tests.questions import LOCAL, TASKS, TRUSTED, crowd, declare
 import hybridp as hp
 from hybridp.blend.mean import Rule
 from hybridp.curator.models import read_codes
-from hybridp.curator.sources import Columns, Source
+from hybridp.curator.sums import Columns, Source
 from hybridp.device.files import Asked, write_reports
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.ledger import Charge, Ledger
+from hybridp.protocols.driver import charged
 from hybridp.protocols.driver import release as release_groups
 from hybridp.protocols.driver import release as release_mean
-from hybridp.protocols.paying import charged
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds

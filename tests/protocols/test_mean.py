@@ -12,7 +12,7 @@ import pytest
 from tests.questions import LOCAL, TRUSTED, crowd, declare
 
 from hybridp.blend.mean import EstimatorName, Rule
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import SEALED, Ledger
 from hybridp.protocols.driver import release as release_mean

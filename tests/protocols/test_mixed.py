@@ -19,7 +19,7 @@ from hybridp.blend.mean import Rule
 from hybridp.blend.shares import Told, blend_shares
 from hybridp.blend.tally import Tally
 from hybridp.curator import sums as curating
-from hybridp.curator.sources import Columns, Raw
+from hybridp.curator.sums import Columns, Raw
 from hybridp.device.reports import randomise_many, reach_reports
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger

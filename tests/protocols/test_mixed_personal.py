@@ -15,7 +15,7 @@ from scipy import stats
 from tests.protocols.batches import run
 
 from hybridp.bench.models import plan_personal
-from hybridp.curator.sources import Columns, Source
+from hybridp.curator.sums import Columns, Source
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_mean

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.curator.sources import Columns, Source
+from hybridp.curator.sums import Columns, Source
 from hybridp.device.reports import randomise_own
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger

@@ -13,11 +13,10 @@ import pytest
 from hybridp.bench.synth import evaluate
 from hybridp.curator import models as curating
 from hybridp.curator.models import Codes
-from hybridp.curator.sources import Raw
+from hybridp.curator.sums import Raw
 from hybridp.errors import BudgetExceeded, InvalidInput, NotShown
 from hybridp.ledger import Ledger, tight_epsilon
-from hybridp.protocols.driver import fit_file, fit_synth
-from hybridp.protocols.paying import must_have_paid
+from hybridp.protocols.driver import fit_file, fit_synth, must_have_paid
 from hybridp.protocols.rows import CodePeople
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hybridp.blend.mean import Rule
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput
 from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP

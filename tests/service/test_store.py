@@ -13,8 +13,9 @@ import pytest
 from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import DBAPIError
 
+from hybridp import ledger as rule
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem
-from hybridp.ledger import Charge, Ledger, rule
+from hybridp.ledger import Charge, Ledger
 from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
 from hybridp.release.release import sole
 from hybridp.service import studies

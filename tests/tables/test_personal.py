@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.queries import number_query
 
-from hybridp.curator.sources import epsilon_counts
+from hybridp.curator.sums import epsilon_counts
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.tables import Totals, add_up, open_rows
 

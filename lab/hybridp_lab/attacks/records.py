@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hybridp.blend.heavy import Estimate, blend_heavy, held, local_estimate, trim
 from hybridp.blend.shares import to_simplex
 from hybridp.curator.models import threshold_counts
-from hybridp.curator.sources import noisy_sums
+from hybridp.curator.sums import noisy_sums
 from hybridp.noise import categories
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery

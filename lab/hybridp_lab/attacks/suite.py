@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.shares import blend_shares, to_simplex
 from hybridp.curator import sums as curating
-from hybridp.curator.sources import Raw
-from hybridp.curator.sums import release_counts
+from hybridp.curator.sums import Raw, release_counts
 from hybridp.device.reports import simulated_reports
 from hybridp.errors import must
 from hybridp.noise import reports

@@ -11,7 +11,7 @@ from hybridp.bench.distribution import plan_distribution
 from hybridp.bench.driven import plan_driven, plan_groups
 from hybridp.bench.models import plan_personal, plan_points, plan_records, plan_regression
 from hybridp.bench.trust import plan_steered
-from hybridp.curator.sources import Counted, count_people, group_sizes, must_not_ask, with_public
+from hybridp.curator.sums import Counted, count_people, group_sizes, must_not_ask, with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.driver import trust_rule
 from hybridp.public.study import Declaration, Number

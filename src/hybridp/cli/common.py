@@ -107,7 +107,7 @@ def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
     def decorate(function: Any) -> Any:
         @functools.wraps(function)
         def run(file: str | None, engine: str, query: str | None, decimal: str, public: Any = (), **given: Any) -> Any:
-            from hybridp.curator.sources import Source
+            from hybridp.curator.sums import Source
 
             source = None if file is None else Source(file, engine, query, decimal, public)
             return function(file=source, **given)

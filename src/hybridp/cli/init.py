@@ -18,7 +18,7 @@ import click
 
 from hybridp.cli.common import FILE_PATH, note, rows_argument, table_option
 from hybridp.cli.options import Options, joined, number_or_word, some, telling
-from hybridp.curator.sources import must_not_ask, open_rows
+from hybridp.curator.sums import must_not_ask, open_rows
 from hybridp.errors import InvalidInput, must
 from hybridp.public.fields import write_new
 from hybridp.public.study import People, Promise, to_toml

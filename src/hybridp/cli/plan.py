@@ -198,7 +198,7 @@ def _personal_plan(stated: Any, lower: float | None, upper: float | None, sd: An
 def _personal(stated: str | None, column: str, public: tuple[str, ...]) -> Any:
     """Epsilons and how many people have each: as stated, or of a file that is named."""
     from hybridp.bench.models import parse_groups
-    from hybridp.curator.sources import Source, epsilon_counts, must_be_public, open_rows
+    from hybridp.curator.sums import Source, epsilon_counts, must_be_public, open_rows
 
     if stated is None or not Path(stated).is_file():
         return ((), ()) if stated is None else parse_groups(stated)
@@ -308,7 +308,7 @@ def _popularity(stated: str, column: str) -> Any:
         from hybridp.bench.models import zipf
 
         return zipf(distinct, known)
-    from hybridp.curator.sources import number_column, open_rows
+    from hybridp.curator.sums import number_column, open_rows
 
     with open_rows(Path(stated)) as rows:
         values = number_column(rows, column)

@@ -186,7 +186,7 @@ def fit(
     common.needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
     if asked.ledger is not None and (domain_from_file or not given("delta")):
         instead = "State --delta and --schema, or make a table of its answer first"
-        from hybridp.curator.sources import must_not_ask
+        from hybridp.curator.sums import must_not_ask
 
         must_not_ask(file, "rows are read before a charge, for the domain or the usual delta", instead)
     schema, read = stated.features(file if domain_from_file else None, table=asked.table)

@@ -12,7 +12,7 @@ import click
 from hybridp.blend.tally import Tally
 from hybridp.cli.common import FILE_PATH, progress, table_option
 from hybridp.cli.options import Options, one_question, some, telling, trust_options
-from hybridp.curator.sources import Columns
+from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.reports import add_file, invitation_tally, load_tally, number_tally, save_tally
 from hybridp.public.study import Promise

@@ -272,7 +272,7 @@ def _randomise_synth(
     with the columns `report`, `report_mechanism` and `report_batch`; a randomised row keeps none of the schema's
     columns. Other columns are left out unless --keep names them.
     """
-    from hybridp.curator.sources import Columns
+    from hybridp.curator.sums import Columns
     from hybridp.device.files import Asked, write_reports
     from hybridp.device.questions import must_accept
     from hybridp.protocols.devices import Randomised

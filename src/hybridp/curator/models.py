@@ -11,6 +11,12 @@ To stay exact, weights become whole numbers a_i, so that the weighted sum of lev
 moves by at most ``a_i LEVELS``. It is rounded to multiples of a coarser step (which adds at most one step to anybody's
 reach), and discrete Laplace noise of t of those steps makes the release ``(floor(a_i LEVELS/step) + 1)/t``-DP for
 person i, at most what they asked for. People with epsilon 0 are left out altogether, whatever their data.
+
+RAW: people's rows as codes, and local people's reports beside them; and what leaves the room: marginals with noise,
+and which one a model misses most.
+
+The selection is the exponential mechanism itself, drawn exactly: the scores are whole numbers of lattice steps, so that
+their sensitivity is exact, and rounding changes no probability.
 """
 
 from __future__ import annotations
@@ -31,9 +37,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator import sources
-from hybridp.curator.sources import Answers, Columns, Raw, Rows, TableLike, TrustedAnswers, as_numbers, noisy_sums
-from hybridp.curator.sums import column_reports, people_query, read, report_sums
+from hybridp.curator import sums as sources
+from hybridp.curator.sums import (
+    Answers,
+    Columns,
+    Raw,
+    Rows,
+    TableLike,
+    TrustedAnswers,
+    as_numbers,
+    column_reports,
+    noisy_sums,
+    people_query,
+    read,
+    report_sums,
+)
 from hybridp.errors import InvalidInput, must
 from hybridp.noise.additive import settle_below_exp
 from hybridp.public.heavy import Discovery, HeadList
@@ -52,9 +70,8 @@ from hybridp.randomness import Randomness
 from hybridp.tables import totals as marginals
 from hybridp.tables.engine import answers
 from hybridp.tables.heavy import local_slots
-from hybridp.tables.query import Query
 from hybridp.tables.sql import VIEW
-from hybridp.tables.totals import count_groups, kept_levels
+from hybridp.tables.totals import Query, count_groups, kept_levels
 
 __all__ = ["Codes", "LATTICE", "LatticeRows", "answer_codes", "answer_rows", "cell_counts", "cluster_totals"]
 __all__ += ["count_people", "discover_answers", "found_records", "gain", "groups_of", "held_rows", "local_slots"]

@@ -26,10 +26,9 @@ from hybridp.public.kmeans import OnMap
 from hybridp.public.messages import BATCH, MECHANISM, Invite, OnList
 from hybridp.public.study.basics import Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness
-from hybridp.tables.query import Query
 from hybridp.tables.reports import Copy, Reporting
 from hybridp.tables.reports import write_reports as write_randomised
-from hybridp.tables.totals import count_groups, kept_levels
+from hybridp.tables.totals import Query, count_groups, kept_levels
 
 __all__ = ["Asked", "draw_questions", "write_reports"]
 

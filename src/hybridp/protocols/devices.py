@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
-from hybridp.curator.sources import Columns, batch_names, open_rows, with_public
+from hybridp.curator.sums import Columns, batch_names, open_rows, with_public
 from hybridp.device.files import Asked, draw_questions, write_reports
 from hybridp.device.questions import must_accept
 from hybridp.errors import must

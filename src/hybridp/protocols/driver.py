@@ -5,46 +5,88 @@
 2. The task's conversation is held with the people of the table (`hybridp.protocols.rows`). Reports are charged when
    they are read, once for each set of them, before any noise is drawn.
 3. The release states the answer and the receipt, and is kept in the ledger before anybody can see it.
+
+A release and its ledger: charge, then read, then keep what is released before anybody can see it.
+
+A declared study, run on a table: every question under its part of one promise, one charge, one release.
+
+1. The promise is split over the questions by their weights, for both groups (`hybridp.public.study`).
+2. The ledger is charged once for the trusted people, by the sum of what the questions spend, before a row is read.
+3. Each question is answered by the protocol of its kind, at its part of the promise.
+4. Local people's reports on all questions are charged once, as one set.
+5. All answers are kept in the ledger, as one document, before anybody can see one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from itertools import accumulate, pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from hybridp.curator import sources
 from hybridp.curator import sums as summing
 from hybridp.curator.models import Codes, read_reports
-from hybridp.curator.sources import Columns, Raw, Rows, TableLike, count_rows, open_rows
-from hybridp.errors import must
-from hybridp.ledger import Ledger, Spending
-from hybridp.protocols.paying import ASKED_BEFORE, Way, charged, must_have_paid, on_reports, pay_for, paying
-from hybridp.protocols.reports import load_tally, read_batches
+from hybridp.curator.sums import (
+    Columns,
+    Raw,
+    Rows,
+    TableLike,
+    asks,
+    check_answers,
+    check_batches,
+    count_rows,
+    must_not_ask,
+    must_read_again,
+    open_rows,
+    with_public,
+)
+from hybridp.errors import HybridpError, InvalidInput, LedgerProblem, NotShown, UnusablePublicRows, must
+from hybridp.ledger import Charge, Ledger, Noted, Spending, tells_nothing, together
+from hybridp.protocols.reports import load_tally, read_batches, tally_for
 from hybridp.protocols.rows import CodePeople, TablePeople, not_invited
-from hybridp.public.budgets import PureDP
+from hybridp.public import envelope
+from hybridp.public.budgets import ApproxDP, PureDP, warned
 from hybridp.public.groups import Grouping
 from hybridp.public.messages import MECHANISM, SlotReports
 from hybridp.public.rounds import Answer, Crowd, drive
-from hybridp.public.study import Declaration
-from hybridp.public.study.basics import TrustRule, Trusts, drawn_trust, label_column
+from hybridp.public.study import ANSWERED, ANSWERED_IN, Declaration
+from hybridp.public.study.basics import LABEL, Answering, TrustRule, Trusts, drawn_trust, keyed, label_column, rule_of
 from hybridp.randomness import Randomness, secure, seeded
-from hybridp.release.receipt import noted, plain, values_rule
+from hybridp.release.receipt import ASKED_BEFORE, noted, plain, values_rule
 from hybridp.release.release import Release
-from hybridp.release.synth import SyntheticModel
+from hybridp.release.synth import SyntheticModel, digest_of
 from hybridp.tasks import transcript as transcripts
+from hybridp.tasks.declared import answered_once, people_in, published, task_of
+from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.groups import ask_groups
+from hybridp.tasks.kmeans import KMeansTask
+from hybridp.tasks.mean import mean_task
+from hybridp.tasks.number import number_task
+from hybridp.tasks.steered import SteeredTask
 from hybridp.tasks.table import TableTask
 from hybridp.tasks.task import Batches
-from hybridp.tasks.transcript import Place, Tape, Transcript, invitation_to, kept_missing, must_be_new, read_invitation
+from hybridp.tasks.transcript import (
+    INVITATION,
+    Place,
+    Tape,
+    Transcript,
+    invitation_to,
+    kept_missing,
+    must_be_new,
+    read_invitation,
+)
 
-__all__ = ["ask_invited", "ask_table", "columns_of", "fit_file", "fit_synth", "must_declare", "release"]
-__all__ += ["release_invited", "reports_in", "trust_rule"]
+__all__ = ["ASKED_BEFORE", "FLOOR", "Way", "ask_invited", "ask_table", "charged", "columns_of", "fit_file"]
+__all__ += ["fit_synth", "invite_study", "must_declare", "must_have_paid", "on_reports", "pay_for", "paying"]
+__all__ += ["record_release", "release", "release_invited", "release_study", "reports_in", "trust_rule"]
 
 
 def release(
@@ -96,10 +138,10 @@ def ask_table(
     must((epsilon is not None) == task.personal, "epsilon", f"{named} with a {type(study).__name__}", epsilon)
     if by is not None:
         task = task.prepared_for(by, columns)
-        sources.must_be_public(path, "by", by.column)
+        summing.must_be_public(path, "by", by.column)
     if epsilon is not None:
-        sources.must_be_public(path, "epsilon-column", epsilon)
-    sources.must_read_again(path, 2 if by is not None or (raw and task.reads_again) else 1)
+        summing.must_be_public(path, "epsilon-column", epsilon)
+    summing.must_read_again(path, 2 if by is not None or (raw and task.reads_again) else 1)
     purpose, digest = task.purpose(columns.names, by) if purpose is None else purpose, None
     sent = None
     text = getattr(task.named(columns.names), "text", "")
@@ -172,8 +214,8 @@ def ask_table(
             if by is None:
                 result: Release = drive(task.ask(crowd), people, heard)
             else:
-                ways, absent = (sources.CHOICES, task.absent) if task.options else (sources.NUMBERS, columns.missing)
-                people.rows = sources.grouped(rows, by.column, columns, ways, absent)
+                ways, absent = (summing.CHOICES, task.absent) if task.options else (summing.NUMBERS, columns.missing)
+                people.rows = summing.grouped(rows, by.column, columns, ways, absent)
                 result = ask_groups(task, by, people, crowd)
         result = noted(result, rows.notes, text if people.assumed else None, batches.assumed)
         said = None
@@ -188,7 +230,7 @@ def ask_table(
     return Way(first, [] if later else own, answer, path, purpose, stated, trial, invite_out)
 
 
-def _sizes(rows: Rows, columns: Any, raw: bool) -> sources.Counted:
+def _sizes(rows: Rows, columns: Any, raw: bool) -> summing.Counted:
     """How many trusted and local people there are, which is public. What the table lacks is known before a row is read;
     where everybody is local and has reported, nobody's numbers are needed."""
     values = raw or rows.trust is None or rows.trust.everyone != "local"
@@ -232,7 +274,7 @@ def _mapped(
     task, text = replace(task, per_axis=said.task.per_axis), said.invite.text  # type: ignore[attr-defined]
     if tally is not None:
         return task, text, _tallied(tally)
-    return task, text, sources.read_slots(reports, text, said.invite.encoding.cells, assume=assume)  # type: ignore[arg-type]
+    return task, text, summing.read_slots(reports, text, said.invite.encoding.cells, assume=assume)  # type: ignore[arg-type]
 
 
 def trust_rule(study: Declaration) -> TrustRule | str:
@@ -241,7 +283,7 @@ def trust_rule(study: Declaration) -> TrustRule | str:
     return rule.column if rule.column is not None and not rule.trusted else rule
 
 
-_WAYS = {"choice": sources.CHOICES, "table": sources.TABLES, "": sources.NUMBERS}
+_WAYS = {"choice": summing.CHOICES, "table": summing.TABLES, "": summing.NUMBERS}
 
 
 def must_declare(study: Declaration, data: Any) -> None:
@@ -249,12 +291,12 @@ def must_declare(study: Declaration, data: Any) -> None:
     it is told exactly who holds what; and what a missing field counts as, where no query says that there is none."""
     for asked in study.questions:
         by = asked.groups
-        if sources.asks(data) and not asked.says_missing and study.trust.everyone != "local":
-            raise sources.unstated(asked.columns_read[0], asked.entry(_WAYS))
+        if summing.asks(data) and not asked.says_missing and study.trust.everyone != "local":
+            raise summing.unstated(asked.columns_read[0], asked.entry(_WAYS))
         if by is not None and not by.private:
-            sources.must_be_public(data, "by", by.column)
+            summing.must_be_public(data, "by", by.column)
     if study.promise.epsilon_column is not None:
-        sources.must_be_public(data, "epsilon-column", study.promise.epsilon_column)
+        summing.must_be_public(data, "epsilon-column", study.promise.epsilon_column)
 
 
 def columns_of(study: Declaration, place: int, trust: Any) -> Columns:
@@ -263,10 +305,10 @@ def columns_of(study: Declaration, place: int, trust: Any) -> Columns:
     question.check_table(study)
     *_, mechanism = study.report_columns(question) or (MECHANISM,)
     way, several = question.entry(_WAYS), getattr(question, "columns", None)
-    value = question.columns_read if way is sources.TABLES else several or question.columns_read[0]
-    missing = None if way is not sources.NUMBERS else getattr(question, "missing", None)
+    value = question.columns_read if way is summing.TABLES else several or question.columns_read[0]
+    missing = None if way is not summing.NUMBERS else getattr(question, "missing", None)
     report, person = mechanism.removesuffix("_mechanism"), (people.column, people.record_key, people.record_id)
-    return Columns(value, trust, report, *person, None if missing == () else missing, words=way is sources.TABLES)
+    return Columns(value, trust, report, *person, None if missing == () else missing, words=way is summing.TABLES)
 
 
 def reports_in(study: Declaration, place: int) -> tuple[str, ...]:
@@ -336,7 +378,7 @@ def _in_rows(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, An
     """Reports on a number, or on marginals, in a table; nobody's value is read."""
     invite, several = said.invite, said.invite.way == "marginal"
     if several:
-        sources.must_not_ask(path)
+        summing.must_not_ask(path)
     trust = how["trust"] or TrustRule(everyone="local")  # only local people answer an invitation
     must(not drawn_trust(trust), "trial-opt-in", "must be for a trial in one go", "an invitation")
     person, value = (None, said.names) if several else (how["person"], said.names[0])
@@ -372,7 +414,7 @@ def _slots(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]
         must(len(tally.counts) == slots, "tally", f"must count the {slots} slots", len(tally.counts))
         told = _tallied(tally)
     elif path is not None:
-        told = sources.read_slots(path, invite.text, slots, table=how["table"], assume=how["assume"])
+        told = summing.read_slots(path, invite.text, slots, table=how["table"], assume=how["assume"])
     asked: Any = study.mixed_of(invite) or invite  # type: ignore[attr-defined]
     return told, read_batches(mixed, asked, None, study.mixing, assume=how["assume"])
 
@@ -461,3 +503,384 @@ def ask_invited(
 
     due = later if data is not None or tally is not None else later[1:]
     return Way([], due, answer, data, purpose, {"columns": said.names}, said.simulated, invite_out)
+
+
+Guarantee = PureDP | ApproxDP
+T = TypeVar("T")
+R = TypeVar("R", Release, SyntheticModel)
+
+
+@contextmanager
+def paying(
+    ledger: Ledger | str | PathLike[str] | None, totals: Mapping[str, Guarantee], *, trial: bool
+) -> Iterator[Ledger | None]:
+    """The ledger; a missing file is made with these totals, and goes again if nothing was charged.
+
+    A release that is refused must not decide what people are promised.
+    """
+    if ledger is None or isinstance(ledger, Ledger):
+        yield ledger
+        return
+    place = Path(ledger)
+    if place.exists():
+        yield Ledger.open(place)
+        return
+    made = Ledger.create(place, totals, trial=trial)
+    try:
+        yield made
+    except BaseException:
+        if all(entry.state == "void" for entry in made.history()):
+            place.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def charged(
+    ledger: Ledger | None, charges: list[Charge], later: Sequence[Charge] = (), *, trial: bool,
+    path: TableLike | None = None,
+) -> Iterator[Spending]:  # fmt: skip
+    """Charge the ledger, if there is one, around the body that reads the rows and keeps what is released.
+
+    `later` are the charges for reports, which the body makes when it has read them. `path` are the rows: where nothing
+    is charged before they are read, they must not be the answer to a query, which anybody's value can make fail.
+    Where they are one, the charge stands whatever the body fails for, and is `FLOOR` at least, once a row was read.
+    """
+    if ledger is None:
+        yield Spending()
+        return
+    first = any(charge.digest is None for charge in charges)  # a set of reports may be paid for already
+    if not first:
+        must_not_ask(path)
+    with ledger.spending(charges, later, trial=trial) as entries, _told_by(path, ledger, entries, charges):
+        yield entries
+
+
+FLOOR = 1.0
+"""What a query that ends in no release costs trusted people at least, in epsilon; or all that they have left."""
+
+
+@contextmanager
+def _told_by(path: TableLike | None, ledger: Ledger, entries: Spending, charges: Sequence[Charge]) -> Iterator[None]:
+    """Around the body that reads the rows: where they are the answer to a query, no failure and no interrupt is free.
+
+    Whether a query fails, and how long it takes, is told by the rows, and whoever asks chooses what a release costs:
+    so that one which ends in no release costs `FLOOR`. Only what is refused before a row is read costs nothing.
+    """
+    try:
+        yield
+    except LedgerProblem:
+        raise
+    except BaseException as failure:
+        if asks(path) and getattr(failure, "of_rows", None) is None:
+            failure.of_rows = True  # type: ignore[attr-defined]
+        if asks(path) and not tells_nothing(failure):
+            entries.charge(_up_to_floor(ledger, entries, charges))
+            price = f"costs trusted people an epsilon of {FLOOR:g}, or all they have left"
+            failure.args = (f"{failure} A query that ends in no release {price}.".strip(),)
+        raise
+
+
+def _up_to_floor(ledger: Ledger, entries: Spending, charges: Sequence[Charge]) -> list[Charge]:
+    """What trusted people are charged beside what this release has cost them, up to the floor."""
+    paid = [entry for entry in ledger.history() if entry.id in entries]
+    accounts = {account.people: account.left for account in ledger.accounts()}
+    result = []
+    for people in dict.fromkeys(charge.people for charge in charges if charge.people.startswith("trusted")):
+        left = accounts[people]
+        missing = min(FLOOR - sum(one.budget.epsilon for one in paid if one.people == people), left.epsilon)
+        if missing > 0:
+            purpose = "a query that ended in no release"
+            result.append(Charge(people, PureDP(missing, left.neighbours), "the floor for such a query", purpose))
+    return result
+
+
+def must_have_paid(ledger: Ledger | None, invite: Path) -> None:
+    """Refuse a second phase in another ledger than the first: nobody would add up what both told of these people.
+
+    The ledger that paid for an invitation keeps it, or the model whose rounds it tells. One that no ledger paid for
+    belongs to none.
+    """
+    if ledger is None:
+        return
+    document = json.loads(invite.read_text())
+    named = document["digest"], digest_of(document["answers"])
+    same = not document.get("ledger_entries") or ledger.keeps(*named)
+    must(same, "ledger", "must be the one that paid for the invitation when it was made", ledger.path)
+
+
+def record_release(found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any) -> R:
+    """The release with what was asked on its receipt, and in the ledger's file before anybody can see it.
+
+    Called inside `charged`. What is kept is the document that is published, and nothing else. Promises that protect
+    hardly anybody among so many people are told as warnings, and on the receipt.
+    """
+    budgets = (promise.budget for promise in found.receipt.promises)
+    people: Any = found.people
+    heard = sum(people.values()) if isinstance(people, Mapping) else people
+    notes = warned((b for b in budgets if isinstance(b, PureDP | ApproxDP)), heard)
+    found = replace(found, receipt=replace(found.receipt, assumes=found.receipt.assumes + notes))
+    at = None if found.receipt.simulated else datetime.now(UTC).isoformat(timespec="seconds")
+
+    def numbered(number: int | None) -> R:
+        asked = {"release": number, "at": at, "version": version("hybridp"), "purpose": purpose}
+        asked |= {"study": study, "columns": columns}
+        return replace(found, receipt=replace(found.receipt, asked=asked))
+
+    if ledger is None:
+        return numbered(None)
+    return numbered(ledger.keep(purpose, entries, lambda number: plain(numbered(number).to_dict())))
+
+
+def on_reports(charges: list[Charge], *, trial: bool) -> tuple[list[Charge], list[Charge]]:
+    """The charges to make before a row is read, and those for reports, which are named by their digest when read.
+
+    A trial draws new reports every time, so that all of it is charged first, every time.
+    """
+    if trial:
+        must(all(c.collection is None for c in charges), "collection", "must not name the reports of a trial", "a name")
+        return charges, []
+    sent = [c for c in charges if c.people.startswith(("local", "shuffled"))]
+    return [c for c in charges if c not in sent], sent
+
+
+# --- one question -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one question is answered: what is charged before a row of `path` is read (`first`) and when reports are
+    (`later`), and the conversation, which charges them.
+
+    `answer` gives the release, what it states was asked, and all that was said where that is an invitation to others,
+    for the new file `invite_out`.
+    """
+
+    first: list[Charge]
+    later: list[Charge]
+    answer: Callable[[Spending], tuple[Any, Any, Transcript | None]]
+    path: Any
+    purpose: str
+    columns: Any
+    trial: bool
+    invite_out: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.invite_out is not None:
+            must(not self.invite_out.exists(), "invite-out", "must name a new file", f"{self.invite_out}, which exists")
+            must(self.invite_out.parent.is_dir(), "invite-out", "must lie in an existing folder", self.invite_out)
+
+
+def pay_for(way: Way, ledger: Ledger | None) -> Release:
+    """The release of one question: charged, answered, kept, and then shown."""
+    invitation: dict[str, Any] = {}
+    again = "it was kept nowhere: give a ledger for that"
+    with charged(ledger, way.first, way.later, trial=way.trial, path=way.path) as entries:
+        answer, study, said = way.answer(entries)
+        if said is not None:
+            invitation = said.document()
+            if ledger is not None:
+                number = ledger.keep(f"{INVITATION} to {said.task.called}", said.entries, lambda _: invitation)
+                again = f"`hybridp ledger show {ledger.path} --release {number} --json` prints it again, for free"
+        result: Release = record_release(answer, ledger, entries, purpose=way.purpose, study=study, columns=way.columns)
+    if way.invite_out is not None:  # outside of what is paid for: a failure while it is written may have shown it
+        try:
+            envelope.save(way.invite_out, invitation, new=True)
+        except OSError as error:
+            raise NotShown(
+                f"The invitation was made, but `invite-out` {way.invite_out} could not be written ({error.strerror}); "
+                f"{again}."
+            ) from None
+    return result
+
+
+def release_study(
+    study: Declaration,
+    data: Any,
+    *,
+    table: str | None = None,
+    trust: Any = None,
+    simulate_local: bool = False,
+    ledger: Ledger | None = None,
+    collection: str | None = None,
+    assume_mechanism: bool = False,
+    files: Mapping[str, Mapping[str, Path]],
+    mixed: Sequence[Any] = (),
+    tally: Path | None = None,
+    phases: Sequence[float] = (),
+    invite_out: Path | None = None,
+    local_people: int | None = None,
+    rng: Randomness | None = None,
+) -> Release:
+    """Release the answers to all questions from a table of trusted values and local reports (`hybridp.Study.release`).
+
+    Every person is promised the study's guarantee by all answers together: trusted people against whoever sees them,
+    local people against everyone. `trust` stands in for the study's own rule. `files` are, by the question's name, each
+    `invite` to answer (records, points, regression), the `reports` that answer it, and the `model` folder of a table.
+    """
+    rng = secure() if rng is None else rng
+    rule = trust_rule(study) if trust is None else trust
+    simulate_local = simulate_local or drawn_trust(rule)
+    twice = any(question.groups is not None for question in study.questions)
+    must_read_again(data, len(study.questions) + twice)
+    must_declare(study, data := with_public(data, study.people.public))
+    rule_of_mixed = "must go with a study that has a mixer: --batch, or [mixer], says how small a batch may be"
+    must(not mixed or study.mixer is not None, "mixed", rule_of_mixed, f"{len(mixed)} without one")
+    run: dict[str, Any] = {"table": table, "simulate_local": simulate_local, "assume_mechanism": assume_mechanism}
+    run |= {"rng": rng, **({"mixed": mixed} if study.mixer is not None else {})}
+    if tally is not None:
+        run["tally"] = tally_for(study, tally)
+        collection = run["tally"].stands_in(run["tally"].mechanism, collection)
+    if phases:
+        alone = len(study.questions) == 1
+        must(alone, "phases", "must go with quantiles of a study's only question", f"{len(study.questions)} questions")
+        run["phases"] = tuple(phases)
+    if invite_out is not None:
+        run |= {"invite_out": invite_out, "ledger": ledger, "collection": collection, "purpose": study.purpose}
+        return _first_phase(study, data, rule, local_people, run)
+    must(local_people is None, "local_people", "must go with invite_out", local_people)
+    labels: Any = keyed(rule, rng.words(2).tolist()) if drawn_trust(rule) else rule  # one draw for all questions
+    for folder in files["model"].values():
+        transcripts.must_be_new(folder)
+    once = answered_once(study)
+    heard = _heard(study, labels, run)
+    ways = {q.name: _way(study, i, data, heard[i], files, run) for i, q in enumerate(study.questions)}
+    for invite in files["invite"].values():
+        must_have_paid(ledger, invite)
+    first = together([charge for way in ways.values() for charge in way.first], study.purpose, once=once)
+    later = together([charge for way in ways.values() for charge in way.later], study.purpose, collection, once=once)
+    must(collection is None or not simulate_local, "collection", "must not name the reports of a trial", collection)
+    trial = rng.simulated or simulate_local or any(way.trial for way in ways.values())
+    noted, drew, answers = Noted(), None, dict[str, Any]()
+    reports: dict[str, tuple[str, ...]] = {}
+    with charged(ledger, first, later, trial=trial, path=data) as entries:
+        if study.drawn and not simulate_local:
+            reports = {q.name: reports_in(study, i) for i, q in enumerate(study.questions)}
+            drew = check_answers(data, labels, study.people.column, ANSWERED, reports, table=table)
+            for told_in in files["reports"].values():
+                check_batches(data, table, ANSWERED_IN, told_in)
+        for name, way in ways.items():
+            try:
+                answers[name] = way.answer(noted)[0]
+            except HybridpError as failure:  # where a query was asked for an answer before, no refusal is free any more
+                failure.of_rows = True if answers and asks(data) else failure.of_rows
+                raise
+            if drew is not None and not reports[name]:
+                heard_here = people_in(answers[name])[1]
+                if heard_here > drew[name]:
+                    raise UnusablePublicRows(
+                        f"`reports` must hold at most {drew[name]:,}, one for every local row in which `{ANSWERED}` "
+                        f"says {name}. Got {heard_here:,}."
+                    )
+        entries.charge(together(noted.noted, study.purpose, collection, once=once))
+        result = published(study, answers, tuple(entries))
+        columns = {"trust": rule, "questions": {q.name: list(q.columns_read) for q in study.questions}}
+        result = record_release(result, ledger, entries, purpose=study.purpose, study=study.to_dict(), columns=columns)
+    for name, folder in files["model"].items():
+        transcripts.save_model(result.models[name], folder)
+    return result
+
+
+def _heard(study: Declaration, labels: Any, run: Mapping[str, Any]) -> list[Any]:
+    """Who is read for each question: everybody or, of the local people, those whose device drew it."""
+    rule = rule_of(labels)
+    if not study.drawn or rule is None:
+        return [labels] * len(study.questions)
+    if not run["simulate_local"]:
+        return [replace(rule, answering=Answering(q.name, ANSWERED)) for q in study.questions]
+    key = "".join(f"{word:016x}" for word in run["rng"].words(2).tolist())
+    ends = [0.0, *accumulate(study.chances.values())]
+    ends[-1] = 1.0
+    return [
+        replace(rule, answering=Answering(q.name, None, key, a, b))
+        for q, (a, b) in zip(study.questions, pairwise(ends), strict=True)
+    ]
+
+
+def _way(study: Declaration, i: int, data: Any, trust: Any, files: Any, run: Mapping[str, Any]) -> Way:
+    question, mixed = study.questions[i], run.get("mixed", ())
+    task, columns, groups = task_of(study, i), columns_of(study, i, trust), question.groups
+    told: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
+    if task.by_invitation:
+        invite, reports = (files[name].get(question.name) for name in ("invite", "reports"))
+        both = (invite is None) == (reports is None) or (reports is None and (bool(mixed) or "tally" in run))
+        must(both, "reports", f"must be given together with the invitation, for {question.name}", reports)
+        must(invite is not None or not mixed, "mixed", "must go with the invitation that its reports answer", "none")
+        if invite is not None:
+            must(not run["simulate_local"], "simulate_local", "must not join reports that answer an invitation", True)
+            if not task.planned:
+                only = label_column(trust) == LABEL  # no column says who trusts, and only local people answer
+                how: dict[str, Any] = {"trust": None if only else trust, "person": columns.person, "mixed": mixed}
+                how |= {"report": columns.report or "report", "tally": run.get("tally"), "purpose": question.name}
+                how |= {"level": study.level, "joint": getattr(task, "joint", None)}
+                how["assume_mechanism"] = run["assume_mechanism"]
+                return ask_invited(invitation_to(task, columns, invite), reports, **how)
+            told |= {"invite": invite, "reports": reports}
+    return ask_table(data, task, columns, None if groups is None or groups.private else groups, **told, **run)
+
+
+# --- what goes to the devices first -----------------------------------------------------------------------------------
+
+
+def invite_study(
+    study: Declaration,
+    out: str | PathLike[str],
+    data: Any = None,
+    *,
+    question: str | None = None,
+    people: tuple[int | None, ...] = (None, None),
+    table: str | None = None,
+    ledger: Ledger | None = None,
+    rng: Randomness | None = None,
+) -> dict[str, Any]:
+    """Write the invitation to a question that local people can only answer when they have been sent one.
+
+    Records are discovered, and the line of a regression or the window of a mean is found, by the trusted people of
+    `data` first, at the question's part of the promise, which is charged now; a map of points is planned from the
+    number of trusted and local `people` alone.
+    """
+    named = [q.name for q in study.questions if q.by_invitation]
+    name = question or (named[0] if len(named) == 1 else None)
+    rule = f"must be one of {', '.join(named) or 'none in this study'}: questions that need an invitation"
+    must(name in named, "question", rule, name or "none")
+    i = [q.name for q in study.questions].index(str(name))
+    place, (trusted, local) = Path(out), people
+    task, columns = task_of(study, i), columns_of(study, i, trust_rule(study))
+    if task.planned:
+        if trusted is None or local is None:
+            raise InvalidInput("`people` must be given for a map of points: how many trusted and local ones. Got none.")
+        own = cast(KMeansTask, task.prepared(columns))
+        mapped = own.mapped(trusted, round(local * study.chances[str(name)]))
+        must(place.parent.is_dir(), "invite", "must lie in an existing folder", place)
+        envelope.save(place, Transcript(mapped, columns.names, kept_missing(columns)).document())
+    else:
+        must(data is not None, "data", "must be given: what local people are asked follows from trusted people", "none")
+        must_declare(study, data := with_public(data, study.people.public))
+        how: dict[str, Any] = {"table": table, "local_people": local, "ledger": ledger, "rng": rng}
+        release(data, task, columns, invite_out=place, purpose=str(name), **how)
+    return {"question": name, "invitation": str(place), **read_invitation(place).about}
+
+
+def _first_phase(
+    study: Declaration, data: Any, trust: Any, local_people: int | None, run: Mapping[str, Any]
+) -> Release:
+    """What is known of a study's only number, and the invitation that follows from it for those who are asked later.
+
+    A mean is told by the trusted people alone, and `local_people` is how many will be asked; quantiles by everybody who
+    has been heard. The invitation names what was charged in the ledger.
+    """
+    question: Any = study.questions[0]
+    rule = "must go with the mean or the quantiles of a study's only question"
+    alone = len(study.questions) == 1 and question.in_phases
+    must(alone and not study.promise.personal and study.mixer is None, "invite-out", rule, "another question")
+    columns = columns_of(study, 0, trust)
+    if question.statistics == ("mean",):
+        rule = "must not join the first phase of a mean: trusted people alone are asked"
+        for name in ("tally", "phases", "collection"):
+            must(not run.get(name), name, rule, "one")
+        many = study.people.local if local_people is None else local_people
+        steered = replace(study, questions=(replace(question, form="steered"),))  # which is refused of some means
+        return release(data, SteeredTask(mean_task(steered, 0)), columns, local_people=many, **run)
+    must(local_people is None, "local-people", "must go with a mean: quantiles are asked around, however many", "it")
+    counted = number_task(study, 0)
+    must(isinstance(counted, DistributionTask), "invite-out", rule, "both")
+    return release(data, counted, columns, **run)

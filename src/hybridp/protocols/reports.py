@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.tally import Tally, invite_in
-from hybridp.curator import sources, sums
-from hybridp.curator.sources import Columns, Raw, Rows, TableLike, open_rows
+from hybridp.curator import sums
+from hybridp.curator import sums as sources
+from hybridp.curator.sums import Columns, Raw, Rows, TableLike, open_rows
 from hybridp.errors import InvalidInput, OtherMechanism, UnusablePublicRows, UnusableRows, must
 from hybridp.public.envelope import appearing
 from hybridp.public.messages import Invite, reports_digest

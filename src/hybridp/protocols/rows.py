@@ -20,7 +20,7 @@ import numpy as np
 from hybridp.curator import models as modelling
 from hybridp.curator import models as tabulating
 from hybridp.curator import sums as summing
-from hybridp.curator.sources import Raw, Rows, local_rows, open_rows, rows_of, sizes_of
+from hybridp.curator.sums import Raw, Rows, local_rows, open_rows, rows_of, sizes_of
 from hybridp.device.files import Asked, write_reports
 from hybridp.device.reports import answer_map, answer_question, reach_reports, simulated_marginals, simulated_reports
 from hybridp.errors import UnusablePublicRows, cannot_exclude, must

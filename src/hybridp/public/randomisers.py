@@ -10,6 +10,17 @@ arithmetic when the description is made.
 ('dithered', 'piecewise')
 >>> round(dithered_bit(PureDP(1.0)).worst_variance, 2)
 4.02
+
+Frequency oracles as frozen descriptions: how many people hold each of k items, told by randomised reports.
+
+A report *supports* some of the items: its own holder's with probability ``truth`` (p*), any other given item with
+probability ``other`` (q*). The supports of an item, counted over n reports, are debiased by
+``share = (count/n - q*)/(p* - q*)``; one report's share of that has variance ``s (1-s)/(p*-q*)^2`` with
+``s = share p* + (1-share) q*`` (Wang, Blocki, Li and Jha 2017, "pure" protocols). k-ary randomised response
+is an oracle too: a report supports the item that it names.
+
+Probabilities are whole multiples of 2^-64, rounded towards more privacy, and verified in exact arithmetic when a
+description is made. Counting supports is post-processing: it needs no randomness and spends nothing.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.curator.models import answer_codes
-from hybridp.curator.sources import Raw, TrustedAnswers
+from hybridp.curator.sums import Raw, TrustedAnswers
 from hybridp.errors import must
 from hybridp.ledger import Charge
 from hybridp.protocols.rows import CodePeople

@@ -26,9 +26,8 @@ from typing import Any
 import numpy as np
 
 from hybridp.errors import must
-from hybridp.ledger import Charge, together
-from hybridp.ledger.rule import DELTA, EPSILON, units
-from hybridp.protocols.paying import on_reports
+from hybridp.ledger import DELTA, EPSILON, Charge, together, units
+from hybridp.protocols.driver import on_reports
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.mixing import from_text
 from hybridp.public.study import Collection, Declaration, Mixer, Promise, Records

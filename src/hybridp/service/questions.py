@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hybridp.bench.models import shown_probability, zipf
 from hybridp.curator import models as modelling
 from hybridp.curator import sums as summing
-from hybridp.curator.sources import TrustedAnswers, as_numbers, noisy_sums
+from hybridp.curator.sums import TrustedAnswers, as_numbers, noisy_sums
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Charge
 from hybridp.protocols.rows import LatticePeople, SummedPeople

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, func, select, text
 
+from hybridp import ledger as rule
 from hybridp.errors import BudgetExceeded, must
-from hybridp.ledger import Charge, rule
-from hybridp.ledger.rule import EPSILON as EPSILON_UNITS
-from hybridp.ledger.rule import units
+from hybridp.ledger import EPSILON as EPSILON_UNITS
+from hybridp.ledger import Charge, units
 from hybridp.release.receipt import plain
 from hybridp.service.core import Service
 from hybridp.service.formats import Heard, unpacked_record
@@ -262,7 +262,7 @@ def _last(db: Connection, study: StudyRow) -> bool:
 
 @dataclass(frozen=True)
 class Sealed:
-    """RAW: a study's trusted answers, unsealed some at a time; the curator reads them (`hybridp.curator.sources`).
+    """RAW: a study's trusted answers, unsealed some at a time; the curator reads them (`hybridp.curator.sums`).
 
     Of everybody's answers only those bytes are read that lie at `places`: one field behind the other.
     """

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, select
 
+from hybridp import ledger as rule
 from hybridp.errors import InvalidInput, must
-from hybridp.ledger import rule
 from hybridp.public.mixing import Batch, ticket
 from hybridp.public.study import Declaration
 from hybridp.service import releasing, schema, store

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.heavy import HeadList
 from hybridp.tables.engine import answers, arrays, drop, fresh, give, keep, local_copy, stream
-from hybridp.tables.query import Query
 from hybridp.tables.source import Rows
 from hybridp.tables.sql import VIEW, Columns, column, joined, number, text
-from hybridp.tables.totals import CHUNK, changed, check_columns
+from hybridp.tables.totals import CHUNK, Query, changed, check_columns
 
 __all__ = ["Record", "RecordSample", "discovery_counts", "head_counts", "local_slots"]
 __all__ += ["records_at", "sample_records"]

@@ -16,10 +16,9 @@ from hybridp.public.envelope import appearing
 from hybridp.public.queries import Schema
 from hybridp.public.shuffling import MOST_LEVELS
 from hybridp.tables.engine import DECIMAL, answers, attempt, drop, fresh, give, keep, kind_of, on_duck, sql_for, stream
-from hybridp.tables.query import Query, labels, records
 from hybridp.tables.source import Rows
 from hybridp.tables.sql import VIEW, column, count_if, labelled, literal, number_of, select
-from hybridp.tables.totals import CHUNK, check_columns, check_schema, count_groups
+from hybridp.tables.totals import CHUNK, Query, check_columns, check_schema, count_groups, labels, records
 
 __all__ = ["Copy", "Reporting", "write_reports"]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hybridp.blend import heavy as blending
 from hybridp.blend.heavy import Estimate, local_estimate
 from hybridp.curator.models import threshold_counts
-from hybridp.curator.sources import noisy_sums
+from hybridp.curator.sums import noisy_sums
 from hybridp.protocols.rows import report_slots as report_all
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery

@@ -1,5 +1,20 @@
 """What a study is made of beside its questions (promise, trust, people, collection, mixer), and what every question
-states: also those that may be answered by group."""
+states: also those that may be answered by group.
+
+Who trusts: the column that says so and its words, everybody alike, or a share that is drawn for a trial.
+
+The choice is public (docs/privacy-model.md), so that a rule on its words may refuse; and nobody counts as trusted who
+did not say so with one of the words that mean it.
+
+>>> TrustRule("consent", trusted=("yes",)).rule
+'in `consent`, yes means trusted; any other word, or none, means local'
+>>> TrustRule("consent", trusted=("yes",), local=("no", "later")).rule
+'in `consent`, yes means trusted; no or later means local'
+>>> TrustRule("trust").rule
+'`trust` says who is trusted and who is local'
+>>> TrustRule(everyone="local").rule
+'everybody is local'
+"""
 
 from __future__ import annotations
 
