@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hybridp.public.budgets import ApproxDP as ApproxDP
     from hybridp.public.budgets import Neighbours as Neighbours
     from hybridp.public.budgets import PureDP as PureDP
-    from hybridp.public.study.basics import TrustRule as TrustRule
+    from hybridp.public.trust import TrustRule as TrustRule
     from hybridp.randomness import secure as secure
     from hybridp.randomness import seeded as seeded
     from hybridp.release.plan import Plan as Plan
@@ -54,7 +54,7 @@ _MODULES = {
     "pareto.run": "dpareto",
     "estimators": "HybridKMeans HybridLinearRegression HybridLogisticRegression",
     "public.budgets": "ApproxDP Neighbours PureDP ZCDP",
-    "public.study.basics": "TrustRule",
+    "public.trust": "TrustRule",
     "randomness": "secure seeded",
     "release.plan": "Plan",
     "release.release": "Release compare_waves read result_schema",

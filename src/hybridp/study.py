@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.study import Collection, Declaration, Mixer, People, Promise, Question
-from hybridp.public.study.basics import TrustRule
+from hybridp.public.trust import TrustRule
 
 if TYPE_CHECKING:
     from hybridp.curator.sums import TableLike

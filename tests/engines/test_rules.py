@@ -16,7 +16,7 @@ from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
-from hybridp.public.study.basics import TrustRule
+from hybridp.public.trust import TrustRule
 from hybridp.randomness import seeded
 from hybridp.tables import Source, Totals, add_up, open_rows
 from hybridp.tables.engine import answers

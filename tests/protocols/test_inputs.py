@@ -28,7 +28,7 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.queries import Feature, Schema
 from hybridp.public.randomisers import randomiser
-from hybridp.public.study.basics import TrustRule
+from hybridp.public.trust import TrustRule
 from hybridp.randomness import seeded
 from hybridp.tasks.mean import MeanTask
 from hybridp.tasks.personal import ACCOUNTS, PersonalTask

@@ -33,7 +33,7 @@ from hybridp.public.queries import Feature
 from hybridp.public.randomisers import LEVELS, Oracle, k_randomised_response, subset_selection, support_counts
 from hybridp.public.shares import NoisyCounts, ShareReports, mixed_oracle, share_mixing
 from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
-from hybridp.public.study.basics import TrustRule
+from hybridp.public.trust import TrustRule
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.tasks.mean import MeanTask, VectorTask, publish_mean

@@ -20,7 +20,7 @@ from tests.queries import number_query
 
 from hybridp import Source
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows
-from hybridp.public.study.basics import TrustRule
+from hybridp.public.trust import TrustRule
 from hybridp.randomness import seeded
 from hybridp.tables import Query, Rows, Totals, add_up, open_rows
 from hybridp.tables.dialects import parse_query, table_of

@@ -16,7 +16,7 @@ import click
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.envelope import appearing
-from hybridp.public.study.basics import PUBLIC
+from hybridp.public.trust import PUBLIC
 from hybridp.release.style import figure as number
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from hybridp.curator.sums import must_not_ask, open_rows
 from hybridp.errors import InvalidInput, must
 from hybridp.public.fields import write_new
 from hybridp.public.study import People, Promise, to_toml
-from hybridp.public.study.basics import TrustRule
+from hybridp.public.trust import TrustRule
 from hybridp.study import Study
 
 __all__ = ["init"]

@@ -26,7 +26,7 @@ from hybridp.errors import InvalidInput, did_you_mean, must
 from hybridp.public.fields import Declared, Fields, declared
 from hybridp.public.lattice import Bounds
 from hybridp.public.study import KINDS, Mixer, People, Promise, Question
-from hybridp.public.study.basics import LABEL, TrustRule, Trusts, drawn_trust
+from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust
 from hybridp.study import Study
 
 __all__ = ["FILE", "Options", "Spread", "Verb", "all_given", "binned", "command", "count", "edges_options", "given"]

@@ -23,8 +23,8 @@ from hybridp.public.budgets import ApproxDP, PureDP, hides_little, warned
 from hybridp.public.distribution import PHASES
 from hybridp.public.envelope import write
 from hybridp.public.fields import Fields, between_0_and_1, field
-from hybridp.public.study.basics import LABEL
 from hybridp.public.study.questions import NUMBER_FORMS
+from hybridp.public.trust import LABEL
 from hybridp.randomness import Randomness, secure, seeded
 from hybridp.release.receipt import plain
 from hybridp.study import Study

@@ -23,8 +23,8 @@ from hybridp.public.budgets import ApproxDP
 from hybridp.public.fields import Fields, field
 from hybridp.public.queries import MISSING, Feature, Schema, Workload
 from hybridp.public.study import Promise
-from hybridp.public.study.basics import Trusts
 from hybridp.public.synth import usual_method
+from hybridp.public.trust import Trusts
 from hybridp.public.workloads import default_workload, stated_workload
 from hybridp.release.release import sole
 

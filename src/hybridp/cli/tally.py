@@ -16,7 +16,7 @@ from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.reports import add_file, invitation_tally, load_tally, number_tally, save_tally
 from hybridp.public.study import Promise
-from hybridp.public.study.basics import Trusts
+from hybridp.public.trust import Trusts
 from hybridp.tasks.mean import vector_task
 
 __all__ = ["add", "merge", "show"]

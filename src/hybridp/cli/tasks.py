@@ -22,7 +22,7 @@ from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.shares import marginal_invite
 from hybridp.public.study import Mixer, People, Promise
-from hybridp.public.study.basics import Trusts, drawn_trust
+from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.release.release import read
 
 __all__ = ["compare", "randomise", "release"]

@@ -63,8 +63,8 @@ from hybridp.public.queries import Feature, Schema, table_counts
 from hybridp.public.regression import LADDER, TAIL, OnLine, farther, round_sums
 from hybridp.public.rounds import Products, Scale
 from hybridp.public.shares import OnMarginals
-from hybridp.public.study.basics import label_column
 from hybridp.public.synth import MeasuredTable, gumbel_scale
+from hybridp.public.trust import label_column
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
 from hybridp.tables import totals as marginals

@@ -47,7 +47,7 @@ from hybridp.public.messages import (
 )
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.steered_mean import Window, WindowNoise
-from hybridp.public.study.basics import LOCAL, TRUSTED, Trusts, label_column, rule_of
+from hybridp.public.trust import LOCAL, TRUSTED, Trusts, label_column, rule_of
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.tables import sql

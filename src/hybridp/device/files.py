@@ -24,7 +24,7 @@ from hybridp.public.groups import Joint
 from hybridp.public.heavy import OneSlot
 from hybridp.public.kmeans import OnMap
 from hybridp.public.messages import BATCH, MECHANISM, Invite, OnList
-from hybridp.public.study.basics import Trusts, drawn_trust, label_column
+from hybridp.public.trust import Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness
 from hybridp.tables.reports import Copy, Reporting
 from hybridp.tables.reports import write_reports as write_randomised

@@ -21,7 +21,7 @@ from hybridp.public.groups import Joint
 from hybridp.public.messages import BATCH
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import ANSWERED, ANSWERED_IN, KINDS, Declaration, Promise, Question
-from hybridp.public.study.basics import Answering, TrustRule, drawn_trust, rule_of
+from hybridp.public.trust import Answering, TrustRule, drawn_trust, rule_of
 from hybridp.randomness import Randomness, secure
 from hybridp.tasks.declared import task_of
 from hybridp.tasks.records import RecordsTask

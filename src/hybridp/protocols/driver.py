@@ -58,7 +58,7 @@ from hybridp.public.groups import Grouping
 from hybridp.public.messages import MECHANISM, SlotReports
 from hybridp.public.rounds import Answer, Crowd, drive
 from hybridp.public.study import ANSWERED, ANSWERED_IN, Declaration
-from hybridp.public.study.basics import LABEL, Answering, TrustRule, Trusts, drawn_trust, keyed, label_column, rule_of
+from hybridp.public.trust import LABEL, Answering, TrustRule, Trusts, drawn_trust, keyed, label_column, rule_of
 from hybridp.randomness import Randomness, secure, seeded
 from hybridp.release.receipt import ASKED_BEFORE, noted, plain, values_rule
 from hybridp.release.release import Release

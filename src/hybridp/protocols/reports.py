@@ -28,7 +28,7 @@ from hybridp.public.envelope import appearing
 from hybridp.public.messages import Invite, reports_digest
 from hybridp.public.shuffling import MOST_LEVELS, LevelMixing, Mixing
 from hybridp.public.study import Declaration
-from hybridp.public.study.basics import TrustRule, label_column
+from hybridp.public.trust import TrustRule, label_column
 from hybridp.tasks.task import Batches, mixed_levels
 from hybridp.tasks.transcript import read_invitation
 

@@ -34,8 +34,8 @@ from hybridp.public.lattice import NOTHING, Floats, Ints, column_sums
 from hybridp.public.messages import Invite, OnList, OwnEpsilon, SlotReports
 from hybridp.public.rounds import Answer, Later, Many, Numbers, People, Products
 from hybridp.public.shares import ShareReports
-from hybridp.public.study.basics import LABEL, Trusts, drawn_trust, label_column
 from hybridp.public.synth import MeasuredTable
+from hybridp.public.trust import LABEL, Trusts, drawn_trust, label_column
 from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.tasks.table import Measure, Reported

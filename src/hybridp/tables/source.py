@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows, did_you_mean, must
-from hybridp.public.study.basics import LABEL, LOCAL, TRUSTED, TrustRule, Trusts, rule_of, suggestion
+from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, Trusts, rule_of, suggestion
 from hybridp.randomness import Randomness
 from hybridp.tables.engine import Duck, Engine, answers, filled_columns, held, open_duck, parquet_or_csv, stated_decimal
 from hybridp.tables.sql import VIEW, answers_here, chosen, column, drawn_label, of_local, select, text, worded_label

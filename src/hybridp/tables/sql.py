@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public.lattice import Lattice, missing_each
 from hybridp.public.queries import SEPARATOR, Feature
-from hybridp.public.study.basics import LABEL, LOCAL, TRUSTED, TrustRule, Trusts, keyed, label_column
+from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, Trusts, keyed, label_column
 from hybridp.randomness import Randomness
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from hybridp.public.messages import ReportsByEpsilon
 from hybridp.public.personal import local_terms
 from hybridp.public.queries import Feature, Schema
 from hybridp.public.shares import tick_counts
-from hybridp.public.study.basics import LABEL, label_column
+from hybridp.public.trust import LABEL, label_column
 from hybridp.public.vector import SHRINK, VectorBounds
 from hybridp.tables import sql
 from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, read_kept, stream

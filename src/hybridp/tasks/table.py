@@ -30,8 +30,8 @@ from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.rounds import Answer, Conversation, Crowd, Later, Round
 from hybridp.public.shares import MOST_REPORTED, MarginalReports, OnMarginals, ShareReports, marginal_invite
 from hybridp.public.study import Declaration, Table
-from hybridp.public.study.basics import rule_of
 from hybridp.public.synth import MODEL_CELLS, MeasuredTable, Use, usual_method
+from hybridp.public.trust import rule_of
 from hybridp.public.workloads import stated_workload
 from hybridp.release import receipt as receipts
 from hybridp.release.receipt import Protection, Receipt

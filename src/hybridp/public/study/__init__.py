@@ -28,19 +28,10 @@ from hybridp.public.budgets import ApproxDP, split
 from hybridp.public.fields import Fields, between_0_and_1, comment, declared, field, field_lines, short, write_new
 from hybridp.public.shares import share_mixing
 from hybridp.public.shuffling import LevelMixing, Mixing
-from hybridp.public.study.basics import (
-    KINDS,
-    Collection,
-    Grouped,
-    Guarantee,
-    Mixer,
-    People,
-    Promise,
-    Question,
-    TrustRule,
-)
+from hybridp.public.study.basics import KINDS, Collection, Grouped, Guarantee, Mixer, People, Promise, Question
 from hybridp.public.study.invited import Feature, Points, Records, Regression, Table, Vector
 from hybridp.public.study.questions import Choice, Count, Number
+from hybridp.public.trust import TrustRule
 
 __all__ = ["ANSWERED", "ANSWERED_IN", "KINDS", "SCHEMA", "Choice", "Collection", "Count", "Declaration"]
 __all__ += ["Feature", "Fields", "Form", "Grouped", "Mixer", "Number", "Part", "People", "Points"]
