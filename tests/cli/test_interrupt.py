@@ -30,12 +30,12 @@ Duck.ask = long
 """
 NUMPY = f"""
 import numpy as np
-from hybridp.curator import sums
+from hybridp.protocols import rows
 def long(*_, **__):
     {READY}
     while True:
         np.sort(np.arange(100_000)[::-1])
-sums.randomised = long
+rows.sum_reports = long
 """
 FITTING = f"""
 import numpy as np
