@@ -187,29 +187,32 @@ def adpm_weights(
     must(0 <= spread <= worst * (1 + 1e-12), "variance", "must lie between 0 and width^2/4", variance)
     eps = _epsilons(epsilons)
     must(bool(eps.max(initial=0.0) > 0), "epsilons", "must be positive for at least one person", "none")
-    mass = np.ones(eps.size) if counts is None else np.atleast_1d(np.asarray(counts, dtype=np.float64))
-    must(mass.shape == eps.shape, "counts", f"must hold one number for each of the {eps.size} entries", mass.size)
-    whole = bool(np.all(np.isfinite(mass) & (mass >= 1) & (mass == np.floor(mass))))
-    must(whole, "counts", "must be positive whole numbers", "others")
-    theta = _saturation(eps, mass, spread / width / width)
+    mass = None if counts is None else np.atleast_1d(np.asarray(counts, dtype=np.float64))
+    if mass is not None:
+        must(mass.shape == eps.shape, "counts", f"must hold one number for each of the {eps.size} entries", mass.size)
+        whole = bool(np.all(np.isfinite(mass) & (mass >= 1) & (mass == np.floor(mass))))
+        must(whole, "counts", "must be positive whole numbers", "others")
+    theta = _saturation(eps, None if mass is None else mass.copy(), spread / width / width)
     if math.isinf(theta):  # only public people count: their plain mean, without noise
         effective = np.where(np.isinf(eps), math.inf, 0.0)
         share = np.isinf(eps).astype(np.float64)
     else:
         effective = np.minimum(eps, theta)
         share = effective / theta
-    total = float(np.dot(share, mass))
+    total = float(share.sum() if mass is None else np.dot(share, mass))
     share /= total
     scale = 0.0 if math.isinf(theta) else math.nextafter(width / theta / total * ROUND_UP, math.inf)
-    mse = spread * float(np.dot(share, share * mass)) + 2 * scale * scale
+    mse = spread * float(np.dot(share, share if mass is None else share * mass)) + 2 * scale * scale
     return Weights(share, scale, effective, eps > effective, theta, mse, mse > worst)
 
 
-def _saturation(eps: Floats, mass: Floats, unit: float) -> float:
+def _saturation(eps: Floats, mass: Floats | None, unit: float) -> float:
     """Theta: the root of g(theta) = sum eps_i (theta - eps_i)_+ = 2/unit, at most the largest epsilon.
 
-    Between two epsilons g is a line: it rises by the sum of the smaller ones. From sums of positive terms only; an
-    overflow is an infinite g, which is decided correctly, since the right-hand side is at least 8.
+    Selection: each step partitions what is undecided around its median p and decides one half by the sign of
+    g(p) - target. `slope` and `level` are g's slope and value at `knot`, the largest epsilon known to lie below theta,
+    so that every update adds positive terms. An overflow is an infinite g, which is decided correctly, since the target
+    is at least 8.
     """
     target = 2 / unit if unit > 0 else math.inf
     top, least = float(eps.max()), float(np.min(eps, where=eps > 0, initial=math.inf))
@@ -217,13 +220,25 @@ def _saturation(eps: Floats, mass: Floats, unit: float) -> float:
     cap = min(top, least + target / least)
     if math.isinf(cap):
         return math.inf
-    order = np.argsort(eps)
-    x = np.minimum(eps[order], cap)
+    x, low, high = np.minimum(eps, cap), 0, eps.size
+    slope = level = knot = 0.0
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        slope = np.cumsum(x * mass[order])
-        level = np.concatenate(([0.0], np.cumsum(np.diff(x) * slope[:-1])))
-    last = int(np.searchsorted(level, target)) - 1
-    return min(float(x[last] + (target - level[last]) / slope[last]), top)
+        while low < high:
+            middle, some = (low + high) // 2, slice(low, high)
+            if mass is None:
+                x[some].partition(middle - low)
+            else:
+                order = np.argpartition(x[some], middle - low)
+                x[some], mass[some] = x[some][order], mass[some][order]
+            below, p = x[low:middle], float(x[middle])
+            weighted = below if mass is None else below * mass[low:middle]
+            reached = level + (p - knot) * slope + float(np.dot(weighted, p - below))
+            if reached < target:
+                slope += float(weighted.sum()) + p * (1.0 if mass is None else float(mass[middle]))
+                level, knot, low = reached, p, middle + 1
+            else:
+                high = middle
+    return min(knot + (target - level) / slope, top)
 
 
 def _epsilons(values: ArrayLike) -> Floats:
