@@ -298,8 +298,8 @@ def _draw_surrogates(rows: Sequence[Row], canvas: Any, *, knobs: tuple[str, str]
     best = max(r["ln_hvpoi"] for r in grid)
     own = [{**r, "share": np.exp(r["ln_hvpoi"] - best)} for r in grid]
     _draw_map(axes[1, 1], canvas, own, knobs, "share", "HVPoI, of its largest")
-    axes[1, 1].plot(*([following[k]] for k in knobs), "r*", ms=10, label="next")
-    axes[1, 1].legend(fontsize=7)
+    axes[1, 1].plot(*([following[k]] for k in knobs), "r*", ms=10, clip_on=False, label="next")
+    axes[1, 1].legend(fontsize=7, loc="lower left")
     every = [r for r in rows if r["kind"] == "grid"]
     for ax, name in ((axes[0, 2], "epsilon"), (axes[1, 2], "error")):
         ax.plot([r[name] for r in every], [r[f"model_{name}"] for r in every], ".", ms=3)
