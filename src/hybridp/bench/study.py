@@ -14,7 +14,7 @@ from hybridp.bench.trust import plan_steered
 from hybridp.curator.sums import Counted, count_people, group_sizes, must_not_ask, with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.driver import trust_rule
-from hybridp.public.study import Declaration, Number
+from hybridp.public.study import Declaration
 from hybridp.release.plan import Plan, planned, predicted, ways
 from hybridp.tasks.declared import BUILDERS
 from hybridp.tasks.mean import mean_task
@@ -43,11 +43,8 @@ def plan_question(
         return _by_group(study, i, crowd, sizes)
     if study.promise.personal:
         return _personal(study, i, crowd, epsilons)
-    if isinstance(question, Number):
-        result = _number(study, i, crowd)
-    else:  # a special case is planned as what it is a case of
-        kind = question.entry({kind: kind for kind in _PLANS})
-        result = _PLANS[kind](BUILDERS[kind](study, i), crowd)
+    kind = question.entry({kind: kind for kind in (*_PLANS, "number")})  # a special case as what it is a case of
+    result = _number(study, i, crowd) if kind == "number" else _PLANS[kind](BUILDERS[kind](study, i), crowd)
     if not shuffled:
         return result
     assert study.mixing is not None

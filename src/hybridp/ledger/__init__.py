@@ -52,8 +52,15 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybridp import errors
-from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem, must
+from hybridp.errors import (
+    BudgetExceeded,
+    HybridpError,
+    InvalidInput,
+    LedgerProblem,
+    UnusablePublicRows,
+    UnusableRows,
+    must,
+)
 from hybridp.public.budgets import SEALED, SHARES, ZCDP, ApproxDP, Charge, Neighbours, PureDP, added, as_approx
 from hybridp.public.envelope import appearing
 from hybridp.public.messages import reports_digest
@@ -111,8 +118,8 @@ def tells_nothing(failure: BaseException) -> bool:
     of_rows = getattr(failure, "of_rows", None)
     if of_rows is not None:
         return not of_rows
-    if isinstance(failure, errors.UnusableRows):
-        return isinstance(failure, errors.UnusablePublicRows)
+    if isinstance(failure, UnusableRows):
+        return isinstance(failure, UnusablePublicRows)
     return isinstance(failure, (HybridpError, KeyboardInterrupt))
 
 
