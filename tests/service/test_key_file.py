@@ -13,7 +13,9 @@ import pytest
 
 from hybridp.service import studies
 from hybridp.service.core import Service
+from hybridp.service.schema import connect, meta
 from hybridp.service.settings import KeyRing, Settings, load, save
+from hybridp.service.store import writing
 from tests import warm
 
 Make = Callable[..., dict[str, Any]]
@@ -53,7 +55,14 @@ def test_without_its_key_file_nothing_starts_and_no_new_key_is_made(settings: Se
     assert json.loads(found.stdout)["study"] == filled
 
 
-def test_with_another_key_nothing_starts(settings: Settings, filled: str) -> None:
+@pytest.mark.parametrize("written_down", [True, False])
+def test_with_another_key_nothing_starts(settings: Settings, filled: str, written_down: bool) -> None:
+    """Also where an earlier program did not write down which key it was."""
+    if not written_down:
+        engine = connect(settings.database)
+        with writing(engine) as db:
+            assert db.execute(meta.delete().where(meta.c.key == "key")).rowcount == 1
+        engine.dispose()
     shutil.copy(settings.key_file, kept := settings.key_file.with_suffix(".away"))
     save(settings.key_file, KeyRing.fresh())
     for words in (("serve", "--port", "0"), ("study", "list"), ("study", "rotate-key")):

@@ -19,23 +19,33 @@ from hybridp.randomness import Randomness, secure
 from hybridp.service.plans import Survey, moment, parse_plan
 from hybridp.service.problems import Gate, Refused, no_such_study
 from hybridp.service.reports import Failure, Packed, StudyRow, View
-from hybridp.service.schema import connect, prepare, progress, releases, set_meta, studies, study_keys
+from hybridp.service.schema import connect, meta_value, prepare, progress, releases, set_meta, studies, study_keys
 from hybridp.service.settings import RESTORE, KeyProblem, KeyRing, RowCipher, Settings, load
-from hybridp.service.store import Batch, reading
+from hybridp.service.store import Batch, reading, writing
 from hybridp.service.writer import Sweeper, Writer, end
 
-__all__ = ["Metrics", "Service"]
+__all__ = ["Metrics", "Service", "know_key"]
 
 
 _BELIEVED = 5.0  # seconds
 _FRESH = 2.0  # seconds for which a study's phase is taken from memory; the writer checks it again
 
 
-def check_opens(db: Connection, keys: KeyRing) -> None:
-    """Refused where these are not the keys by which the studies' own are sealed."""
-    if not all(keys.opens(bytes(sealed)) for sealed in db.execute(select(study_keys.c.sealed)).scalars()):
-        rule = "must hold the key that sealed the studies of this database"
-        raise KeyProblem(f"`key-file` {rule}: {RESTORE}. Got another key.")
+def know_key(db: Connection, keys: KeyRing, *, renewed: bool = False) -> None:
+    """Write down by which key the store is sealed; refused where it was another one and there are studies. One that did
+    not write it down is tried with the studies' keys themselves. `renewed`: all are sealed anew."""
+    if db.dialect.name == "postgresql":  # two servers that start at once take turns
+        db.exec_driver_sql("LOCK TABLE meta IN SHARE ROW EXCLUSIVE MODE")
+    before = meta_value(db, "key")
+    if not renewed:
+        if before in keys.checks.values():
+            return
+        sealed = [] if before is not None else db.execute(select(study_keys.c.sealed)).scalars().all()
+        made = db.execute(select(studies.c.number).limit(1)).first() is not None
+        if (before is not None and made) or not all(keys.opens(bytes(one)) for one in sealed):
+            rule = "must hold the key that sealed the studies of this database"
+            raise KeyProblem(f"`key-file` {rule}: {RESTORE}. Got another key.")
+    set_meta(db, "key", keys.checks[keys.current])
 
 
 class Service:
@@ -48,8 +58,8 @@ class Service:
         self.rng = secure() if rng is None else rng
         self.engine = connect(settings.database)
         prepare(self.engine)
-        with reading(self.engine) as db:
-            check_opens(db, settings.keys)
+        with writing(self.engine) as db:
+            know_key(db, settings.keys)
         self.started = time.monotonic()
         self._written = -_BELIEVED
         self.metrics = Metrics()
@@ -99,9 +109,9 @@ class Service:
             return
         try:
             with reading(self.engine) as db:
-                check_opens(db, self.settings.keys)
-            if load(self.settings.key_file) != self.settings.keys:
-                raise Refused("unavailable", "The key file is another one than at the start.", retry_after=5)
+                stored = meta_value(db, "key")
+            if stored not in set(load(self.settings.key_file).checks.values()) & {*self.settings.keys.checks.values()}:
+                raise Refused("unavailable", "The key is not the one that sealed what is stored.", retry_after=5)
             # Something that was not there before: SQLite writes nothing where nothing changes.
             self.write(partial(set_meta, key="written", value=str(time.time_ns())))
         except KeyProblem:

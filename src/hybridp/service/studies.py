@@ -18,7 +18,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.mixing import Batch, ticket
 from hybridp.public.study import Declaration
 from hybridp.service import releasing, schema, store
-from hybridp.service.core import Service
+from hybridp.service.core import Service, know_key
 from hybridp.service.plans import Survey, moment, parse_plan, predicted
 from hybridp.service.problems import Refused, no_such_study
 from hybridp.service.questions import unpacked_reports
@@ -271,6 +271,7 @@ def reseal(service: Service) -> int:
         for row in rows:
             sealed = keys.seal(keys.unseal(bytes(row.sealed)))
             db.execute(study_keys.update().where(study_keys.c.study == row.study).values(sealed=sealed))
+        know_key(db, keys, renewed=True)
         db.execute(schema.meta.delete().where(schema.meta.c.key.like("session:%")))
         return len(rows)
 
