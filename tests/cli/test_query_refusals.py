@@ -118,6 +118,17 @@ def test_a_query_that_leaves_nobody_is_refused_and_charged(
     assert not ledger.releases()
 
 
+def test_whom_a_query_leaves_is_not_told_where_trusted_people_pay_nothing(
+    run: Runner, people: Path, tmp_path: Path
+) -> None:
+    """Without a ledger too, and beside a question for which they pay."""
+    alone = f"{declared(people, RELEASES['mean'])} --estimator lm-only"
+    for line in (alone, f"{alone} --ledger l"):
+        told = run(line, "--query", NOBODY)
+        assert (told.code, "must be left out where trusted people are charged nothing" in told.err) == (2, True)
+    assert not (tmp_path / "l").exists()
+
+
 def test_what_is_refused_before_a_query_is_asked_is_free(run: Runner, people: Path, tmp_path: Path) -> None:
     """A slip of the pen says nothing of anybody: the file, the query's own words and the columns that it makes."""
     ledger = made(tmp_path)

@@ -15,6 +15,7 @@ from hybridp.cli import tally
 from hybridp.cli.tasks import randomise, release
 from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
+from hybridp.public.budgets import PureDP
 
 RELEASE, RANDOMISE = release.tasks, randomise.tasks
 SECRET = "987654.321"
@@ -90,6 +91,17 @@ def test_a_mean_and_then_its_distribution_are_charged_once(reports: str) -> None
     line = f"trusted.csv {MEAN} --tally fewer.json --ledger study.ledger --estimator lm-only"
     other = run(RELEASE["quantiles"], line)
     assert isinstance(other.exception, BudgetExceeded)
+
+
+def test_other_reports_under_a_taken_name_are_refused_and_nobody_pays(reports: str) -> None:
+    done(tally.add, "part0.csv --tally one.json --collection spring")
+    done(tally.add, "part2.csv --tally two.json --collection spring")
+    Ledger.create("l", {"trusted": PureDP(9.0), "local": PureDP(9.0)})
+    done(RELEASE["quantiles"], f"trusted.csv {MEAN} --at .5 --tally one.json --ledger l")
+    before = Ledger.open("l").history()
+    line = f"trusted.csv {MEAN} --at .5 --tally two.json --invite-out asked.json --ledger l"
+    refused(RELEASE["quantiles"], line, "`collection` must name one set of reports")
+    assert (Ledger.open("l").history(), Path("asked.json").exists()) == (before, False)
 
 
 def test_an_invitation_starts_from_a_tally_and_its_reports_are_charged_once(reports: str) -> None:

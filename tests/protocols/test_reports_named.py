@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from hybridp.curator.sums import Columns
@@ -57,6 +58,16 @@ def test_waves_under_one_name_are_not_charged_once(tmp_path: Path, ledger: Ledge
             release_mean(wave(tmp_path / f"{i}.csv", i), STUDY, COLUMNS, ledger=ledger, collection="spring")
     assert ledger.remaining("local").epsilon == 4.0
     assert [e.state for e in ledger.history() if e.people == "trusted"] == ["spent"] + ["void"] * 3
+
+
+def test_a_mechanism_that_is_no_text_is_refused_as_another_one(tmp_path: Path, ledger: Ledger) -> None:
+    """Nothing of anybody's value decides it, so that the charge is void."""
+    file = tmp_path / "numbers.parquet"
+    frame = pd.read_csv(wave(tmp_path / "a.csv", 1)).assign(report_mechanism=7)
+    frame.to_parquet(file)
+    with pytest.raises(UnusablePublicRows, match="must name the mechanism"):
+        release_mean(file, STUDY, COLUMNS, ledger=ledger)
+    assert [entry.state for entry in ledger.history()] == ["void"]
 
 
 def test_one_report_more_or_one_changed_is_another_set(tmp_path: Path, ledger: Ledger) -> None:

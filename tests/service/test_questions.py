@@ -197,6 +197,8 @@ def test_a_program_sends_no_more_than_its_person_accepts() -> None:
         assert set(local_report(task, person, accept=accept, rng=secure())["payload"]["reports"]) == {"pay"}
     with pytest.raises(InvalidInput, match="`epsilon` must be at least the 1 that"):
         local_report(task, person, accept=PureDP(0.999), rng=secure())
+    with pytest.raises(InvalidInput, match="`epsilon` must be at least the 1 that"):  # before anything else is read
+        local_report(task | {"by": True}, person, accept=PureDP(0.999), rng=secure())
     loose = task | {"guarantee": task["guarantee"] | {"local": {"epsilon": 1.0, "delta": 0.5}}}
     with pytest.raises(InvalidInput, match=r"`delta` must be at least the 0\.5 that"):
         local_report(loose, person, accept=least, rng=secure())

@@ -20,7 +20,8 @@ from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.settings import Limits, Settings
-from hybridp.tasks.table import table_task
+from hybridp.tasks.table import table_task, unpacked
+from hybridp.tasks.transcript import write_model
 
 from .declared import study_of
 from .sent import opened, send
@@ -91,3 +92,22 @@ def test_the_command_fits_the_model_or_refuses_what_it_cannot_write(
     assert json.loads(capsys.readouterr().out)["questions"]["home"]["synthetic"]["people"] == 60
     names = sorted(path.name for path in (tmp_path / "m").iterdir() if path.name != ".lock")
     assert names == ["transcript.json"]
+
+
+def test_a_model_can_be_had_of_a_release_whose_form_was_another(service: Service, tmp_path: Path) -> None:
+    """Before a model was a transcript, the release stated tables and reports by themselves."""
+    study, task = opened(service, stated())
+    sent = [trusted_report(task, PERSON) for _ in range(60)] + [
+        local_report(task, PERSON, rng=seeded(i)) for i in range(60)
+    ]
+    assert send(service, study, sent) == []
+    studies.close_study(service, study)
+    document = studies.release_study(service, study)
+    facts = document["questions"]["home"]["synthetic"]
+    tables, reports = facts["model"]["answers"]
+    tables = [{**one, "counts": unpacked(one["counts"], "<i8").tolist()} for one in tables]
+    former = {"study": facts["model"]["task"], "trusted_tables": tables, "local_reports": reports}
+    changed = {**document, "questions": {"home": {"synthetic": {**facts, "model": former}}}}
+    now, then = write_model(document, tmp_path / "now"), write_model(changed, tmp_path / "then")
+    assert now.digest == then.digest
+    assert (now.records == then.records).all()

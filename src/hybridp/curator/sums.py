@@ -449,7 +449,7 @@ def check_mechanism(rows: Rows, trust: str | None, mechanism_column: str, real: 
     if mechanism_column not in rows.columns:
         return None
     words = {"real": real, "simulated": f"{real}{_SIMULATED}"}
-    asked = {name: sql.count_if(labelled(column(mechanism_column), word)) for name, word in words.items()}
+    asked = {name: sql.count_if(labelled(text(column(mechanism_column)), word)) for name, word in words.items()}
     (result,) = answers(rows, select({"local": "COUNT(*)", **asked}, VIEW, sql.of_local(trust)))
     if (result["real"] or 0) + (result["simulated"] or 0) != result["local"]:
         raise OtherMechanism(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")

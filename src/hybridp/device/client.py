@@ -103,12 +103,13 @@ def local_report(
     here, as the task says.
     """
     must("local" in task["groups"], "group", "must be one that the task takes now", "local")
-    given, asked = by_name(task, answer), _at(task, epsilon)
+    asked = _at(task, epsilon)
     if accept is not None:
         must_accept(promise_of(asked["guarantee"]["local"]), accept.epsilon, accept.delta)
         sent = [by["name"] for by in task.get("by") or ()]
         rule = "must name the groups that the task sends as they are"
         must(set(sent) <= set(public), "public", rule, f"others than {', '.join(sent)}")
+    given = by_name(task, answer)
     payload = {"reports": question_reports(asked, given, rng) | category(task, given)}
     return _report(task, "local", payload, epsilon, token, now)
 

@@ -227,7 +227,7 @@ def ask_table(
         return result, task.stated(by), said
 
     trial = rng.simulated or raw
-    return Way(first, [] if later else own, answer, path, purpose, stated, trial, invite_out)
+    return Way(first, [] if later else own, answer, path, purpose, stated, trial, invite_out, digest)
 
 
 def _sizes(rows: Rows, columns: Any, raw: bool) -> summing.Counted:
@@ -649,7 +649,8 @@ def on_reports(charges: list[Charge], *, trial: bool) -> tuple[list[Charge], lis
 @dataclass(frozen=True)
 class Way:
     """How one question is answered: what is charged before a row of `path` is read (`first`) and when reports are
-    (`later`), and the conversation, which charges them.
+    (`later`), and the conversation, which charges them. Reports that are known already have a `digest`: they are
+    charged with what comes first, so that a refusal of them writes nothing.
 
     `answer` gives the release, what it states was asked, and all that was said where that is an invitation to others,
     for the new file `invite_out`.
@@ -663,6 +664,7 @@ class Way:
     columns: Any
     trial: bool
     invite_out: Path | None = None
+    digest: str | None = None
 
     def __post_init__(self) -> None:
         if self.invite_out is not None:
@@ -674,7 +676,8 @@ def pay_for(way: Way, ledger: Ledger | None) -> Release:
     """The release of one question: charged, answered, kept, and then shown."""
     invitation: dict[str, Any] = {}
     again = "it was kept nowhere: give a ledger for that"
-    with charged(ledger, way.first, way.later, trial=way.trial, path=way.path) as entries:
+    known = [replace(charge, digest=way.digest) for charge in way.later] if way.digest else []
+    with charged(ledger, way.first + known, () if known else way.later, trial=way.trial, path=way.path) as entries:
         answer, study, said = way.answer(entries)
         if said is not None:
             invitation = said.document()
@@ -744,6 +747,9 @@ def release_study(
     once = answered_once(study)
     heard = _heard(study, labels, run)
     ways = {q.name: _way(study, i, data, heard[i], files, run) for i, q in enumerate(study.questions)}
+    for way in ways.values():
+        if not way.first:  # nobody pays for what a query tells
+            must_not_ask(way.path)
     for invite in files["invite"].values():
         must_have_paid(ledger, invite)
     first = together([charge for way in ways.values() for charge in way.first], study.purpose, once=once)

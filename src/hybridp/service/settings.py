@@ -203,7 +203,11 @@ class Limits:
     clock_skew: int = 300
 
     def __post_init__(self) -> None:
+        must(self.body_bytes >= 1024, "body_bytes", "must be at least 1024", self.body_bytes)
+        must(self.reports_per_request >= 1, "reports_per_request", "must be at least 1", self.reports_per_request)
         must(0 <= self.rate < math.inf, "rate", "must be zero or positive", self.rate)
+        enough = self.rate == 0 or self.burst >= self.reports_per_request
+        must(enough, "burst", f"must be at least {self.reports_per_request}, one full request", self.burst)
 
 
 def stated_address() -> str | None:

@@ -352,8 +352,12 @@ def write_model(release: Mapping[str, Any], folder: Place) -> SyntheticModel:
     """
     try:
         ((told,),) = [list(facts.values()) for facts in release["questions"].values()]
-        task, receipt = made_of(told["model"]["task"]), Receipt.of(release["receipt"])
-        said = Transcript(task, task.workload.schema.names, answers=tuple(told["model"]["answers"]))
+        model = told["model"]
+        if "study" in model:  # the form before a model was a transcript: such releases were paid for
+            tables = [{**one, "counts": packed(np.array(one["counts"]), "<i8")} for one in model["trusted_tables"]]
+            model = {"task": model["study"], "answers": [*([tables] if tables else ()), model["local_reports"]]}
+        task, receipt = made_of(model["task"]), Receipt.of(release["receipt"])
+        said = Transcript(task, task.workload.schema.names, answers=tuple(model["answers"]))
         result = said.released(None, _KNOWN)
     except (ValueError, LookupError, TypeError, AttributeError):
         raise InvalidInput("`release` must be the document of a synthetic table's release. Got another.") from None
