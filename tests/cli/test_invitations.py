@@ -142,7 +142,11 @@ def test_an_invitation_that_says_what_cannot_be_is_none(run: Runner, people: Pat
     wrong = [[], counted, [*counted, sums, sums], [*counted, [math.nan] * 3], [*counted[:-1], sums]]
     changed: list[dict[str, Any]] = [{"answers": answers} for answers in wrong]
     changed += [{"asks": {"window": [1.0, 99.0]}}, {"task": kept["task"] | {"people": [600, 0]}}]
-    changed += [{**one, "name": "a fit"} for one in changed[-2:-1] + changed[:2]]  # which asks nobody
+    mean = kept["task"]["mean"]
+    for rule in ({"name": "fixed", "weight": 7.0}, {"name": "full-lm"}, {"name": "bogus"}, {"sd": -1.0}):
+        changed.append({"task": kept["task"] | {"mean": mean | {"rule": mean["rule"] | rule}}})
+    changed += [{"task": kept["task"] | {"mean": mean | {"clipped_share": 0.5}}}, {"missing": ["middle", {}]}]
+    changed += [{**one, "name": "a fit"} for one in changed[5:6] + changed[:2]]  # which asks nobody
     for changes in ({}, *changed):
         Path("k.json").write_text(json.dumps(envelope.sealed(kind, {**kept, **changes}, simulated=False)))
         found = run(

@@ -168,6 +168,9 @@ def test_whoever_is_local_cannot_be_left_out(tmp_path: Path) -> None:
         hp.Study(promise=1.0, trust="trust", questions=[
             {"name": "pay", "kind": "number", "lower": 0, "upper": 9, "missing": "exclude"}]
         ).randomise(both, tmp_path / "sent.csv")  # fmt: skip
+    options = ["1", "2", "3"]
+    with pytest.raises(UnusablePublicRows, match="reports cannot say that there is none"):
+        hp.shares(both, "pay", options=options, missing="exclude", trust="trust", epsilon=1.0, simulate_local=True)
 
 
 @pytest.mark.parametrize(

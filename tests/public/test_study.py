@@ -130,6 +130,7 @@ def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_che
         ({"questions": [{"name": "x"}]}, r"`x.kind` must be given: one of number, choice, count, vector"),
         ({"questions": [{"name": "x", "kind": "numbr"}]}, r"`x.kind` must be one of .* Did you mean `number`"),
         ({"questions": [{"name": "x", "kind": "number", "lower": 0}]}, r"`x.upper` must be given: public upper bound"),
+        ({"questions": [{**BODY, "columns": []}]}, r"columns` must be 1 to 10,000. Got 0."),
         ({"questions": [{**SALARY, "uper": 1}]}, r"`salary.uper` must be left out: .* Did you mean `upper`"),
         ({"questions": [{**SALARY, "upper": 0}]}, r"`salary.upper` must be greater than lower \(0\). Got 0."),
         ({"questions": [{**SALARY, "upper": math.inf}]}, r"`salary.upper` must be a finite number. Got inf."),

@@ -370,6 +370,8 @@ class TablePeople(SummedPeople):
         local = totals.local
         if self.raw and asked.heard:
             held, values = totals.held, None
+            if invite.encoding.excludes and np.any(held):
+                raise cannot_exclude()
             if held is None and asked.joint is not None:
                 held = summing.rounded_cells(self.rows, self.columns, invite, asked.joint, rng=self.rng)
             if invite.encoding.most:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 from hybridp.blend.distribution import blended
+from hybridp.blend.mean import Rule
 from hybridp.blend.means import blend_window
 from hybridp.errors import must
 from hybridp.public import steered_mean as windows
@@ -49,6 +50,12 @@ class SteeredTask(OfMean):
     people: tuple[int, int] | None = None
     undecided = by_invitation = True
     of_everybody = "a steered mean"
+
+    def __post_init__(self) -> None:
+        own = self.mean  # a declaration says the same; an invitation may have been edited since
+        plain = own.rule == Rule() and own.publish == "full" and not own.clipped_share and own.mixing is None
+        rule = "must be that of everyone, with Laplace noise and nothing beside it, where a mean is steered"
+        must(plain and own.noise != "gaussian", "estimator", rule, own.rule.name)
 
     @property
     def _whole(self) -> PureDP:

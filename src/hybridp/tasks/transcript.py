@@ -146,6 +146,7 @@ class Transcript:
                     simulated=said["simulated"], digest=said["digest"])  # fmt: skip
         ok = all(isinstance(one, str) for one in (*result.names, *result.notes))
         ok = ok and all(type(entry) is int for entry in result.entries)
+        ok = ok and all(isinstance(one, float | int | str) for one in result.missing or ())
         if not ok or (asks and not _alike(said["asks"], _plain_facts(result.asked.about))):
             raise ValueError
         return result

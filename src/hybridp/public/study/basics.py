@@ -262,7 +262,8 @@ class Question(Fields):
     @property
     def columns_read(self) -> tuple[str, ...]:
         """The columns of a table that hold people's answers: with the value, a private category."""
-        read: tuple[str, ...] = getattr(self, "columns", None) or (getattr(self, "column"),)  # noqa: B009
+        several = getattr(self, "columns", None)
+        read: tuple[str, ...] = (getattr(self, "column"),) if several is None else tuple(several)  # noqa: B009
         return (*read, self.groups.column) if self.groups is not None and self.groups.private else read
 
     @property
