@@ -6,8 +6,6 @@
    they are read, once for each set of them, before any noise is drawn.
 3. The release states the answer and the receipt, and is kept in the ledger before anybody can see it.
 
-A release and its ledger: charge, then read, then keep what is released before anybody can see it.
-
 A declared study, run on a table: every question under its part of one promise, one charge, one release.
 
 1. The promise is split over the questions by their weights, for both groups (`hybridp.public.study`).
@@ -53,7 +51,7 @@ from hybridp.ledger import Charge, Ledger, Noted, Spending, tells_nothing, toget
 from hybridp.protocols.reports import load_tally, read_batches, tally_for
 from hybridp.protocols.rows import CodePeople, TablePeople, not_invited
 from hybridp.public import envelope
-from hybridp.public.budgets import ApproxDP, PureDP, warned
+from hybridp.public.budgets import ApproxDP, Guarantee, PureDP, warned
 from hybridp.public.groups import Grouping
 from hybridp.public.messages import MECHANISM, SlotReports
 from hybridp.public.rounds import Answer, Crowd, drive
@@ -505,8 +503,9 @@ def ask_invited(
     return Way([], due, answer, data, purpose, {"columns": said.names}, said.simulated, invite_out)
 
 
-Guarantee = PureDP | ApproxDP
-T = TypeVar("T")
+# --- the ledger: charge, then read, then keep what is released before anybody can see it ------------------------------
+
+
 R = TypeVar("R", Release, SyntheticModel)
 
 

@@ -12,10 +12,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.heavy import HeadList
+from hybridp.public.lattice import Ints
 from hybridp.tables.engine import answers, arrays, drop, fresh, give, keep, local_copy, stream
 from hybridp.tables.source import Rows
 from hybridp.tables.sql import VIEW, Columns, column, joined, number, text
@@ -24,7 +24,6 @@ from hybridp.tables.totals import CHUNK, Query, changed, check_columns
 __all__ = ["Record", "RecordSample", "discovery_counts", "head_counts", "local_slots"]
 __all__ += ["records_at", "sample_records"]
 
-Ints = NDArray[np.int64]
 Record = tuple[str, ...]
 
 

@@ -24,7 +24,7 @@ from hybridp.errors import UnusablePublicRows, UnusableRows, must
 from hybridp.public.distribution import ReportBins
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import Box
-from hybridp.public.lattice import HALF, LEVELS, Bounds, Lattice, missing_each
+from hybridp.public.lattice import HALF, LEVELS, Bounds, Floats, Ints, Lattice, missing_each
 from hybridp.public.messages import ReportsByEpsilon
 from hybridp.public.personal import local_terms
 from hybridp.public.queries import Feature, Schema
@@ -491,9 +491,10 @@ def totals(rows: Rows, query: Query) -> str:
     return select(chosen(keys) | asked, f"({numbers}) AS numbers", f"GROUP BY {', '.join(keys)}")
 
 
+# --- totals -----------------------------------------------------------------------------------------------------------
+
+
 CHUNK = 2**18
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from hybridp.blend import regression as blending
 from hybridp.blend.regression import Fit, Score, Units
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public import regression as rules
-from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
+from hybridp.public.budgets import Charge, Guarantee, PureDP, split_off
 from hybridp.public.mean import holm
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName
 from hybridp.public.regression import ROUNDS, KindName, Line, NoisyRounds, OnLine, Trusted
@@ -33,7 +33,6 @@ from hybridp.tasks.task import Draw, Task, declared, protected, task_receipt, un
 
 __all__ = ["FormName", "RegressionTask", "regression_task"]
 
-Guarantee = PureDP | ApproxDP
 FormName = Literal["best", "steered", "plain", "tcm-only"]
 
 
