@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator import sums as sources
+from hybridp.curator import sums as summing
 from hybridp.curator.sums import (
     Answers,
     Columns,
@@ -164,8 +164,8 @@ def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, a
             if name not in rows.columns:
                 rule = "must hold the reports that `hybridp randomise regression --invite` writes"
                 raise InvalidInput(f"`file` {rule}. Got {rows.name} without the column `{name}`.")
-        says, result = sources.check_mechanism(rows, None, MECHANISM, mechanism), tables.add_up(rows, query)
-    assumed = sources.named_mechanism(MECHANISM, says, result.local_people, assume=assume)
+        says, result = summing.check_mechanism(rows, None, MECHANISM, mechanism), tables.add_up(rows, query)
+    assumed = summing.named_mechanism(MECHANISM, says, result.local_people, assume=assume)
     digest = reports_digest(mechanism, *result.fingerprint)
     return Raw(0, None, report_sums(result, invite), bool(says), assumed, digest)
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hybridp.blend.tally import Tally, invite_in
 from hybridp.curator import sums
-from hybridp.curator import sums as sources
+from hybridp.curator import sums as summing
 from hybridp.curator.sums import Columns, Raw, Rows, TableLike, open_rows
 from hybridp.errors import InvalidInput, OtherMechanism, UnusablePublicRows, UnusableRows, must
 from hybridp.public.envelope import appearing
@@ -92,7 +92,7 @@ def number_tally(
     With `sums_only` it will tell a mean and nothing else of the distribution; those of personal epsilons always do.
     """
     with open_rows(path, table=table, trust=columns.trust) as rows:
-        text, _ = sources.read_mechanism(rows, columns)
+        text, _ = summing.read_mechanism(rows, columns)
     if text is None:
         raise UnusableRows("The file must hold a report, whose mechanism a new tally is for.")
     return Tally.of(invite_in(text), collection, sums_only=sums_only)
@@ -105,7 +105,7 @@ def add_file(
     """The tally with the reports of a file, whose mechanism must be the tally's and whose content must be new to it."""
     batch = _fingerprint(path, table)
     with open_rows(path, table=table, trust=columns.trust) as rows:
-        text, simulated = sources.read_mechanism(rows, columns)
+        text, simulated = summing.read_mechanism(rows, columns)
         if text not in (None, tally.mechanism):
             raise UnusableRows(f"Column `{columns.mechanism}` must name the mechanism of the tally in every row.")
         # The batch is refused before its rows are read.
@@ -113,12 +113,12 @@ def add_file(
         if tally.kind == "slots":
             rule = "must be left out: a file of answers holds nothing else"
             must(columns.trust is None, "trust", rule, columns.trust)
-            return ready.add(sources.slot_counts(rows, columns.report or "", len(tally.counts or ())))
+            return ready.add(summing.slot_counts(rows, columns.report or "", len(tally.counts or ())))
         own, names = tally.kind == "personal-mean", tuple(f"{name}_report" for name in tally.columns)
         if own and epsilon is None:
             raise InvalidInput("`epsilon-column` must name the column of personal epsilons for this tally. Got none.")
         read = names or (columns.report or "", *((epsilon,) if own and epsilon else ()))
-        for part in sources.local_numbers(rows, read, label_column(columns.trust), max(1, _CHUNK // len(read))):
+        for part in summing.local_numbers(rows, read, label_column(columns.trust), max(1, _CHUNK // len(read))):
             told = _numbers(part, read, own=own, some=bool(names))
             ready = ready.add(told if own or names else told[:, 0])
     return ready
@@ -131,7 +131,7 @@ def _fingerprint(path: str | PathLike[str], table: str | None) -> str:
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()[:32]
     except OSError:
-        raise InvalidInput(f"`file` must be a file of reports that can be read. Got {sources.shown(path)}.") from None
+        raise InvalidInput(f"`file` must be a file of reports that can be read. Got {summing.shown(path)}.") from None
     return f"sha256:{digest}" + ("" if table is None else f" table {table}")
 
 
@@ -186,7 +186,7 @@ def read_batches(
 
     def read(rows: Rows) -> Raw:
         if columns is None:
-            return sources.slots_told(rows, asked.text, asked.encoding.categories, assume=assume)
+            return summing.slots_told(rows, asked.text, asked.encoding.categories, assume=assume)
         result = sums.read(rows, own, asked, assume=assume, **how)
         if epsilon is not None:
             levels = len(result.local.epsilons)
@@ -222,7 +222,7 @@ def read_batches(
 def written_levels(mixing: LevelMixing, batch: TableLike, epsilon: str) -> dict[str, Any]:
     """What the people of each epsilon keep in a batch that was written, as plain data."""
     with open_rows(batch) as rows:
-        told = zip(*(numbers.tolist() for numbers in sources.epsilon_counts(rows, epsilon)), strict=True)
+        told = zip(*(numbers.tolist() for numbers in summing.epsilon_counts(rows, epsilon)), strict=True)
     levels = []
     for level in mixed_levels(mixing, {own: (people,) for own, people in told}):
         kept = next(iter(level.pop("batches")), {"epsilon": level["local_epsilon"], "delta": 0.0})
@@ -237,8 +237,8 @@ def _alone(rows: Rows, values: tuple[str, ...], reports: tuple[str, ...], start:
     rule = f"must hold nothing but reports ({', '.join(f'`{name}`' for name in (*held, *told))}): others may tell whose"
     must(not more, "mixed", rule, f"{more} more column{'s' if more > 1 else ''}")
     rule = f"must hold nothing in {', '.join(f'`{name}`' for name in values)}: reports stand for the answers"
-    must(sources.all_empty(rows, values), "mixed", rule, "a value")
-    names = sources.batch_names(rows, told[1])
+    must(summing.all_empty(rows, values), "mixed", rule, "a value")
+    names = summing.batch_names(rows, told[1])
     rule = f"must hold one name of the batch in `{told[1]}`, the same in every row"
     must(len(names) == 1 and names != [""], "mixed", rule, f"{len(names)} names" if any(names) else "none")
     return names[0]

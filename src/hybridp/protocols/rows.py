@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from hybridp.curator import models as modelling
-from hybridp.curator import models as tabulating
 from hybridp.curator import sums as summing
 from hybridp.curator.sums import Raw, Rows, local_rows, open_rows, rows_of, sizes_of
 from hybridp.device.files import Asked, write_reports
@@ -130,11 +129,11 @@ class CodePeople(People):
         codes, use, tables, rng = self.groups.trusted, asked.use, asked.use.tables, self._own(asked, asked.place)
         if not tables:
             model = asked.model()
-            scores = [tabulating.gain(codes, c, model.table(c), use.sigma) for c in asked.among]
-            picked = tabulating.pick_table(scores, use.select_rho, asked.allowed, rng=rng)
+            scores = [modelling.gain(codes, c, model.table(c), use.sigma) for c in asked.among]
+            picked = modelling.pick_table(scores, use.select_rho, asked.allowed, rng=rng)
             assert picked is not None  # one-way marginals always fit
             tables = (asked.among[picked],)
-        return [tabulating.measure_table(codes, features, use.sigma, rng=rng) for features in tables]
+        return [modelling.measure_table(codes, features, use.sigma, rng=rng) for features in tables]
 
     def reported(self, asked: Reported) -> Answer:
         reports, raw = self.groups.local, self.groups.held
@@ -353,7 +352,7 @@ class TablePeople(SummedPeople):
     def _coded(self, asked: Measure | Reported) -> CodePeople:
         if self._kept is None:
             how: dict[str, Any] = {"local_raw": self.raw, "assume": self.assume}
-            groups = tabulating.groups_of(self.rows, asked.schema, self.columns, asked.invite, **how)
+            groups = modelling.groups_of(self.rows, asked.schema, self.columns, asked.invite, **how)
             self._heard(groups.local_people, groups)
             self._kept = CodePeople(groups, self.rng)
         result: CodePeople = self._kept
