@@ -11,20 +11,32 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
+import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import uvicorn
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from hybridp.cli.demo import Demo, demo_plan, serve_demo, take_part
+from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.public.mixing import Signer, new_key, text
+from hybridp.randomness import secure, seeded, synthetic_data_generator
+from hybridp.service import studies
+from hybridp.service.app import build_app, listen
+from hybridp.service.settings import Limits, Settings
 
 __all__ = ["main"]
 
 IMAGES = Path(__file__).resolve().parent / "images"
-PEOPLE, SECONDS = 3_000, 420
+PEOPLE, SECONDS, OPT_IN = 3_000, 420, 0.05
+AT_ONCE = 500  # reports a request
 WAY = {
     "name": "way",
     "kind": "number",
@@ -48,6 +60,69 @@ def _study(*questions: dict[str, Any], **more: Any) -> dict[str, Any]:
 def _mixer() -> dict[str, Any]:
     who = {"url": "https://mixer.example", "run_by": "the university", "key": text(Signer(new_key()).public)}
     return {"batch": 1000, "delta": 1e-6, **who}
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """A study online, and the key of its analyst."""
+
+    base_url: str
+    study_id: str
+    key: str
+
+
+@contextmanager
+def _serve(folder: Path) -> Iterator[Demo]:
+    """A server with a study of the way to work, open to all, in a new database."""
+    trusted = round(PEOPLE * OPT_IN)
+    people = {"trusted": trusted, "local": PEOPLE - trusted}
+    said = {"purpose": "to show how a study works; the people in it are made up", "time_precision": 1}
+    plan = {
+        "title": "Demo: the way to work (made-up people)",
+        "asked_by": "nobody: this is a demonstration of hybridp",
+        "promise": {"epsilon": 1.0},
+        "people": people,
+        "collection": {**said, "contact": "whoever started the demonstration"},
+        "questions": [{**WAY, "step": 1, "sd": 20}],
+    }
+    with listen("127.0.0.1", 0) as (listening, base_url):
+        database, everybody = f"sqlite:///{(folder / 'demo.db').resolve()}", Limits(rate=0)  # they have one address
+        app = build_app(Settings.from_environment(database, folder / "demo.key", base_url, everybody))
+        service = app.state.service
+        key, study_id = studies.add_analyst(service, "demo"), str(studies.create_study(service, plan)["id"])
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+        serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="server")
+        serving.start()
+        try:
+            yield Demo(base_url, study_id, key)
+        finally:
+            server.should_exit = True
+            serving.join()
+
+
+def _take_part(demo: Demo, people: int, seconds: float) -> None:
+    """Let made-up people answer the study one after the other, by a device's client: many come early, few late.
+
+    Their reports are drawn as real devices draw them. Minutes on the way to work are skewed like real ones, with a
+    median of 27.
+    """
+    task, rng, made_up = fetch_task(demo.base_url, demo.study_id), secure(), synthetic_data_generator(seeded(2010))
+    values = np.clip(np.round(27 * np.exp(0.6 * made_up.standard_normal(people))), 1, 240).tolist()
+    when = np.sort(made_up.beta(1.3, 2.0, people)) * seconds
+    trusts = (made_up.random(people) < OPT_IN).tolist()
+    began, sent = time.monotonic(), 0
+    while sent < people:
+        due = int(np.searchsorted(when, time.monotonic() - began, side="right"))
+        stop = min(due, sent + AT_ONCE)
+        if stop == sent:
+            time.sleep(0.2)
+            continue
+        made = [
+            trusted_report(task, x) if trust else local_report(task, x, rng=rng)
+            for x, trust in zip(values[sent:stop], trusts[sent:stop], strict=True)
+        ]
+        send_reports(demo.base_url, demo.study_id, made)
+        sent = stop
 
 
 def _created(demo: Demo, study: dict[str, Any]) -> str:
@@ -90,11 +165,8 @@ def _pictures(demo: Demo, out: Path, *, phone: bool) -> None:
 def main(names: list[str]) -> None:
     out = Path(*names) if names else IMAGES
 
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        serve_demo(Path(folder), demo_plan(PEOPLE, 0.05, 1.0), port=0) as demo,
-    ):
-        take_part(demo, PEOPLE // 2, 0.05, SECONDS / 2)
+    with tempfile.TemporaryDirectory() as folder, _serve(Path(folder)) as demo:
+        _take_part(demo, PEOPLE // 2, SECONDS / 2)
         _pictures(demo, out, phone=bool(names))
 
 
