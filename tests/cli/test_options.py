@@ -79,8 +79,8 @@ def test_what_a_study_declares_is_declared_nowhere_else(folder: Path) -> None:
     fields = {one.option for of in kinds for one in declared(of)} - {"", "sd"}
     for name in ("tasks", "plan", "tally"):
         by_hand = set(re.findall(r'click\.option\(\s*"--([a-z-]+)"', (folder / f"{name}.py").read_text("utf-8")))
-        # A plan reads files of epsilons and of counts; a tally reads any reports.
-        own = {"plan": {"epsilon-column", "column", "cap"}, "tally": {"report"}}.get(name, set())
+        # A plan reads files of counts; a tally reads any reports.
+        own = {"plan": {"column", "cap"}, "tally": {"report"}}.get(name, set())
         assert by_hand & fields <= own
 
 

@@ -62,12 +62,8 @@ def test_the_plan_has_theorem_1s_numbers(run: Runner) -> None:
     assert all((e["mse"] >= adpm["mse"]) == (name != "lower-bound") for name, e in baselines.items())
 
 
-def test_a_file_of_epsilons_is_a_plan_too(run: Runner, tmp_path: Path) -> None:
-    text = "own\n" + "0.1\n" * 70 + "inf\n" * 30
-    (tmp_path / "eps.csv").write_text(text)
-    own = "--epsilon-column own --public own"
-    one = run(f"plan mean --groups eps.csv {own} --json").document
-    assert one == run("plan mean --groups 0.1:70,inf:30 --json").document
+def test_an_infinite_epsilon_is_planned_too(run: Runner) -> None:
+    one = run("plan mean --groups 0.1:70,inf:30 --json").document
     assert sole(one)["predicted"]["estimators"]["adpm"]["groups"][1]["epsilon"] == "inf"
 
 

@@ -311,14 +311,15 @@ def test_a_plan_counts_nobody_whom_a_query_chose(run: Runner, people: Path) -> N
         Study.read(people.parent / "study.toml").plan(Source(people, query="SELECT * FROM rows"))
 
 
-def test_a_plan_of_own_epsilons_counts_a_public_column_alone(run: Runner, people: Path) -> None:
+def test_a_plan_of_own_epsilons_counts_a_public_column_alone(run: Runner, people: Path, tmp_path: Path) -> None:
     """Whatever column was named had its counts told exactly, for nothing."""
-    line = "plan mean --groups people.csv --epsilon-column own"
-    for declares in ("", "--public age,colour"):
-        told = run(f"{line} {declares}")
-        assert (told.code, told.out) == (2, ""), told.err
-        assert "add it to people.public, or --public own, if everybody may know it" in told.err
-    assert run(f"{line} --public age,own").code == 0
+    asked = '[[questions]]\nname = "pay"\nkind = "number"\nmissing = "middle"\nlower = 0\nupper = 100\n'
+    head = '[promise]\nepsilon_column = "own"\n[trust]\ncolumn = "trust"\n[people]\npublic = '
+    for public, code in (('["trust"]', 2), ('["age", "trust"]', 2), ('["own", "trust"]', 0)):
+        (tmp_path / "own.toml").write_text(f"{head}{public}\n{asked}")
+        told = run("plan own.toml people.csv --json")
+        assert told.code == code, told.err
+        assert not code or "add it to people.public, or --public own, if everybody may know it" in told.err
 
 
 def test_a_study_tells_exactly_of_its_public_columns_alone(run: Runner, people: Path, tmp_path: Path) -> None:

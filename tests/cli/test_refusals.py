@@ -101,7 +101,7 @@ BAD = [
     (f"{PLAN} --n 1e400", "--n"),
     (f"{PLAN} --opt-in five", "a share such as 0.05 or 5%"),
     (f"{PLAN} --opt-in 1e-300", "`opt-in` must leave at least one person"),
-    (f"{PLAN} --sd 1:2:3", "'--sd'"),
+    (f"{PLAN} --sd 1:2", "'--sd'"),
     ("plan study.toml people.csv --n 9 --opt-in .1", "`n` must not go with a table"),
     *((f"plan mean --groups {text}", "`groups` must") for text in ("0.1:7;2:3", "nan:5", "1:0")),
     (f"{LOG} --popularity bad.csv", "`count`"),

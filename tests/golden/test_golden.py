@@ -70,7 +70,7 @@ features = [{name = "age", edges = [20, 40, 60, 80]}, {name = "eps", values = ["
 # name -> commands that are run one after another in one folder; every one prints one JSON object
 SCENES: dict[str, tuple[str, ...]] = {
     "plan": (
-        "plan mean --n 250_000 --opt-in 0.01 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --sd 0.1:0.3 --rmse 0.01",
+        "plan mean --n 250_000 --opt-in 0.01 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --sd 0.3 --rmse 0.01",
         "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 4 --local piecewise --mean 0.3 --elasticity 1.5",
         "plan mean --groups 0.1:700,2:300 --local-groups 1:9000",
         "plan vector-mean --n 900 --opt-in 0.1 --column a b --lower 0 --upper 14 20 --sd 2 3 --epsilon 1 --delta 1e-6",

@@ -38,8 +38,9 @@ __all__ = ["Crowd", "Expected", "Guesses", "Held"]
 
 @dataclass(frozen=True, kw_only=True)
 class Guesses:
-    """What is guessed of people's answers: `sd` may be a range, or one of a regression's columns and of its residuals;
-    `shares` are those of the options or, of an answer by group, of the groups; `popularity` is that of records."""
+    """What is guessed of people's answers: `sd` may be one for each column, or those of a regression's columns and of
+    its residuals; `shares` are those of the options or, of an answer by group, of the groups; `popularity` is that of
+    records."""
 
     mean: float | None = None
     sd: Any = None

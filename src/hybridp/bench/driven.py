@@ -82,18 +82,17 @@ class Driven:
         vector, box = isinstance(task, VectorTask), task.bounds
         halves = [half for _, half in box.sides]
         worst = [half * math.sqrt(min(1.0, box.ratio**2 / len(halves))) for half in halves]
-        sizes = worst if sd is None else [*sd] if vector else [*sd][1:] if isinstance(sd, tuple) else [sd]
+        sizes = worst if sd is None else [*sd] if vector else [sd]
         must(len(sizes) == len(halves), "sd", f"must be one for each of the {len(halves)} columns", len(sizes))
         for size, half in zip(sizes, halves, strict=True):
             ok = math.isfinite(size) and 0 < size <= half * (1 + 1e-12)
             must(ok, "sd", f"must be positive and at most {half:g}, the largest within the bounds", size)
-        known = sd is not None and (vector or not isinstance(sd, tuple))
         if vector:
-            return Driven(task, crowd, Guesses(sd=sizes), known)
+            return Driven(task, crowd, Guesses(sd=sizes), sd is not None)
         must(1e-100 <= box.width <= 1e100, "upper", "must be a sensible distance from lower", box.upper)
         inside = guess.mean is None or box.lower <= guess.mean <= box.upper
         must(inside, "mean", "must lie within the bounds", guess.mean)
-        return Driven(task, crowd, Guesses(sd=float(sizes[0]), mean=guess.mean), known)
+        return Driven(task, crowd, Guesses(sd=float(sizes[0]), mean=guess.mean), sd is not None)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -288,7 +287,7 @@ def shares_of(stated: Sequence[float] | None, many: int, of: str) -> list[float]
 
 
 def plan_driven(task: Any, crowd: Crowd) -> Plan:
-    """Predict every estimator's error. Of a range of standard deviations the upper end is told, and `mse_range` both.
+    """Predict every estimator's error.
 
     With Laplace noise in both groups a mean's are the papers' formulas as corrected.
     """
@@ -297,7 +296,7 @@ def plan_driven(task: Any, crowd: Crowd) -> Plan:
     if crowd.both:
         more["default"], said = own.default(), [SAID_OF_EVERYONE]
         if mean:
-            more |= _of_mean(own, estimators)
+            more |= _of_mean(own)
             of = "without a stated sd its" if task.rule.sd is None else "its"
             wide = more["default"]["half_width"]
             said[0] += f"; {of} {100 * task.level:.6g} % interval would reach {wide:,.4g} to either side"
@@ -328,14 +327,9 @@ def plan_driven(task: Any, crowd: Crowd) -> Plan:
     return crowd.planned(task, {statistic: told}, setting=own, picture=draw_curves if mean and crowd.both else None)
 
 
-def _of_mean(own: Driven, estimators: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """When which baseline wins; and errors at the lower end of a range of standard deviations, beside the others."""
-    task, s, sd = own.task, own.setting, own.crowd.guess.sd
-    if isinstance(sd, tuple):
-        must(sd[0] <= sd[1], "sd", "must be a range from low to high", f"{sd[0]:g}:{sd[1]:g}")
-        low = Driven.of(task, replace(own.crowd, guess=replace(own.crowd.guess, sd=sd[0])))
-        for name, told in estimators.items():
-            told["mse_range"] = sorted([told["mse"], float(low.errors(name)[1][0])])
+def _of_mean(own: Driven) -> dict[str, Any]:
+    """When which baseline wins."""
+    task, s = own.task, own.setting
     critical, mechanisms = float(theory.critical_n(s)[0]), own.known.release.facts["mechanisms"]
     plain = task.trusted_whole == task.guarantee and set(mechanisms.values()) == {"laplace"}
     most = theory.sup_over_best(task.guarantee.epsilon, own.guess.sd, task.bounds.width) if plain else None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FILE_PATH", "FOLDER_PATH", "check_delta", "check_plot", "count", "emit", "insist_option", "json_option"]
 __all__ += ["names_of", "needed", "note", "number", "progress", "public_option", "receipt"]
-__all__ += ["rows_argument", "rows_in", "save_plot", "sd_range", "share_type", "show_release", "show_words", "stack"]
+__all__ += ["rows_argument", "rows_in", "save_plot", "share_type", "show_release", "show_words", "stack"]
 __all__ += ["table", "table_option", "tell"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,14 +56,8 @@ def _part(text: str) -> float:
     return float(Fraction(text[:-1].strip()) / 100) if text.endswith("%") else float(text)
 
 
-def _spread(text: str) -> float | tuple[float, float]:
-    low, colon, high = text.partition(":")
-    return (float(low), float(high)) if colon else float(low)
-
-
 count = _Parsed("number", "a whole number", _whole)
 share_type = _Parsed("share", "a share such as 0.05 or 5%", _part)
-sd_range = _Parsed("sd", "a number or a range LOW:HIGH", _spread)
 
 
 def stack(*decorators: Callable[[F], F]) -> Callable[[F], F]:

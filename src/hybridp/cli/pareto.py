@@ -1,4 +1,4 @@
-"""`hybridp pareto`: the front of a mechanism with knobs, found, shown, asked and compared."""
+"""`hybridp pareto`: the front of a mechanism with knobs, found, shown and asked."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from hybridp.cli.app import if_interrupted
 from hybridp.cli.common import FILE_PATH, count, note, number, progress, table
 from hybridp.cli.options import telling
 from hybridp.errors import InvalidInput
-from hybridp.pareto import Problem, Run, Store, band, dpareto, final_front, publishing_cost, random_search
+from hybridp.pareto import Problem, Run, Store, band, dpareto, final_front, publishing_cost
 from hybridp.pareto import load_problem as load_named
 from hybridp.pareto import suggest as advise
 from hybridp.release import style
 
-__all__ = ["compare", "front", "run", "suggest"]
+__all__ = ["front", "run", "suggest"]
 
 store_argument = click.argument("file", type=FILE_PATH)
 
@@ -79,13 +79,9 @@ def load_problem(source: str) -> Problem:
 @click.option("--init", type=count, default=16, show_default=True, help="Settings spread over the space first.")
 @click.option("--steps", type=count, default=256, show_default=True, help="Settings chosen after that.")
 @click.option("--jobs", type=count, default=1, show_default=True, help="Settings chosen, and evaluated, at a time.")
-@click.option(
-    "--search", type=click.Choice(["exact", "random"]), default="exact", show_default=True,
-    help="exact: by models, with epsilon known exactly. random: any init + steps settings, to compare with.",
-)  # fmt: skip
 @click.option("--out", "store_file", type=FILE_PATH, help="Keep the run; resumes.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the search and the oracle.")
-def run(problem: str, init: int, steps: int, jobs: int, search: str, store_file: Path | None, seed: int) -> Any:
+def run(problem: str, init: int, steps: int, jobs: int, store_file: Path | None, seed: int) -> Any:
     """Find the front of PROBLEM: a name (svt, logreg, dpsgd-adult, ...) or FILE.py:name.
 
     Every evaluation is written to --out as it ends; the same command goes on where it stopped, and several can
@@ -105,11 +101,7 @@ def run(problem: str, init: int, steps: int, jobs: int, search: str, store_file:
             if not last.ok:
                 bar.console.print(f"recorded as failed: {last.failure}", soft_wrap=True, markup=False, highlight=False)
 
-        every: dict[str, Any] = {"jobs": jobs, "store": store, "seed": seed, "progress": told}
-        if search == "exact":
-            result = dpareto(asked, init=init, steps=steps, batch=jobs, **every)
-        else:
-            result = random_search(asked, n=init + steps, **every)
+        result = dpareto(asked, init=init, steps=steps, batch=jobs, jobs=jobs, store=store, seed=seed, progress=told)
     if not result.evaluations:
         failures = result.failures
         raise InvalidInput(
@@ -117,9 +109,9 @@ def run(problem: str, init: int, steps: int, jobs: int, search: str, store_file:
             f" the last: {failures[-1].failure}"
         )
     document = {**_document(result), "store": None if store_file is None else str(store_file)}
-    if search == "exact" and len(result.evaluations) >= 3:  # fewer are no data for a model
+    if len(result.evaluations) >= 3:  # fewer are no data for a model
         document["chosen"] = [asdict(c) for c in final_front(asked, result.evaluations)]
-    return document, lambda: _show(document, asked), lambda: _draw({asked.name: result.evaluations})
+    return document, lambda: _show(document, asked), lambda: _draw(result)
 
 
 def _document(run: Run) -> dict[str, Any]:
@@ -170,26 +162,20 @@ def _text(setting: dict[str, Any]) -> str:
     return " ".join(f"{k}={f'{v:.4g}' if isinstance(v, float) else v}" for k, v in setting.items())
 
 
-def _draw(runs: dict[str, Any]) -> Any:
-    """Bands best-mean-worst of each run, as staircases over a logarithmic epsilon."""
+def _draw(run: Run) -> Any:
+    """The band best-mean-worst of a run, as staircases over a logarithmic epsilon."""
     ax = style.new_axes(None, 7.4, 4.2)
     ax.set_xscale("log")
-    ends = []
-    for i, (name, evaluations) in enumerate(runs.items()):
-        colour = (style.TRUSTED, style.LOCAL, style.INK)[i % 3]
-        epsilons = [e.epsilon for e in evaluations]
-        grid = np.geomspace(min(epsilons), max(max(epsilons), min(epsilons) * 1.01), 400)
-        best, mean, worst = band(evaluations, grid)
-        ax.fill_between(grid, best, worst, step="post", alpha=0.2, color=colour, lw=0)
-        ax.step(grid, mean, where="post", color=colour, lw=2, ls=("-", "--", ":")[i % 3])
-        ax.plot(epsilons, [e.values[0] for e in evaluations], "os^"[i % 3], color=colour, ms=3, alpha=0.5, mew=0)
-        ends.append((name, float(grid[-1]), float(mean[-1]), colour))
+    epsilons = [e.epsilon for e in run.evaluations]
+    grid = np.geomspace(min(epsilons), max(max(epsilons), min(epsilons) * 1.01), 400)
+    best, mean, worst = band(run.evaluations, grid)
+    ax.fill_between(grid, best, worst, step="post", alpha=0.2, color=style.TRUSTED, lw=0)
+    ax.step(grid, mean, where="post", color=style.TRUSTED, lw=2)
+    ax.plot(epsilons, [e.values[0] for e in run.evaluations], "o", color=style.TRUSTED, ms=3, alpha=0.5, mew=0)
     ax.set_xlim(*ax.get_xlim())
     ax.set_ylim(*ax.get_ylim())
-    style.end_labels(ax, ends)
-    many = sum(map(len, runs.values()))
     about = "The line is the mean error of the best settings, the band goes from their best run to their worst."
-    title = f"Error that an epsilon buys, after {many:,} evaluations"
+    title = f"{run.problem.name}: error that an epsilon buys, after {len(epsilons):,} evaluations"
     style.dress(ax, title, f"{about} A dot is a setting.", x="epsilon", y="error", grid="both")
     return ax
 
@@ -223,7 +209,7 @@ def front(file: Path) -> Any:
         if problem.private_data:
             click.echo(f"Publishing: {cost}.")
 
-    return document, show, lambda: _draw({problem.name: result.evaluations})
+    return document, show, lambda: _draw(result)
 
 
 @telling("suggest", store_argument, click.argument("problem", required=False))
@@ -252,35 +238,3 @@ def suggest(file: Path, epsilon: float, problem: str | None) -> Any:
     columns = ["", "setting", "epsilon", "expected error", f"{advice.level:.0%} interval", "measured"]
     caption = "intervals are the model's, of the expected error." if advice.measured else "nothing was measured there."
     return document, lambda: table(f"{asked.name} within epsilon {epsilon:g}", columns, rows, caption=caption)
-
-
-@telling("compare", click.argument("first", type=FILE_PATH), click.argument("second", type=FILE_PATH), plot=True)
-def compare(first: Path, second: Path) -> Any:
-    """Two runs on common axes: hypervolumes, and errors at round epsilons."""
-    (a, _), (b, _) = _read(first), _read(second)
-    da, db = a.problem, b.problem
-    if da.anti_ideal != db.anti_ideal or da.measures != db.measures or da.delta != db.delta:
-        raise InvalidInput(
-            "`second` must have the anti-ideal point, objectives and delta of `first`."
-            f" Got {list(db.anti_ideal)} at delta {db.delta:g} and {list(da.anti_ideal)} at {da.delta:g}."
-        )
-    names = [f"{d.name} ({p.name})" for d, p in ((da, first), (db, second))]
-    low = min(e.epsilon for r in (a, b) for e in r.evaluations)
-    grid = [e for e in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0) if low <= e <= da.anti_ideal[0]]
-    bands = (np.column_stack(band(one.evaluations, grid)).tolist() for one in (a, b))
-    errors = [{"epsilon": e, "first": x, "second": y} for e, x, y in zip(grid, *bands, strict=True)]
-    sides = [{"name": name, "observed_hypervolume": one.hypervolume} for name, one in zip(names, (a, b), strict=True)]
-    document = {"first": sides[0], "second": sides[1], "errors": errors}
-
-    def cell(values: Any) -> str:
-        return f"{values[1]:.4f} ({values[0]:.3f}-{values[2]:.3f})" if np.isfinite(values[1]) else "-"
-
-    def show() -> None:
-        table(
-            f"observed hypervolume {a.hypervolume:.4f} and {b.hypervolume:.4f}",
-            ["epsilon", *names],
-            [(number(r["epsilon"]), cell(r["first"]), cell(r["second"])) for r in errors],
-            caption="mean error (best-worst run).",
-        )
-
-    return document, show, lambda: _draw(dict(zip(names, (a.evaluations, b.evaluations), strict=True)))

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from hybridp.cli import options as cli_options
-from hybridp.cli.common import FILE_PATH, count, note, public_option, rows_in, sd_range, show_words, table_option
+from hybridp.cli.common import FILE_PATH, count, note, rows_in, show_words, table_option
 from hybridp.cli.options import Options, edges_options, given, list_option, must_not_join, numbers, one_question, some
 from hybridp.cli.releasing import check_out, read_study, study_argument
 from hybridp.cli.synth import StatedSchema, workload_of
@@ -123,13 +123,10 @@ _guessed_mean = click.option("--mean", type=float, help="A guess of the mean.  [
 
 @planned(
     "mean",
-    click.option("--sd", type=sd_range, help="The standard deviation, or a range LOW:HIGH; without it the worst case."),
+    click.option("--sd", type=float, help="The standard deviation; without it the worst case."),
     _shares,
-    list_option("--groups", help='Personal epsilons of trusted people, as "0.1:700,2:300" (EPSILON:PEOPLE), or a file '
-                "with one person's epsilon a row."),
+    list_option("--groups", help='Personal epsilons of trusted people, as "0.1:700,2:300" (EPSILON:PEOPLE).'),
     list_option("--local-groups", help="The same for local people."),
-    click.option("--epsilon-column", default="epsilon", show_default=True, help="The column of that file."),
-    public_option,
     _guessed_mean,
     click.option("--rmse", type=float, help="How many opt-ins are needed to reach this root mean squared error?"),
     click.option("--elasticity", type=float,
@@ -141,8 +138,7 @@ _guessed_mean = click.option("--mean", type=float, help="A guess of the mean.  [
 )  # fmt: skip
 def mean(
     crowd: Options, question: Options, promise: Options, mixer: Options, groups: str | None, local_groups: str | None,
-    epsilon_column: str, public: tuple[str, ...], sd: Any, rmse: float | None, elasticity: float | None,
-    **guessed: Any,
+    sd: float | None, rmse: float | None, elasticity: float | None, **guessed: Any,
 ) -> Plan:  # fmt: skip
     """Predicted error of every estimator of a mean, and when which baseline wins.
 
@@ -158,8 +154,7 @@ def mean(
     if groups is not None or local_groups is not None:
         must_not_join("personal epsilons", "n", "opt-in", "epsilon", "delta", "trusted-epsilon", "mean", "rmse",
                       "elasticity", "noise", "local", "shuffled")  # fmt: skip
-        stated = [_personal(text, epsilon_column, public) for text in (groups, local_groups)]
-        return _personal_plan(stated, asked["lower"], asked["upper"], sd, mixer)
+        return _personal_plan((groups, local_groups), asked["lower"], asked["upper"], sd, mixer)
     from hybridp.bench.crowd import Crowd as Expected
     from hybridp.bench.trust import opt_ins_needed, plan_steered, trust_offer
 
@@ -167,7 +162,6 @@ def mean(
     asked["column"] = "value"
     if by:
         must_not_join("by", "rmse", "elasticity")
-        must(not isinstance(sd, tuple), "sd", "must be one number with --by", "a range")
     else:
         Expected(people.n, people.opt_in).must_be_both()
     plan = _plan(question(), people, promise(), mixer=mixer, sd=sd, **guessed)
@@ -184,28 +178,17 @@ def mean(
     return plan.adding(**more)
 
 
-def _personal_plan(stated: Any, lower: float | None, upper: float | None, sd: Any, mixer: Options) -> Plan:
-    from hybridp.bench.models import plan_personal
+def _personal_plan(
+    groups: tuple[str | None, str | None], lower: float | None, upper: float | None, sd: float | None, mixer: Options
+) -> Plan:
+    from hybridp.bench.models import parse_groups, plan_personal
 
-    must(not isinstance(sd, tuple), "sd", "must be one number with personal epsilons", "a range")
     must((lower is None) == (upper is None), "lower", "and `upper` must be given together", "one of them")
     mixed = mixer.values
     must(mixed["delta"] is not None or not given("batch"), "shuffled-delta", "must go with --batch", "none")
     bounds = None if lower is None or upper is None else Bounds(lower, upper)
-    return plan_personal(*stated, bounds=bounds, sd=sd, mixed_delta=mixed["delta"], batch=mixed["batch"])
-
-
-def _personal(stated: str | None, column: str, public: tuple[str, ...]) -> Any:
-    """Epsilons and how many people have each: as stated, or of a file that is named."""
-    from hybridp.bench.models import parse_groups
-    from hybridp.curator.sums import Source, epsilon_counts, must_be_public, open_rows
-
-    if stated is None or not Path(stated).is_file():
-        return ((), ()) if stated is None else parse_groups(stated)
-    source = Source(Path(stated), public=public)
-    must_be_public(source, "epsilon-column", column)
-    with open_rows(source) as rows:
-        return epsilon_counts(rows, column)
+    trusted, local = (((), ()) if text is None else parse_groups(text) for text in groups)
+    return plan_personal(trusted, local, bounds=bounds, sd=sd, mixed_delta=mixed["delta"], batch=mixed["batch"])
 
 
 def _quantiles(question: Options, at: str = "0.5", **given: Any) -> Plan:
