@@ -30,6 +30,7 @@ def test_an_analyst_needs_no_script(server: Any, plain_page: Any, traffic: Any) 
     page.fill("[name=asked_by]", "the clinic")
     page.fill("[name='collection.purpose']", "to see who sleeps badly")
     page.fill("[name='collection.contact']", "sleep@clinic.example")
+    page.fill("[name='question.lower']", "0")
     page.fill("[name='question.upper']", "-3")
     page.click("main form button")
     assert "upper" in page.inner_text(".problem")
@@ -96,7 +97,7 @@ def test_every_page_is_readable(server: Any, page: Any, traffic: Any) -> None:
     addresses = [f"/s/{mixed}{way}" for way in ("#shuffled", "")]
     addresses += [f"/s/{s}{way}" for s in (personal, vector, heavy) for way in ("#trusted", "#local")]
     addresses += [f"/s/{open_study}", f"/s/{released}", f"/s/{open_study}/thanks", "/login"]
-    private = ["/", "/studies/new", "/studies/new?kind=heavy-hitters", "/studies/new?kind=number"]
+    private = ["/", "/studies/new", "/studies/new?kind=records", "/studies/new?kind=choice"]
     private += [f"/studies/{s}" for s in (personal, released, heavy, answered)]
     private += [f"/studies/{heavy}/confirm?what=phase-two"]
     for address in [*addresses, *private]:

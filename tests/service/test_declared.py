@@ -58,8 +58,8 @@ def test_a_study_is_opened_only_when_it_says_who_asks(service: Service, web: Tes
     said = f"`{field}` must be given before people are asked: they read it first (such as {name} = "
     assert (answer.status_code, answer.json()["detail"].startswith(said)) == (422, True)
     page = Inputs()
-    page.feed(web.get("/studies/new?kind=mean").text)
-    answer = web.post("/studies/new", data=page.fields | {"title": "T"} | ASKED_BY | TYPED["mean"] | {field: " "})
+    page.feed(web.get("/studies/new?kind=number").text)
+    answer = web.post("/studies/new", data=page.fields | {"title": "T"} | ASKED_BY | TYPED["number"] | {field: " "})
     assert (answer.status_code, html.escape(said) in answer.text) == (422, True)
     assert studies.list_studies(service) == []
 
@@ -122,18 +122,21 @@ def web(app: FastAPI, service: Any) -> Any:
 
 ASKED_BY = {"asked_by": "us", "collection.purpose": "to try", "collection.contact": "none"}
 TYPED = {
-    "mean": {"question.upper": "9"},
-    "number": {"question.upper": "9"},
-    "choice": {"question.options": "yes, no"},
-    "count": {},
-    "personal-mean": {"question.upper": "9"},
-    "vector-mean": {"question.columns": "a, b", "question.upper": "9, 1"},
-    "heavy-hitters": {},
-    "regression": {"question.target": "y", "question.on": "x", "question.lower": "0", "question.upper": "9",
-                   "people.local": "50"},
-    "points": {"question.lower": "0", "question.upper": "9", "question.clusters": "2", "people.trusted": "900",
-               "people.local": "900"},
+    "number": {"question.lower": "0", "question.upper": "9"},
+    "choice": {},
+    "count": {"question.value": "yes"},
+    "vector": {"question.columns": "a, b", "question.lower": "0", "question.upper": "9, 1"},
+    "records": {"question.columns": "query, url"},
+    "regression": {"question.target": "y", "question.on": "x", "question.lower": "0", "question.upper": "9"},
+    "points": {"question.columns": "x, y", "question.lower": "0", "question.upper": "9", "question.clusters": "2"},
 }  # fmt: skip
+SAID: dict[str, dict[str, str]] = {
+    "choice": {"question.options": "yes, no"},
+    "records": {"promise.delta": "1e-6"},
+    "regression": {"people.local": "50"},
+    "points": {"people.trusted": "900", "people.local": "900"},
+}
+"""What the form does not insist on, and the declaration of this kind does."""
 
 
 MORE: dict[str, dict[str, str]] = {
@@ -145,18 +148,22 @@ MORE: dict[str, dict[str, str]] = {
     },
     "a public group": {"question.by": "town", "question.categories": "Bonn, Ulm", "question.least": "5"},
     "a private group": {"question.by": "town", "question.categories": "Bonn, Ulm", "question.by_private": "true"},
+    "own epsilons": {"promise.epsilon": "", "promise.allowed_epsilons": "0.2, 0.5, 1, 2"},
+    "statistics": {"question.statistics": "mean, quantiles", "question.at": "0.25, 0.5, 0.75"},
 }
 
 
-@pytest.mark.parametrize(("kind", "more"), [*((kind, None) for kind in KINDS), *(("mean", more) for more in MORE)])
+@pytest.mark.parametrize(("kind", "more"), [*((kind, None) for kind in KINDS), *(("number", more) for more in MORE)])
 def test_a_form_filled_in_where_it_insists_makes_a_study(web: TestClient, kind: str, more: str | None) -> None:
     page = Inputs()
     page.feed(web.get(f"/studies/new?kind={kind}").text)
     empty = {name for name in page.required if not page.fields[name]}
     assert empty == {"title", *ASKED_BY, *TYPED[kind]}
-    answer = web.post(
-        "/studies/new", data=page.fields | {"title": "T"} | ASKED_BY | TYPED[kind] | MORE.get(more or "", {})
-    )
+    filled = page.fields | {"title": "T"} | ASKED_BY | TYPED[kind] | MORE.get(more or "", {})
+    if SAID.get(kind):
+        answer = web.post("/studies/new", data=filled)
+        assert (answer.status_code, 'class="problem"' in answer.text) == (422, True)
+    answer = web.post("/studies/new", data=filled | SAID.get(kind, {}))
     assert answer.status_code == 303, answer.text
     study = answer.headers["location"].rsplit("/", 1)[1]
     made = studies.study_summary(web.app.state.service, study)  # type: ignore[attr-defined]

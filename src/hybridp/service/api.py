@@ -15,11 +15,9 @@ from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 
-from hybridp.public.fields import Declared, Fields, declared
-from hybridp.public.study import SCHEMA, Declaration
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.html import KINDS, address_of
+from hybridp.service.html import address_of
 from hybridp.service.problems import MEDIA_TYPE, STATUS, Refused
 from hybridp.service.reports import PAYLOADS, Upload
 
@@ -73,7 +71,8 @@ Count = Annotated[int, Body(embed=True, ge=1, le=studies.MOST_INVITATIONS)]
 
 @router.post("/api/studies", status_code=201, tags=["analysts"])
 def create(study: dict[str, Any], service: Here, who: Who) -> dict[str, Any]:
-    """A new study as it is declared, with the fields of a study file. It never changes afterwards."""
+    """A new study as it is declared, with the fields of a study file, which its reference lists. It never changes
+    afterwards."""
     return studies.create_study(service, study, analyst=who)
 
 
@@ -245,8 +244,8 @@ def metrics(request: Request, service: Here, given: Bearer) -> Response:
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:
-    """FastAPI's document with what it does not see: problems, uploads by the very types that parse them, and a study as
-    it is declared; again, the same."""
+    """FastAPI's document with what it does not see: problems, and uploads by the very types that parse them; again, the
+    same."""
     forms = [form for some in PAYLOADS.values() for form in some]
     (_, *shown), own = msgspec.json.schema_components([Upload, *forms, *PAYLOADS], ref_template=_NAMED)
     for kind, some in PAYLOADS.items():
@@ -257,63 +256,5 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     said: dict[str, Any] = {name: {"type": "string"} for name in ("type", "title", "detail")}
     said |= {"status": {"type": "integer"}, "code": {"enum": sorted(STATUS)}}
     own["Problem"] = {"type": "object", "required": [*said], "properties": said}
-    document["components"]["schemas"] |= own | _study()
-    document["paths"]["/api/studies"]["post"] |= _takes("application/json", _ref("Study"))
+    document["components"]["schemas"] |= own
     return document
-
-
-_JSON: dict[str, dict[str, Any]] = {
-    "text": {"type": "string"},
-    "number": {"type": "number"},
-    "value": {"type": ["number", "string"]},
-    "whole": {"type": "integer"},
-    "yes/no": {"type": "boolean"},
-    "moment": {"type": "string", "format": "date-time"},
-}
-_JSON |= {f"{form}s": {"type": "array", "items": _JSON[form]} for form in ("text", "number", "value")}
-
-
-def _study() -> dict[str, Any]:
-    """The study and its parts, as they are declared; questions of the kinds that people can answer on a page."""
-    parts: dict[str, Any] = {}
-    kinds = {question.__name__: question for question in KINDS.values()}
-    for name, question in kinds.items():
-        own = _object(question, parts)
-        own["properties"] = {"kind": {"const": question.kind}, **own["properties"]}
-        parts[name] = own | {"required": ["kind", *own["required"]]}
-    study = _object(Declaration, parts)
-    study["properties"] |= {
-        "schema": {"const": SCHEMA, "description": "The version of this form.", "default": SCHEMA},
-        "questions": {"type": "array", "items": {"oneOf": [_ref(name) for name in kinds]}, "minItems": 1,
-                      "description": "What is asked: one, or several of any kind but table."},
-    }  # fmt: skip
-    parts.pop("Question", None)
-    # On a page people choose by themselves: there is no column to name. Who asks, why, and how to reach them is needed.
-    needed = [name for name in study["required"] if name != "trust"]
-    parts["Study"] = study | {"required": [*needed, "asked_by", "collection"]}
-    parts["Collection"]["required"] += ["purpose", "contact"]
-    return parts
-
-
-def _object(of: type[Fields], parts: dict[str, Any]) -> dict[str, Any]:
-    about, fields = " ".join((of.__doc__ or "").strip().split("\n\n")[0].split()), declared(of)
-    return {"type": "object", "description": about, "additionalProperties": False,
-            "properties": {one.name: _property(one, parts) for one in fields},
-            "required": [one.name for one in fields if one.required]}  # fmt: skip
-
-
-def _property(one: Declared, parts: dict[str, Any]) -> dict[str, Any]:
-    if one.of is not None:
-        name = one.of.__name__
-        if name not in parts:
-            parts[name] = {}
-            parts[name] = _object(one.of, parts)
-        return _ref(name) if one.form == "table" else {"type": "array", "items": _ref(name)}
-    rule = f" It {one.rule}." if one.check is not None else ""
-    result: dict[str, Any] = {**_JSON[one.form], "description": f"{one.help}{rule}"}
-    if one.choices:
-        words = {"enum": list(one.choices)}
-        result |= {"items": {"type": "string", **words}} if one.form == "texts" else words
-    if one.default not in (None, ()):
-        result["default"] = list(one.default) if isinstance(one.default, tuple) else one.default
-    return result

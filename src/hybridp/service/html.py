@@ -4,9 +4,9 @@ their names, help, choices and defaults.
 
 >>> "<script>" in charts.intervals([("<script>", 1.0, 0.5, 1.5)], "x")
 False
->>> [one.name for one in fieldsets("mean")[1][1]][:3]
-['question.lower', 'question.upper', 'question.sd']
->>> stated = declared_by({"kind": "mean", "title": "Sleep", "question.lower": "0", "promise.epsilon": "1"})
+>>> [one.name for one in fieldsets("number")[1][1] if one.required]
+['question.name', 'question.lower', 'question.upper']
+>>> stated = declared_by({"kind": "number", "title": "Sleep", "question.lower": "0", "promise.epsilon": "1"})
 >>> stated["promise"], stated["questions"]
 ({'epsilon': 1.0}, [{'kind': 'number', 'lower': 0.0}])
 """
@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from fastapi import Request
@@ -30,13 +28,12 @@ from hybridp.errors import HybridpError, must
 from hybridp.public.fields import Declared, Fields, declared
 from hybridp.public.study import KINDS as QUESTIONS
 from hybridp.public.study import Collection, Declaration, Mixer, People, Promise
-from hybridp.public.study.basics import GROUPED
 from hybridp.release.facts import Facts, heading, is_share
 from hybridp.release.release import Release
 from hybridp.service.problems import log_internal
 from hybridp.service.words import TEMPLATES
 
-__all__ = ["HERE", "KINDS", "NAMES", "POLICY", "address_of", "charts", "declared_by"]
+__all__ = ["HERE", "KINDS", "POLICY", "address_of", "charts", "declared_by"]
 __all__ += ["fieldsets", "form_fields", "paced", "page", "policy_with", "refused"]
 __all__ += ["safe_headers", "see", "shown_release", "status_of", "trouble", "whatever_is_stored"]
 
@@ -204,57 +201,24 @@ def _part(release: Release, facts: Facts, unit: str) -> dict[str, Any]:
 
 # --- the form of a new study ------------------------------------------------------------------------------------------
 
-_RANGE = ("lower", "upper", "sd", "step")
-_KEPT = ("min_batch", "releases", "delete_raw_after_release", "delete_by")
-_WHEN = ("by_invitation", "opens", "closes", "time_precision")
-_MIXER = ("batch", "url", "run_by", "key", "delta", "epsilon", "cap")
-_OF_TABLES = {"column", "report", "missing", "weight", "publish", "clipped_share", "guessed"}
-"""Fields of questions that a page has no use for."""
-_NEEDED = {"title", "asked_by", "collection.purpose", "collection.contact", "promise.epsilon",
-           "promise.allowed_epsilons", "question.options"}  # fmt: skip
-_SUGGESTED = {"question.name": "answer", "collection.by_invitation": "true", "question.least": "",
-              "promise.epsilon": "1"}  # fmt: skip
-"""What a new form holds already, beside the declared defaults and what its kind suggests."""
-
-
-class _Form(NamedTuple):
-    """What a form of this kind asks for first, and what it holds already."""
-
-    name: str
-    question: str
-    collected: tuple[str, ...]
-    suggested: Mapping[str, str] = MappingProxyType({})
-    promised: tuple[str, ...] = ("epsilon", "delta", "trusted_epsilon")
-    counted: tuple[str, ...] = ()
-    """Where questions follow from how many people are expected: the groups that must be stated."""
-    mixes: bool = False
-
-
-_FORMS = {
-    "mean": _Form("Mean of a number", "number", _RANGE, {"question.lower": "0"}, mixes=True),
-    "number": _Form("Statistics of a number", "number", ("lower", "upper", "statistics", "at", "below", "above",
-                    "edges", "form", "step"), {"question.lower": "0", "question.statistics": "mean, quantiles",
-                                               "question.at": "0.25, 0.5, 0.75"}),
-    "choice": _Form("Choice among options", "choice", ("options", "several", "other"), mixes=True),
-    "count": _Form("Count", "count", ("value",), {"question.value": "yes"}),
-    "personal-mean": _Form("Mean, everyone their own ε", "number", _RANGE,
-                           {"question.lower": "0", "promise.allowed_epsilons": "0.2, 0.5, 1, 2"},
-                           promised=("allowed_epsilons",)),
-    "vector-mean": _Form("Mean of several numbers", "vector", ("columns", "lower", "upper"), {"question.lower": "0"}),
-    "heavy-hitters": _Form("Heavy hitters", "records", ("columns", "head"),
-                           {"question.columns": "query, url", "promise.epsilon": "4", "promise.delta": "1e-6"}),
-    "regression": _Form("Regression", "regression", ("target", "on", "lower", "upper", "model"), counted=("local",)),
-    "points": _Form("Centres of K groups", "points", ("columns", "lower", "upper", "clusters"),
-                    {"question.columns": "x, y", "promise.epsilon": "2"}, counted=("trusted", "local")),
-}  # fmt: skip
-NAMES = {kind: form.name for kind, form in _FORMS.items()}
-KINDS = {kind: QUESTIONS[form.question] for kind, form in _FORMS.items()}
-"""What a page collects that a form can state, and the question that asks for it. A table is stated in a study file."""
+KINDS = {kind: question for kind, question in QUESTIONS.items() if kind != "table"}
+"""What a form can state, and the question that asks for it. A table is stated in a study file."""
+_LEGENDS = {"": "The study", "question": "What is asked", "promise": "What is promised",
+            "collection": "Who may answer, until when, and how long answers are kept",
+            "people": "How many people are expected", "mixer": "A mixer between, if there is one"}  # fmt: skip
+_OF_TABLES = {"question.column", "question.report", "question.missing", "question.weight", "question.publish",
+              "question.clipped_share", "question.guessed", "promise.epsilon_column", "promise.share",
+              "promise.several", "people.column", "people.record_key", "people.record_id", "people.decimal",
+              "people.public"}  # fmt: skip
+"""Fields that the page of one question has no use for."""
+_NEEDED = {"title", "asked_by", "collection.purpose", "collection.contact"}
+_SUGGESTED = {"question.name": "answer", "collection.by_invitation": "true", "promise.epsilon": "1"}
+"""What a new form holds already, beside the declared defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """One field as a page shows it; `name` is its place in the declaration."""
+    """One field as a page shows it; `name` is its place in the declaration. Most studies leave `rare` ones alone."""
 
     name: str
     label: str
@@ -263,52 +227,39 @@ class FormField:
     value: str
     required: bool
     choices: tuple[tuple[str, str], ...]
+    rare: bool
+
+
+def _places(kind: str) -> dict[str, type[Fields]]:
+    """The tables of a declaration that asks one question of this kind."""
+    return {"": Declaration, "question": KINDS[kind], "promise": Promise, "collection": Collection, "people": People,
+            "mixer": Mixer}  # fmt: skip
 
 
 def fieldsets(kind: str) -> list[tuple[str, list[FormField]]]:
-    """The form of a kind: a legend and its fields, in order; the last set holds what most studies leave alone."""
-    question, form = KINDS[kind], _FORMS[kind]
-    grouped = [one.name for one in declared(question) if one.name in GROUPED]
-    shown = {"name", "text", "unit", *form.collected, *grouped} | _OF_TABLES
-    shown |= set() if kind == "number" else {"statistics"}
-    rest = [one.name for one in declared(question) if one.name not in shown]
-
-    def fields(of: type[Fields], where: str, *names: str) -> list[FormField]:
-        known = {one.name: one for one in declared(of)}
-        return [_field(form, known[name], where) for name in names]
-
-    asked, collection = partial(fields, question, "question."), partial(fields, Collection, "collection.")
-    result = [
-        ("What participants read", [*fields(Declaration, "", "title", "asked_by"), *collection("purpose", "contact"),
-                                    *asked("text", "unit")]),
-        ("What is collected", asked(*form.collected, "name")),
-        ("What is promised", [*fields(Promise, "promise.", *form.promised), *collection(*_KEPT)]),
-        ("Who, and when", [*collection(*_WHEN), *fields(People, "people.", "trusted", "local")]),
+    """The form of a kind: the legend of every table of the declaration and its fields, in their order."""
+    return [
+        (_LEGENDS[place], [_field(one, f"{place}.{one.name}".removeprefix(".")) for one in declared(of)
+                           if one.of is None and f"{place}.{one.name}" not in _OF_TABLES])
+        for place, of in _places(kind).items()
     ]  # fmt: skip
-    if grouped:
-        result.append(("By group, if the answer is told so", asked(*grouped)))
-    if form.mixes:
-        mixer = [replace(one, required=False, value="") for one in fields(Mixer, "mixer.", *_MIXER)]
-        result.append(("A mixer between, if there is one", [*mixer, *fields(People, "people.", "shuffled")]))
-    return [*result, ("How the estimate is made", [*asked(*rest), *fields(Declaration, "", "level")])]
 
 
-def _field(form: _Form, one: Declared, where: str) -> FormField:
-    name = f"{where}{one.name}"
-    value = form.suggested.get(name, _SUGGESTED.get(name, _written(one)))
-    needed = one.required or name in _NEEDED or (where == "people." and one.name in form.counted)
-    hint = one.help + {"texts": " Separated by commas.", "numbers": " Separated by commas.", "moment": " UTC."}.get(
-        one.form, ""
-    )
-    choices = () if one.form == "texts" else tuple((word, word) for word in one.choices)
+def _field(one: Declared, name: str) -> FormField:
+    mixed = name.startswith("mixer.")  # a study without one leaves all of its fields empty
+    value = "" if mixed else _SUGGESTED.get(name, _written(one))
+    notes = {"texts": " Separated by commas.", "numbers": " Separated by commas.", "moment": " UTC."}
+    hint, choices = one.help + notes.get(one.form, ""), tuple((word, word) for word in one.choices)
+    if one.form == "texts" and choices:
+        hint, choices = f"{hint} Of {', '.join(one.choices)}.", ()
     if choices and one.optional:
         choices = (("", "the default"), *choices)
     if one.form == "yes/no":
         choices = (("true", "yes"), ("false", "no"))
-    if one.form == "texts" and one.choices:
-        hint += f" Of {', '.join(one.choices)}."
     kind = {"whole": "number", "moment": "datetime-local"}.get(one.form, "text")
-    return FormField(name, one.name.replace("_", " ").capitalize(), hint, kind, value, needed, choices)
+    rare = mixed or (name.startswith("question.") and not one.shown and one.name not in ("text", "unit"))
+    needed = name in _NEEDED or (one.required and not mixed)
+    return FormField(name, one.name.replace("_", " ").capitalize(), hint, kind, value, needed, choices, rare)
 
 
 def _written(one: Declared) -> str:
@@ -324,16 +275,14 @@ def _written(one: Declared) -> str:
 def declared_by(form: Mapping[str, str]) -> dict[str, Any]:
     """A study as plain data from a form's fields: empty ones are left to their defaults, others are the declaration's
     to refuse."""
-    kind = form.get("kind", "mean")
+    kind = form.get("kind", "number")
     must(kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", "another")
-    places: dict[str, type[Fields]] = {"": Declaration, "promise": Promise, "collection": Collection, "people": People,
-                                       "mixer": Mixer, "question": KINDS[kind]}  # fmt: skip
-    result: dict[str, dict[str, Any]] = {"": {}, "question": {"kind": KINDS[kind].kind}}
+    forms = {place: {one.name: one.form for one in declared(of)} for place, of in _places(kind).items()}
+    result: dict[str, dict[str, Any]] = {"": {}, "question": {"kind": kind}}
     for name, given in form.items():
         place, _, field = name.rpartition(".")
         if name not in ("kind", "form_token") and given.strip():
-            known = {one.name: one.form for one in declared(places[place])} if place in places else {}
-            result.setdefault(place, {})[field] = _read(known.get(field, "text"), given.strip())
+            result.setdefault(place, {})[field] = _read(forms.get(place, {}).get(field, "text"), given.strip())
     own, question = result.pop(""), result.pop("question")
     return {**own, **result, "questions": [question]}
 

@@ -131,13 +131,13 @@ def study_list(service: Here, session: Asked) -> Response:
 
 
 def _new_page(session: Session, kind: str, given: Mapping[str, str], problem: str = "", status: int = 200) -> Response:
-    chosen = kind if kind in html.NAMES else "mean"
-    form = {"kinds": html.NAMES.items(), "kind": chosen, "sets": html.fieldsets(chosen), "given": given}
+    chosen = kind if kind in html.KINDS else "number"
+    form = {"kinds": html.KINDS, "kind": chosen, "sets": html.fieldsets(chosen), "given": given}
     return html.page("new.html", status, **form, problem=problem, here="new", form_token=session.form_token)
 
 
 @router.get("/studies/new")
-def new_study_page(session: Asked, kind: str = "mean") -> Response:
+def new_study_page(session: Asked, kind: str = "number") -> Response:
     return _new_page(session, kind, {})
 
 
@@ -146,7 +146,7 @@ def new_study(service: Here, session: Asked, form: Posted) -> Response:
     try:
         made = studies.create_study(service, html.declared_by(form), analyst=session.analyst)
     except HybridpError as error:
-        return _new_page(session, form.get("kind", "mean"), form, str(error), html.status_of(error))
+        return _new_page(session, form.get("kind", "number"), form, str(error), html.status_of(error))
     return html.see(f"/studies/{made['id']}")
 
 
