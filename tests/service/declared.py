@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from hybridp.public.study import Declaration, to_toml
 
 __all__ = ["ASKER", "stated", "study_of"]
 
@@ -52,3 +55,10 @@ def stated(*questions: Any, epsilon: float = 1.0, **more: Any) -> dict[str, Any]
     collection = {"min_batch": 4, "time_precision": 60, **more.pop("collection", {})}
     promise = {"epsilon": epsilon, **more.pop("promise", {})}
     return {"title": "t", "promise": promise, "collection": collection, "questions": list(questions), **more}
+
+
+def file_of(folder: Path, plan: dict[str, Any]) -> str:
+    """The study of a plan in a new study file."""
+    file = folder / "study.toml"
+    file.write_text(to_toml(Declaration.of({"trust": "trust", **study_of(plan)})))
+    return str(file)

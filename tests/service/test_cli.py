@@ -19,20 +19,20 @@ from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.settings import Settings
 
-from .declared import study_of
+from .declared import file_of
 
 PLAN = {"kind": "mean", "title": "Commute", "bounds": {"lower": 0, "upper": 100}, "epsilon": 1.0, "min_batch": 4,
         "time_precision": 60, "by_invitation": True}  # fmt: skip
 
 
-def run(command: click.Command, *arguments: str, given: str | None = None) -> str:
-    found = CliRunner().invoke(command, list(arguments), input=given, catch_exceptions=False, standalone_mode=False)
+def run(command: click.Command, *arguments: str) -> str:
+    found = CliRunner().invoke(command, list(arguments), catch_exceptions=False, standalone_mode=False)
     return found.stdout
 
 
 def test_a_study_by_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = ("--database", f"sqlite:///{tmp_path}/s.db", "--key-file", str(tmp_path / "k"))
-    study = json.loads(run(commands.create, "-", *where, "--json", given=json.dumps(study_of(PLAN))))["id"]
+    study = json.loads(run(commands.create, file_of(tmp_path, PLAN), *where, "--json"))["id"]
     links = run(commands.invite, study, "10", *where).split()
     assert len(links) == 10
     assert all(f"/s/{study}?t=" in link for link in links)
@@ -84,7 +84,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_made(
 
 def test_keys_by_commands(tmp_path: Path) -> None:
     where = ("--database", f"sqlite:///{tmp_path}/s.db", "--key-file", str(tmp_path / "k"))
-    study = json.loads(run(commands.create, "-", *where, "--json", given=json.dumps(study_of(PLAN))))["id"]
+    study = json.loads(run(commands.create, file_of(tmp_path, PLAN), *where, "--json"))["id"]
     key = run(commands.analyst, "ada", *where).strip()
     before = (tmp_path / "k").read_text()
     run(commands.rotate_key, *where)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from html import unescape
@@ -20,7 +19,7 @@ from hybridp.service.settings import Limits, Settings
 from tests import warm
 
 from . import live
-from .declared import study_of
+from .declared import file_of, study_of
 
 PEOPLE = 12
 
@@ -109,12 +108,11 @@ def command(*arguments: str) -> str:
 
 def test_links_are_those_of_the_server_on_this_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HYBRIDP_BASE_URL", raising=False)
-    plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps(study_of({"kind": "mean", "title": "t", "bounds": {"lower": 0, "upper": 9}, "epsilon": 1,
-                                         "by_invitation": True})))  # fmt: skip
+    plan = file_of(tmp_path, {"kind": "mean", "title": "t", "bounds": {"lower": 0, "upper": 9}, "epsilon": 1,
+                              "by_invitation": True})  # fmt: skip
     where = ["--database", f"sqlite:///{tmp_path / 'live.db'}", "--key-file", str(tmp_path / "live.key")]
     with live.serving(tmp_path) as running:
-        link = command("study", "create", str(plan), *where).split()[-1]
+        link = command("study", "create", plan, *where).split()[-1]
         assert link.startswith(running.url + "/s/")
         study = link.rsplit("/", 1)[1]
         (invited,) = command("study", "invite", study, "1", *where).split()

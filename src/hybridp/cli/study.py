@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import shlex
 import signal
 from collections.abc import Callable, Iterator
@@ -21,30 +20,14 @@ from hybridp.cli.releasing import Releasing, check_out
 from hybridp.cli.serve import needs_service, say_new_key, store_options
 from hybridp.errors import HybridpError, InvalidInput, NotShown, must
 from hybridp.public.envelope import appearing
+from hybridp.public.fields import read_toml
 
 if TYPE_CHECKING:
     from hybridp.service import studies
     from hybridp.service.core import Service
 
-__all__ = ["analyst", "close", "create", "declared_study", "delete", "export", "invite", "list", "phase_two"]
+__all__ = ["analyst", "close", "create", "delete", "export", "invite", "list", "phase_two"]
 __all__ += ["release", "rotate_key"]
-
-
-def declared_study(file: str) -> Any:
-    """What a study file says, TOML or JSON; the service checks it."""
-    from hybridp.public.fields import read_toml
-
-    if file.endswith(".toml"):
-        return read_toml(file)
-    try:
-        with click.open_file(file, encoding="utf-8") as text:
-            stated: Any = json.load(text)
-    except OSError as error:
-        raise InvalidInput(f"`study` must be a file that can be read. Got {file} ({error.strerror}).") from None
-    except (ValueError, RecursionError):
-        stated = None
-    must(isinstance(stated, dict), "study", "must be a study.toml or a JSON object with its fields", "something else")
-    return stated
 
 
 def _opened(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,20 +57,13 @@ def _command(name: str, *options: Any) -> Callable[[Callable[..., Any]], click.C
 
 
 _STUDY = click.argument("study")
+_FILE = click.argument("stated", metavar="STUDY.toml", type=FILE_PATH, callback=lambda _, __, file: read_toml(file))
 
 
-_declared = click.argument(
-    "file", type=click.Path(dir_okay=False, allow_dash=True), callback=lambda _, __, file: declared_study(file)
-)
-
-
-@_command("create", _declared)
-def create(service: Service, file: dict[str, Any]) -> Any:
-    """A new study as FILE declares it: study.toml, the same as JSON, or - for JSON on standard input.
-
-    It never changes afterwards.
-    """
-    made = studies.create_study(service, file)
+@_command("create", _FILE)
+def create(service: Service, stated: dict[str, Any]) -> Any:
+    """A new study as a study file declares it. It never changes afterwards."""
+    made = studies.create_study(service, stated)
     return made, f"{made['id']}  {made['title']}\n{made['link']}"
 
 
