@@ -1,8 +1,8 @@
 """Device reports added up as they come: a state of bounded size that can be split, shipped and merged.
 
 A tally holds what an estimate needs of the reports and nothing else: counts, exact sums (`hybridp.public.lattice`),
-their ends, and of a number how many reports lie in each public bin (`hybridp.public.distribution`). It grows with the
-head list, the coordinates, the distinct epsilons and the batches, never with the reports.
+and of a number how many reports lie in each public bin (`hybridp.public.distribution`). It grows with the head list,
+the coordinates, the distinct epsilons and the batches, never with the reports.
 Merging is associative and commutative, with an empty one as its identity, to the last bit: any split of the same
 reports in any order gives the same state and the same estimate. Reports are private already, so that a tally costs
 nothing; it is not a publication, though: what is said of it belongs to a release.
@@ -27,18 +27,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public import lattice
 from hybridp.public.budgets import PureDP, promised
 from hybridp.public.distribution import BinnedReports, ReportBins, report_bins
 from hybridp.public.envelope import opened, sealed
-from hybridp.public.lattice import Bounds, Groups, Sums, check_reach, column_sums, grouped_sums, joined, numbers
+from hybridp.public.lattice import Bounds, Floats, Groups, Sums, column_sums, grouped_sums, joined, numbers
 from hybridp.public.messages import OWN_EPSILON, Invite, OwnEpsilon, ReportsByEpsilon, SlotReports, reports_digest
 from hybridp.public.personal import local_terms
 from hybridp.public.randomisers import Randomiser, randomiser
@@ -122,21 +121,23 @@ class Tally:
             ok = all(key >= 0 for key in keys) and all(one.people for one in sums) and self.counts is None
             must(ok, "epsilons", "must be 0 or more, and somebody's", "others")
             must(sum(one.people for one in sums) == self.people, "people", "must be counted once", self.people)
-            bounds = self.invite.encoding
-            reaches = local_terms(np.array(keys)).reach * bounds.half * (1 + _OWN_SLACK)
-            for key, one, reach in zip(keys, sums, reaches.tolist(), strict=True):
-                check_reach(one, *((bounds.centre, reach) if key else (0.0, 0.0)))
         else:
-            sides, law, named = self.invite.encoding.sides, self.invite.mechanism, self.columns or ("one",)
-            ok = len(named) == len(set(named)) == len(sides) and keys == list(range(len(sides)))
-            ok = ok and (self.counts is None or (not self.columns and len(counts) == _bins(law).size))
-            must(ok, "columns", f"must name each of the {len(sides)} columns once", len(named))
+            columns, named = self.invite.encoding.dimensions, self.columns or ("one",)
+            ok = len(named) == len(set(named)) == columns and keys == list(range(columns))
+            ok = ok and (self.counts is None or (not self.columns and len(counts) == _bins(self.invite.mechanism).size))
+            must(ok, "columns", f"must name each of the {columns} columns once", len(named))
             ok = sum(one.people for one in sums) == self.people * self._reported
             ok = ok and self.people >= max(one.people for one in sums)
-            must(ok, "people", f"must each report {self._reported} of {len(sides)} columns", self.people)
-            reach = law.law.bound * (1 + _SLACK)
-            for one, (centre, half) in zip(sums, sides, strict=True):
-                check_reach(one, centre, half * reach)
+            must(ok, "people", f"must each report {self._reported} of {columns} columns", self.people)
+        for key, one in self.sums:
+            one.check_reach(float(self._reaches(np.array([key]))[0]))
+
+    def _reaches(self, keys: Floats) -> Floats:
+        """How far from the middle a report may lie, in reaches; nobody who is silent tells anything."""
+        assert self.invite is not None
+        if self.kind != "personal-mean":
+            return np.full(len(keys), self.invite.mechanism.law.bound * (1 + _SLACK))
+        return np.where(keys > 0, local_terms(keys).reach * (1 + _OWN_SLACK), 0.0)
 
     @classmethod
     def of(cls, invite: Invite[Any, Any], collection: str | None = None, *, sums_only: bool = False) -> Tally:
@@ -148,7 +149,7 @@ class Tally:
         if invite.way not in _KINDS:
             return cls(invite.text, None, counts=(0,) * invite.encoding.categories, collection=collection)
         bins = None if sums_only or invite.way == "vector" else (0,) * _bins(invite.mechanism).size
-        sums = tuple((float(j), lattice.NOTHING) for j, _ in enumerate(invite.encoding.sides))
+        sums = tuple((float(j), Sums()) for j in range(invite.encoding.dimensions))
         return cls(invite.text, invite, 0, sums, bins, collection)
 
     @property
@@ -193,18 +194,23 @@ class Tally:
         if self.invite is None:
             must(bool((reports >= 0).all()), "counts", "must not be negative", "a negative one")
             return self._joined(int(reports.sum()), (), reports.tolist())
-        if self.kind == "personal-mean":
-            x, asked = numbers("reports", reports, 2).T
-            must(bool((asked >= 0).all()), "epsilons", "must be 0 or more for everybody", "others")
-            return self._joined(len(x), grouped_sums(np.where(asked > 0, x, 0.0), asked), None)
-        sides, counts = self.invite.encoding.sides, None
-        x = numbers("reports", reports, len(sides)) if self.columns else numbers("reports", reports)[:, None]
-        ok = bool(((~np.isnan(x)).sum(axis=1) == self._reported).all())
-        must(ok, "reports", f"must hold {self._reported} of {len(sides)} columns in every row", "another number")
+        own = self.kind == "personal-mean"
+        x = numbers("reports", reports, *((2,) if own else (len(self.columns),) if self.columns else ()))
+        (centres, halves), asked = np.array(self.invite.encoding.sides).T, x[:, 1] if own else np.zeros(len(x))
+        must(bool((asked >= 0).all()), "epsilons", "must be 0 or more for everybody", "others")
+        units = ((x[:, :1] if own else x.reshape(len(x), len(centres))) - centres) / halves
+        units = np.where(asked[:, None] > 0, units, 0.0) if own else units
+        ok = bool(((~np.isnan(units)).sum(axis=1) == self._reported).all())
+        must(ok, "reports", f"must hold {self._reported} of {len(centres)} columns in every row", "another number")
+        ok = bool((np.isnan(units) | (np.abs(units) <= self._reaches(asked)[:, None])).all())
+        must(ok, "reports", "must lie where this mechanism can put them", "one that does not")
+        if own:
+            return self._joined(len(x), grouped_sums(units[:, 0], asked), None)
+        counts = None
         if self.counts is not None:
             bins = _bins(self.invite.mechanism)
-            counts = np.bincount(bins.numbers(x[:, 0], *sides[0]), minlength=bins.size).tolist()
-        return self._joined(len(x), tuple((float(j), one) for j, one in enumerate(column_sums(x))), counts)
+            counts = np.bincount(bins.numbers(x, *self.invite.encoding.sides[0]), minlength=bins.size).tolist()
+        return self._joined(len(x), tuple((float(j), one) for j, one in enumerate(column_sums(units))), counts)
 
     def _joined(self, people: int, sums: Groups, counts: Sequence[int] | None) -> Tally:
         alike, both = (self.counts is None) == (counts is None), None
@@ -231,12 +237,9 @@ class Tally:
         """What the blend reads, in the unit coordinate: exact sums, rounded once."""
         if self.invite is None:
             return SlotReports(self.people, np.array(self.counts, dtype=np.int64))
-        mechanism, sides = self.invite.mechanism, self.invite.encoding.sides
         if self.kind == "personal-mean":
-            heard = tuple((epsilon, sums) for epsilon, sums in self.sums if epsilon > 0)
-            silent = self.people - sum(sums.people for _, sums in heard)
-            return ReportsByEpsilon.of(heard, *sides[0], silent=silent)
-        return VectorReportSums.of(self.people, [one for _, one in self.sums], mechanism, sides)
+            return ReportsByEpsilon.of(self.sums)
+        return VectorReportSums.of(self.people, [one for _, one in self.sums], self.invite.mechanism)
 
     def distribution(self) -> BinnedReports:
         if self.counts is None or self.invite is None:
@@ -264,7 +267,7 @@ class Tally:
             "collection": self.collection,
             "batches": sorted(self.batches),
             "invite": stated,
-            "sums": {repr(key): sums.to_dict() for key, sums in self.sums},
+            "sums": {repr(key): asdict(sums) for key, sums in self.sums},
             "counts": None if self.counts is None else list(self.counts),
         }
         return sealed(TITLE, content, simulated=self.simulated)
@@ -282,7 +285,7 @@ class Tally:
             people, counts, mechanism = document["people"], document["counts"], document["mechanism"]
             invite = _stated(document["kind"], mechanism, document["invite"])
             whole = isinstance(mechanism, str) and all(type(n) is int for n in (people, *(counts or ())))
-            sums = tuple((float(key), Sums.from_dict(part)) for key, part in document["sums"].items())
+            sums = tuple((float(key), Sums(**part)) for key, part in document["sums"].items())
             result = cls(
                 mechanism, invite, people, sums, None if counts is None else tuple(counts), stated["collection"],
                 stated["simulated"], frozenset(stated["batches"]),

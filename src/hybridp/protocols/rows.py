@@ -29,7 +29,7 @@ from hybridp.public.distribution import by_window, invite_bins
 from hybridp.public.groups import Grouping
 from hybridp.public.heavy import OneSlot
 from hybridp.public.kmeans import TrustedRound
-from hybridp.public.lattice import NOTHING, Floats, Ints, column_sums
+from hybridp.public.lattice import Floats, Ints, Sums, column_sums
 from hybridp.public.messages import Invite, OnList, OwnEpsilon, SlotReports
 from hybridp.public.rounds import Answer, Later, Many, Numbers, People, Products
 from hybridp.public.shares import ShareReports
@@ -59,7 +59,7 @@ def sum_reports(
 ) -> tuple[VectorReportSums, Any]:
     """Reports that are drawn here, added up, and counted by public bins: of local people for a trial only, and where
     everybody reports of trusted people, on their behalf."""
-    people, sums, places = 0, (NOTHING,) * invite.encoding.dimensions, invite_bins(invite) if bins else None
+    people, sums, places = 0, (Sums(),) * invite.encoding.dimensions, invite_bins(invite) if bins else None
     counts = np.zeros(0 if places is None else places.size, dtype=np.int64)
     for part in steps:  # sorted: the last digits of a sum of doubles would tell of the order, which no noise covers
         sent = draw(part)

@@ -13,36 +13,30 @@ because the squared norm of a vector of up to 1,024 coordinates is computed in i
 >>> bounds.levels([0.0, 100_000.0, 999_999.0]).tolist() == [0, LEVELS // 2, LEVELS]
 True
 
-**Sums of reports** are those of doubles without rounding, in which neither order nor grouping can be seen. Addition of
-doubles is not associative: two halves of a collection, added up apart and then together, end in other digits than the
-whole. Every finite double is a whole multiple of 2^-1074, so its sum and the sum of its squares are dyadic rationals,
-which Python's integers hold exactly. To stay quick, a block of numbers is cut into limbs of 20 bits,
+**Sums of reports** have no rounding either, so that neither order nor grouping can be seen in them: addition of doubles
+is not associative, and two halves of a collection, added up apart and then together, would end in other digits than the
+whole. A report, in reaches from the middle, is rounded to a whole number of steps of 2^-40, and these and their squares
+are added up as integers: in three parts of 21 bits, of which 64 bits hold sums of products for 2^15 reports at a time.
 
-    x = sum_i l_i 2^(top - 20 (i+1)),   |l_i| < 2^20,   x^2 = sum_s 2^(2 top - 20 (s+2)) sum_(i+j=s) l_i l_j
-
-which are added up as 64-bit integers: there are at most 105 limbs, so that 2^15 of the inner sums stay below 2^62.
-
->>> half = exact_sums(np.array([1e16, 1.0]))[0] + exact_sums(np.array([-1e16]))[0]
->>> half.total, half == exact_sums(np.array([1.0, -1e16, 1e16]))[0]
-(Fraction(1, 1), True)
+>>> half = exact_sums(np.array([1.0, 2.0**-40])) + exact_sums(np.array([-1.0]))
+>>> half.total, half == exact_sums(np.array([2.0**-40, -1.0, 1.0]))
+(1, True)
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from fractions import Fraction
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, finite, must
+from hybridp.errors import finite, must
 
-__all__ = ["HALF", "LEVELS", "MOST_LEVELS", "NOTHING", "SQUARE_STEPS", "Bounds", "Floats", "Groups", "Ints", "Lattice"]
-__all__ += ["Sums", "check_reach", "column_sums", "exact_sums", "grouped_sums", "joined", "missing_each", "numbers"]
+__all__ = ["HALF", "LEVELS", "MOST_LEVELS", "SQUARE_STEPS", "STEPS", "Bounds", "Floats", "Groups", "Ints", "Lattice"]
+__all__ += ["Sums", "column_sums", "exact_sums", "grouped_sums", "joined", "missing_each", "numbers"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -194,90 +188,55 @@ class Bounds:
         return f"{invite.name}({','.join(f'{key}={float(value)!r}' for key, value in fields.items())}{tag})"
 
 
-_BITS = 20
-_BLOCK = 1 << 15
-_UNIT = 1074  # every double is a whole multiple of 2^-1074
-_LONGEST = 1100  # hexadecimal digits: squares need 4,196 bits, and their number 63 more
-_DYADIC = re.compile(r"(-?)0x(0|[1-9a-f][0-9a-f]*)p-(0|[1-9][0-9]*)")
+STEPS = 2**40
+"""Steps of a reach in which reports are added up."""
+_BLOCK = 1 << 15  # reports at a time: no sum of products of parts of so many bits leaves 64 bits
+_BITS = 21
+_PART = (1 << _BITS) - 1
+_FARTHEST = 2.0**22  # reaches from the middle, beyond which no device's report lies
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """How many numbers, their sum, the sum of their squares, the least and the most: exact, and mergeable by `+`."""
+    """How many reports, their sum in `STEPS`, and the sum of its terms' squares: whole numbers, mergeable by `+`."""
 
-    people: int
-    total: Fraction
-    squares: Fraction
-    least: float | None
-    most: float | None
+    people: int = 0
+    total: int = 0
+    squares: int = 0
 
     def __post_init__(self) -> None:
-        must(self.people >= 0, "people", "must not be negative", self.people)
-        if self.least is None or self.most is None:
-            ok = self.people == 0 and self.total == self.squares == 0 and self.least is self.most
-        else:
-            # The sum of n numbers in [least, most] lies between n times both; the squares obey Cauchy and Schwarz.
-            n, low, high = self.people, Fraction(self.least), Fraction(self.most)
-            ok = n > 0 and n * low <= self.total <= n * high
-            ok = ok and self.total**2 <= n * self.squares <= n * n * max(low * low, high * high)
-        must(ok, "sums", "must be those of numbers between the least and the most", "others")
+        ok = all(type(x) is int for x in (self.people, self.total, self.squares)) and self.people >= 0
+        ok = ok and self.squares >= abs(self.total) and self.total**2 <= self.people * self.squares
+        must(ok, "sums", "must be those of so many whole numbers, and of their squares", "others")
 
     def __add__(self, other: Sums) -> Sums:
-        return Sums(
-            self.people + other.people,
-            self.total + other.total,
-            self.squares + other.squares,
-            min((x for x in (self.least, other.least) if x is not None), default=None),
-            max((x for x in (self.most, other.most) if x is not None), default=None),
-        )
+        return Sums(self.people + other.people, self.total + other.total, self.squares + other.squares)
 
-    def moved(self, centre: float, half: float) -> tuple[float, float]:
-        """The sums of ``(x - centre)/half`` and of its square, each rounded once."""
-        n, c, h = self.people, Fraction(centre), Fraction(half)
-        total = self.total - n * c
-        return float(total / h), float((self.squares - c * (self.total + total)) / (h * h))
+    @property
+    def moments(self) -> tuple[float, float]:
+        """The sums of reports and of their squares, in reaches, each rounded once."""
+        return self.total / STEPS, self.squares / STEPS**2
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON, without loss.
-
-        >>> exact_sums(np.array([0.5, 3.0]))[0].to_dict()
-        {'people': 2, 'total': '0x7p-1', 'squares': '0x25p-2', 'least': 0.5, 'most': 3.0}
-        """
-        return asdict(self) | {"total": _written(self.total), "squares": _written(self.squares)}
-
-    @classmethod
-    def from_dict(cls, stated: Any) -> Sums:
-        """The inverse of `to_dict`; anything that it cannot have written is refused."""
-        ok = isinstance(stated, dict) and set(stated) == {f.name for f in fields(cls)}
-        must(ok, "sums", "must hold people, total, squares, least and most", "other fields")
-        people, ends = stated["people"], (stated["least"], stated["most"])
-        ok = type(people) is int and all(e is None or (type(e) is float and math.isfinite(e)) for e in ends)
-        must(ok, "sums", "must hold finite numbers", "others")
-        return cls(people, _read(stated["total"], _UNIT), _read(stated["squares"], 2 * _UNIT), *ends)
+    def check_reach(self, reach: float) -> None:
+        """Refuse sums that no reports have which honest devices send."""
+        most = math.floor(reach * STEPS) + 1
+        ok = abs(self.total) <= self.people * most and self.squares <= self.people * most**2
+        must(ok, "reports", "must lie where this mechanism can put them", "one that does not")
 
 
-NOTHING = Sums(0, Fraction(0), Fraction(0), None, None)
-"""The sums of nobody: the identity of `+`."""
-
-
-def _written(x: Fraction) -> str:
-    """A dyadic rational as the hexadecimal number that C and Python read, with an exponent of 2."""
-    return f"{x.numerator:#x}p-{x.denominator.bit_length() - 1}"
-
-
-def _read(text: Any, most: int) -> Fraction:
-    result = _DYADIC.fullmatch(text) if isinstance(text, str) and len(text) <= _LONGEST else None
-    if result is not None and int(result[3]) <= most:
-        value = Fraction(int(result[1] + result[2], 16), 1 << int(result[3]))
-        if _written(value) == text:  # lowest terms: equal sums have equal texts
-            return value
-    raise InvalidInput("`sums` must hold exact numbers such as 0x7p-1. Got another text.")
-
-
-def check_reach(sums: Sums, centre: float, reach: float) -> None:
-    """Refuse sums that hold a report which no honest device sends."""
-    ok = sums.least is None or sums.most is None or (centre - reach <= sums.least and sums.most <= centre + reach)
-    must(ok, "reports", "must lie where this mechanism can put them", "one that does not")
+def exact_sums(reports: Floats) -> Sums:
+    """Of reports in reaches from the middle, each rounded to a whole step."""
+    near = bool((np.abs(reports) <= _FARTHEST).all())  # which no NaN is
+    must(near, "reports", "must be finite numbers that lie where a mechanism can put them", "others")
+    total = squares = 0
+    for start in range(0, len(reports), _BLOCK):
+        steps = np.rint(reports[start : start + _BLOCK] * STEPS).astype(np.int64)
+        parts = [steps & _PART, (steps >> _BITS) & _PART, steps >> 2 * _BITS]
+        for i, one in enumerate(parts):
+            total += int(one.sum()) << _BITS * i
+            squares += int(one @ one) << 2 * _BITS * i
+            squares += sum(int(one @ other) << _BITS * (i + j) + 1 for j, other in enumerate(parts[:i]))
+    return Sums(len(reports), total, squares)
 
 
 def numbers(name: str, given: Any, *shape: int) -> Floats:
@@ -300,84 +259,20 @@ def column_sums(values: Floats) -> tuple[Sums, ...]:
     >>> [s.people for s in column_sums(np.array([[1.0, np.nan], [2.0, 3.0]]))]
     [2, 1]
     """
-    return tuple(exact_sums(column[~np.isnan(column)])[0] for column in values.T)
+    return tuple(exact_sums(column[~np.isnan(column)]) for column in values.T)
 
 
 def grouped_sums(values: Floats, keys: Floats) -> Groups:
     """The sums of the values of each key."""
     order = np.argsort(keys, kind="stable")
     distinct, starts = np.unique(keys[order], return_index=True)
-    result = exact_sums(values[order], starts) if len(distinct) else []
-    return tuple(zip(distinct.tolist(), result, strict=True))
+    parts = np.split(values[order], starts[1:])
+    return tuple((key, exact_sums(part)) for key, part in zip(distinct.tolist(), parts, strict=False))
 
 
 def joined(one: Groups, two: Groups) -> Groups:
     """Both in one."""
     result = dict(one)
     for key, sums in two:
-        result[key] = result.get(key, NOTHING) + sums
+        result[key] = result.get(key, Sums()) + sums
     return tuple(sorted(result.items()))
-
-
-# --- adding up --------------------------------------------------------------------------------------------------------
-
-
-def exact_sums(values: Floats, starts: Ints | None = None) -> list[Sums]:
-    """The sums of each segment of `values`; segments begin at `starts` (ascending from 0, none of them empty)."""
-    x = np.ascontiguousarray(values, dtype=np.float64)
-    must(bool(np.isfinite(x).all()), "reports", "must be finite numbers", "others")
-    if not len(x):
-        return [NOTHING]
-    begin = np.zeros(1, dtype=np.int64) if starts is None else np.asarray(starts, dtype=np.int64)
-    totals, squares = [0] * len(begin), [0] * len(begin)
-    for low in range(0, len(x), _BLOCK):
-        block = x[low : low + _BLOCK]
-        first = int(np.searchsorted(begin, low, side="right")) - 1
-        last = int(np.searchsorted(begin, low + len(block), side="left"))
-        cuts = np.maximum(begin[first:last] - low, 0)
-        _add_block(block, cuts, first, totals, squares)
-    counts = np.diff(begin, append=len(x)).tolist()
-    # Adding 0 makes the two zeros one, which minima and maxima would otherwise choose by their order.
-    least, most = ((end.reduceat(x, begin) + 0.0).tolist() for end in (np.minimum, np.maximum))
-    return [
-        Sums(n, Fraction(t, 1 << _UNIT), Fraction(q, 1 << 2 * _UNIT), low, high)
-        for n, t, q, low, high in zip(counts, totals, squares, least, most, strict=True)
-    ]
-
-
-def _add_block(block: Floats, cuts: Ints, first: int, totals: list[int], squares: list[int]) -> None:
-    """Add the segments of a block, the first of which has the number `first`, to sums in units of 2^-1074 and of its
-    square."""
-    limbs, lowest = _limbs(block)
-    last = len(limbs) - 1
-    pairs = [
-        sum((limbs[i] * limbs[s - i] for i in range(max(0, s - last), min(s, last) + 1)), start=np.int64(0))
-        for s in range(2 * last + 1)
-    ]
-    # Trailing limbs may lie below 2^-1074, where every double has only zeros.
-    for sums, parts, shift in ((totals, limbs, lowest + _UNIT), (squares, pairs, 2 * (lowest + _UNIT))):
-        for number, digits in enumerate(zip(*(np.add.reduceat(part, cuts).tolist() for part in parts), strict=True)):
-            whole = 0
-            for digit in digits:
-                whole = (whole << _BITS) + digit
-            sums[first + number] += whole << shift if shift >= 0 else whole >> -shift
-
-
-def _limbs(block: Floats) -> tuple[list[Ints], int]:
-    """Whole numbers of 20 bits, the most significant first, and the exponent of the last: the block is their sum."""
-    weight = int(np.frexp(np.abs(block).max())[1])
-    rest = block
-    result: list[Ints] = []
-    while rest.any():
-        weight -= _BITS
-        limb = np.trunc(_scaled(rest, -weight))
-        result.append(limb.astype(np.int64))
-        rest = rest - _scaled(limb, weight)
-    return result, weight
-
-
-def _scaled(x: Floats, exponent: int) -> Floats:
-    """x 2^exponent; a product is several times quicker than ldexp, where that power is a double."""
-    if -1022 <= exponent <= 1023:
-        return x * 2.0**exponent
-    return np.asarray(np.ldexp(x, exponent))

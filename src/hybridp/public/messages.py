@@ -263,10 +263,9 @@ class ReportsByEpsilon:
     squares: Floats
 
     @classmethod
-    def of(cls, groups: Groups, centre: float = 0.0, half: float = 1.0, *, silent: int = 0) -> ReportsByEpsilon:
-        """From the exact sums of each epsilon's reports, `half` long around `centre`, and how many said nothing."""
-        rows = [(0.0, silent, 0.0, 0.0)] if silent else []
-        rows += [(e, s.people, *s.moved(centre, half)) for e, s in groups]
+    def of(cls, groups: Groups) -> ReportsByEpsilon:
+        """From the exact sums of each epsilon's reports."""
+        rows = [(epsilon, sums.people, *sums.moments) for epsilon, sums in groups]
         epsilons, people, totals, squares = (np.array([row[i] for row in rows], dtype=np.float64) for i in range(4))
         return cls(epsilons, people.astype(np.int64), totals, squares)
 

@@ -212,7 +212,6 @@ class VectorBounds:
 
 
 OnVector: TypeAlias = Invite[VectorBounds, VectorReports]
-Sides: TypeAlias = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,11 +228,10 @@ class VectorReportSums(ReportSums):
     reports: Randomiser | VectorReports
 
     @classmethod
-    def of(cls, people: int, sums: Sequence[Sums], reports: Randomiser | VectorReports, sides: Sides = ()) -> Self:
-        """From each column's exact sums; `sides` are centres and reaches where they are in the columns' own units."""
-        moved = [s.moved(*side) for s, side in zip(sums, sides or [(0.0, 1.0)] * len(sums), strict=True)]
-        totals, squares = (np.array(part) for part in zip(*moved, strict=True))
-        return cls(people, np.array([s.people for s in sums], dtype=np.int64), totals, squares, reports)
+    def of(cls, people: int, sums: Sequence[Sums], reports: Randomiser | VectorReports) -> Self:
+        """From each column's exact sums."""
+        totals, squares = (np.array(part) for part in zip(*(one.moments for one in sums), strict=True))
+        return cls(people, np.array([one.people for one in sums], dtype=np.int64), totals, squares, reports)
 
     @property
     def columns(self) -> tuple[LocalSummary | None, ...]:
