@@ -33,7 +33,6 @@ MEAN = Query.on(
 )
 LEVELS = 2**32
 WAYS = {"duckdb": ("ours", "by hand", "bare"), "postgresql": ("ours", "by hand"), "spark": ("ours", "by hand")}
-DRAW = f"md5('{SALT} record ' || CAST(id AS {{text}}))"
 Answer = list[Any]
 
 
@@ -69,13 +68,13 @@ _CLIPPED = (
 )
 _JOINED = """
     WITH chosen AS (
-        SELECT person, {chosen} AS chosen, bool_and(trust = 'trusted') AS whole, bool_or(trust = 'trusted') AS part,
-            bool_or((trust IN ('trusted', 'local') AND {own} IS NOT NULL AND page IS NOT NULL) IS NOT TRUE) AS odd
+        SELECT person, min(key) AS chosen, bool_and(trust = 'trusted') AS whole, bool_or(trust = 'trusted') AS part,
+            bool_or((trust IN ('trusted', 'local') AND key IS NOT NULL AND page IS NOT NULL) IS NOT TRUE) AS odd
         FROM rows GROUP BY person
     ),
     picked AS (
         SELECT min(page) AS page, bool_or(part) AS trusted, count(*) AS times
-        FROM rows JOIN chosen ON rows.person = chosen.person AND rows.{own} = chosen.chosen GROUP BY rows.person
+        FROM rows JOIN chosen ON rows.person = chosen.person AND rows.key = chosen.chosen GROUP BY rows.person
     )
     SELECT if(trusted, 'trusted', 'local'), page, count(*), sum(CAST(times > 1 AS INT))
     FROM picked GROUP BY trusted, page
@@ -84,27 +83,23 @@ _JOINED = """
 """
 _WINDOW = """
     SELECT trust, page, sum(CAST(place = 1 AS INT)), sum(CAST(twice OR mixed OR odd AS INT)) FROM (
-        SELECT trust, page, row_number() OVER w AS place, coalesce(lag(draw) OVER w = draw, false) AS twice,
+        SELECT trust, page, row_number() OVER w AS place, coalesce(lag(key) OVER w = key, false) AS twice,
             coalesce(lag(trust) OVER w <> trust, false) AS mixed,
-            person IS NULL OR trust IS NULL OR page IS NULL OR draw IS NULL AS odd
-        FROM (SELECT person, trust, page, {draw} AS draw FROM rows) AS drawn
-        WINDOW w AS (PARTITION BY person ORDER BY draw)
+            person IS NULL OR trust IS NULL OR page IS NULL OR key IS NULL AS odd
+        FROM rows WINDOW w AS (PARTITION BY person ORDER BY key)
     ) AS ranked GROUP BY trust, page
 """
 _BARE = """
     SELECT trust, page, count(*), 0 FROM (
-        SELECT arg_min(page, {draw}) AS page, min(trust) AS trust FROM rows GROUP BY person
+        SELECT arg_min(page, key) AS page, min(trust) AS trust FROM rows GROUP BY person
     ) GROUP BY trust, page
 """
 
 
-def _counts(engine: str, way: str, own: str) -> str:
-    draw = DRAW if own == "id" else own
+def _counts(engine: str, way: str) -> str:
     if way == "bare":
-        return _BARE.format(draw=draw)
-    if engine == "duckdb":
-        return _JOINED.format(own=own, chosen=f"arg_min(id, {draw})" if own == "id" else "min(key)")
-    return _WINDOW.format(draw=draw)
+        return _BARE
+    return _JOINED if engine == "duckdb" else _WINDOW
 
 
 def _sum(engine: str, way: str) -> str:
@@ -150,16 +145,12 @@ def _our_sum(rows: Rows) -> Answer:
     return [found.trusted_people, found.sums[0], found.local_people]
 
 
-def _our_counts(**order: str) -> Callable[[Rows], Answer]:
-    query = Columns(("page",), "trust", person="person", **order)
-
-    def run(rows: Rows) -> Answer:
-        sample = sample_records(rows, query, SALT, discovery_share=1.0)
-        result = _digest(discovery_counts(sample))
-        drop(sample.rows, sample.table, f"{sample.table}_discovered")
-        return result
-
-    return run
+def _our_counts(rows: Rows) -> Answer:
+    query = Columns(("page",), "trust", person="person", record_key="key")
+    sample = sample_records(rows, query, SALT, discovery_share=1.0)
+    result = _digest(discovery_counts(sample))
+    drop(sample.rows, sample.table, f"{sample.table}_discovered")
+    return result
 
 
 def _our_marginal(rows: Rows) -> Answer:
@@ -170,8 +161,7 @@ Sql = Callable[[str, str], str]
 Read = Callable[[Iterable[Any]], Answer]
 AGGREGATIONS: dict[str, tuple[Callable[[Rows], Answer], Sql, Read]] = {
     "clipped sum": (_our_sum, _sum, _read_sum),
-    "record counts by key": (_our_counts(record_key="key"), lambda e, w: _counts(e, w, "key"), _read_counts),
-    "record counts by id": (_our_counts(record_id="id"), lambda e, w: _counts(e, w, "id"), _read_counts),
+    "record counts by key": (_our_counts, _counts, _read_counts),
     "3-way marginal": (_our_marginal, _marginal, _read_marginal),
 }
 

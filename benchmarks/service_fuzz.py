@@ -116,7 +116,7 @@ def fuzz(client: Any, studies: list[str], plans: list[dict[str, Any]], key: str,
     from hybridp.service.studies import new_report_id, rounded_now
 
     now = rounded_now({"time_precision": 60})
-    answers: list[Any] = [1.5, [["q", "u"]], [0.5, 0.25]]
+    answers: list[Any] = [1.5, ["q", "u"], [0.5, 0.25]]
     told: list[Any] = [{"threshold": 7, "above": True}, 3.5, 0, [0.5, 0.5], {"coordinates": [1], "each": [0.5]},
                        {"coordinates": [0], "each": [{"threshold": 7, "above": False}]}]  # fmt: skip
     payloads = [{"answers": {"x": one}} for one in answers] + [{"reports": {"x": one}} for one in told]

@@ -33,7 +33,7 @@ def answer(path: Any, invite: Path, columns: Any, out: Path, **how: Any) -> int:
     """What the devices of a table's local people do; gives the number of reports."""
     told = {"trust": columns.trust, "person": columns.person}
     if columns.report is None:
-        told |= {"record": columns.names, "record_key": columns.record_key, "record_id": columns.record_id}
+        told |= {"record": columns.names, "record_key": columns.record_key}
     found = answer_invitation(None, path, out, invite, **told, **how)
     return next(iter(found.reports.values()))
 

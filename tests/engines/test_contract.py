@@ -132,29 +132,24 @@ def _records(seed: int = 2, text_keys: bool = False) -> Columns:
         "trust": ("VARCHAR", label[who].tolist()),
         "value": ("DOUBLE", rng.uniform(0, 100, PEOPLE).tolist()),
         "key": ("VARCHAR", [str(k) for k in keys]) if text_keys else ("BIGINT", keys.tolist()),
-        "id": ("VARCHAR", [f"r-{i}" for i in rng.permutation(PEOPLE)]),
         "query": ("VARCHAR", queries[picked].tolist()),
         "url": ("VARCHAR", [None if p % 3 == 0 else f"u{p % 4}" for p in picked]),
     }
 
 
-@pytest.mark.parametrize("by", ["key", "text key", "id"])
+@pytest.mark.parametrize("by", ["key", "text key"])
 def test_one_record_a_person_is_the_same_one(engine: str, opened: Opened, by: str) -> None:
     columns = _records(text_keys=by == "text key")
     plain = {name: list(values) for name, (_, values) in columns.items()}
-
-    def rank(i: int) -> Any:
-        return hashlib.md5(plain["id"][i].encode()).hexdigest() if by == "id" else int(plain["key"][i])
-
+    key = [int(one) for one in plain["key"]]
     first: dict[str, int] = {}
     for i, person in enumerate(plain["person"]):
-        if person not in first or rank(i) < rank(first[person]):
+        if person not in first or key[i] < key[first[person]]:
             first[person] = i
     lattice = Lattice(0.0, 100.0, 2**32)
     chosen = [i for i in first.values() if plain["trust"][i] == "trusted"]
-    order = {"record_id": "id"} if by == "id" else {"record_key": "key"}
     query = number_query(value="value", trust="trust", person="person", lower=0.0, upper=100.0, local_raw=True,
-                      missing="middle", **order)  # fmt: skip
+                      missing="middle", record_key="key")  # fmt: skip
     with opened(engine, columns) as rows:
         found = add_up(rows, query)
         local = np.concatenate(list(levels_of(rows, query, "local", chunk=50)))
@@ -179,10 +174,8 @@ def _expected_sample(plain: dict[str, list[Any]], by: str, salt: int) -> dict[st
     seen: Counter[Any] = Counter()
     for i, person in enumerate(plain["person"]):
         record = (plain["query"][i], plain["url"][i] or "")
-        if by == "id":
-            rank: Any = _md5(salt, "record", plain["id"][i])
-        elif by in ("key", "text key"):
-            rank = int(plain["key"][i])
+        if by in ("key", "text key"):
+            rank: Any = int(plain["key"][i])
         else:
             seen[person, record] += 1
             rank = _md5(salt, "draw", _joined(person, *record))
@@ -193,12 +186,11 @@ def _expected_sample(plain: dict[str, list[Any]], by: str, salt: int) -> dict[st
     return {person: record for person, (_, record) in best.items()}
 
 
-@pytest.mark.parametrize("by", ["key", "text key", "id", "nothing"])
+@pytest.mark.parametrize("by", ["key", "text key", "nothing"])
 def test_record_counts_after_bounding(engine: str, opened: Opened, by: str) -> None:
     columns = _records(text_keys=by == "text key")
     plain = {name: list(values) for name, (_, values) in columns.items()}
-    order = {"id": {"record_id": "id"}, "nothing": {}}.get(by, {"record_key": "key"})
-    query = TableColumns(("query", "url"), "trust", person="person", **order)
+    query = TableColumns(("query", "url"), "trust", person="person", record_key=None if by == "nothing" else "key")
     expected = _expected_sample(plain, by, 7)
     label = dict(zip(plain["person"], plain["trust"], strict=True))
     split = {p: _md5(7, "split", p) < f"{2**127:032x}" for p in expected}

@@ -259,7 +259,7 @@ def _opened(served: Any, tape: Recording | None, records: list[str], epsilon: fl
     study = studies.create_study(service, study_of(plan))["id"]
     rows = [
         {"id": studies.new_report_id(), "time": studies.rounded_now({"time_precision": 60}), "group": "trusted",
-         "payload": {"answers": {"answer": [[record]]}}}
+         "payload": {"answers": {"answer": [record]}}}
         for record in records
     ]  # fmt: skip
     for start in range(0, len(rows), 1000):

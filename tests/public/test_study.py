@@ -184,7 +184,7 @@ def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_che
         ({"questions": [{**TICKS, "options": [], "edges": [0, 1, 2]}]}, r"`way.several` must go with options"),
         ({"level": 1}, r"`level` must be strictly between 0 and 1. Got 1."),
         ({"title": "two\nlines"}, r"`title` must be text of one line."),
-        ({"people": {"record_id": "r"}}, r"`people.column` must go with record_key or record_id. Got nothing."),
+        ({"people": {"record_key": "r"}}, r"`people.column` must go with record_key. Got nothing."),
         ({"collection": {"closes": "soon"}}, r"`collection.closes` must be a moment with its time zone"),
         ({"collection": {"closes": "2030-01-01T00:00:00"}}, r"`collection.closes` must be a moment with its time zone"),
     ],

@@ -116,7 +116,7 @@ def test_a_second_phase_has_a_key_of_its_own(service: Service, report: Make) -> 
     phase goes on under another; the last release deletes that one too."""
     plan = {"kind": "heavy-hitters", "title": "h", "epsilon": 6, "delta": 1e-3, "min_batch": 2, "time_precision": 60}
     study = str(studies.create_study(service, study_of(plan))["id"])
-    rows = [report(payload={"answers": {"answer": [["q", "u"]]}}) for _ in range(50)]
+    rows = [report(payload={"answers": {"answer": ["q", "u"]}}) for _ in range(50)]
     assert asyncio.run(studies.submit(service, study, rows)) == []
     first = service.view(study).cipher
     studies.open_phase_two(service, study)

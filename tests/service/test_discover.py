@@ -28,7 +28,7 @@ def filled(settings: Settings, report: Make, people: int) -> tuple[str, dict[str
     """A study with so many trusted people, each with a record of their own, and an analyst's headers."""
     service = Service(settings)
     study = str(studies.create_study(service, study_of(PLAN))["id"])
-    rows = [report(payload={"answers": {"answer": [[f"q{i}", "u"]]}}) for i in range(people)]
+    rows = [report(payload={"answers": {"answer": [f"q{i}", "u"]}}) for i in range(people)]
     assert asyncio.run(studies.submit(service, study, rows)) == []
     key = studies.add_analyst(service, "ada")
     service.close()

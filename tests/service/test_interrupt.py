@@ -133,7 +133,7 @@ def test_what_an_interrupted_release_says_is_true(
 ) -> None:
     (stage, number), phased = STAGES[name], "two phases" in name
     if phased:
-        rows = [report(payload={"answers": {"answer": [["q", "u"]]}}) for _ in range(50)]
+        rows = [report(payload={"answers": {"answer": ["q", "u"]}}) for _ in range(50)]
         study = filled(settings, study_of(HEAVY), rows, close=False)
     else:
         study = filled(settings, mean_plan(), [report() for _ in range(4)])

@@ -52,7 +52,7 @@ def test_an_invitation_is_not_for_both_phases(web: TestClient, report: Make) -> 
     plan = {"kind": "heavy-hitters", "title": "h", "epsilon": 6, "delta": 1e-3, "min_batch": 2, "by_invitation": True}
     study = studies.create_study(service_of(web), study_of(plan | {"time_precision": 60}))["id"]
     tokens = studies.invite(service_of(web), study, 60)
-    rows = [report(payload={"answers": {"answer": [["q", "u"]]}}, token=t) for t in tokens[:50]]
+    rows = [report(payload={"answers": {"answer": ["q", "u"]}}, token=t) for t in tokens[:50]]
     assert send(web, study, rows) == []
     studies.open_phase_two(service_of(web), study)
     again = report(group="local", payload={"reports": {"answer": 0}}, token=tokens[0])

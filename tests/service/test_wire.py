@@ -103,13 +103,13 @@ def test_a_text_counts_however_it_is_spelled(server: Any) -> None:
     study = server.study(kind="heavy-hitters", epsilon=6.0, delta=1e-3, record=["query"], min_batch=2)
     task = client.fetch_task(server.url, study)
     several = client.trusted_report(task, [["a"], ["b"], ["c" * 200]])
-    assert len(several["payload"]["answers"]["answer"]) == 1  # the others stay on the device
+    assert several["payload"]["answers"]["answer"] in (["a"], ["b"], ["c" * 200])  # the others stay on the device
     with pytest.raises(InvalidInput, match="1 to 200 characters"):
         client.trusted_report(task, ["x" * 201])
     spelled = ["Weather", " WEATHER ", "weather", "Ｗeather", "wea\u00adther".replace("\u00ad", "")]
     raw = [client.trusted_report(task, [spelled[i % 5]]) for i in range(100)]
     for i, one in enumerate(raw):  # as a client would send them that does not know the rule
-        one["payload"]["answers"]["answer"] = [[spelled[i % 5]]]
+        one["payload"]["answers"]["answer"] = [spelled[i % 5]]
     assert client.send_reports(server.url, study, raw) == []
     server.open_phase_two(study)
     slots = client.fetch_task(server.url, study)["questions"][0]["slots"]

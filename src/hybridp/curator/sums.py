@@ -357,7 +357,7 @@ def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -
         rows.need_missing(value, missing, ways)
     report = columns.report
     beside = () if report is None else (report, f"{report}_mechanism", f"{report}_batch")
-    own = (value, label_column(columns.trust), columns.person, columns.record_key, columns.record_id)
+    own = (value, label_column(columns.trust), columns.person, columns.record_key)
     return _kept_by_group(rows, by, (*own, *beside))
 
 
@@ -528,7 +528,7 @@ def people_query(
     columns: Columns, encoding: Any, joint: Joint | None = None, *, local_raw: bool = False, **how: Any
 ) -> Query:
     """The query of what is asked about these columns, a record a person, without reports."""
-    own = {"person": columns.person, "record_key": columns.record_key, "record_id": columns.record_id}
+    own = {"person": columns.person, "record_key": columns.record_key}
     return Query.asking(encoding, columns, joint, reads="all" if local_raw else "trusted", **own, **how)
 
 

@@ -137,7 +137,7 @@ def answer_to(question: Mapping[str, Any], answer: Any) -> Any:
     name = question["name"]
     if "record" in question:
         records = _records(question, answer)
-        return [records[secrets.randbelow(len(records))]]
+        return records[secrets.randbelow(len(records))]
     if "coordinates" in question:
         return numbers(question, answer)
     if "options" not in question:
@@ -196,7 +196,7 @@ def _reporter(question: Task) -> Reporter:
     stated, promise = question["randomiser"], promise_of(question["guarantee"])
     if "record" in question:
         head = HeadList(len(question["record"]), tuple(tuple(slot) for slot in question["slots"]))
-        return _category_reporter(stated, promise, len(head), lambda records: head.slot_of(tuple(records[0])))
+        return _category_reporter(stated, promise, len(head), lambda record: head.slot_of(tuple(record)))
     if "coordinates" in question:
         sides = question["coordinates"]
         lower, upper = [float(c["lower"]) for c in sides], [float(c["upper"]) for c in sides]

@@ -122,7 +122,7 @@ def randomise_study(
         if study.drawn:
             source = Path(folder, "drawn.parquet")
             needed = [study.people.column, own, *sorted(read), *kept, *sorted(elsewhere)]
-            needed += [study.people.record_key, study.people.record_id] if beside_table else []
+            needed += [study.people.record_key] if beside_table else []
             left_out = draw_questions(
                 data, source, column=ANSWERED, chances=study.chances, trust=rule, person=study.people.column,
                 kept=tuple(dict.fromkeys(name for name in needed if name)), table=table, rng=rng,
@@ -228,7 +228,6 @@ def answer_invitation(
     person: str | None = None,
     record: tuple[str, ...] = (),
     record_key: str | None = None,
-    record_id: str | None = None,
     missing: float | str | None = None,
     kept: tuple[str, ...] = (),
     mixed: bool = False,
@@ -251,7 +250,7 @@ def answer_invitation(
         rule = TrustRule(everyone="local") if trust is None else trust
         depth = len(said.names)
         must(len(record) == depth, "record", f"must name as many columns as the invitation, {depth}", len(record))
-        columns = Columns(record, rule, None, person, record_key, record_id)
+        columns = Columns(record, rule, None, person, record_key)
     return _write_answers(said, data, out, columns, where, mixed=mixed, accepts=accepts)
 
 

@@ -305,7 +305,7 @@ def columns_of(study: Declaration, place: int, trust: Any) -> Columns:
     way, several = question.entry(_WAYS), getattr(question, "columns", None)
     value = question.columns_read if way is summing.TABLES else several or question.columns_read[0]
     missing = None if way is not summing.NUMBERS else getattr(question, "missing", None)
-    report, person = mechanism.removesuffix("_mechanism"), (people.column, people.record_key, people.record_id)
+    report, person = mechanism.removesuffix("_mechanism"), (people.column, people.record_key)
     return Columns(value, trust, report, *person, None if missing == () else missing, words=way is summing.TABLES)
 
 

@@ -386,7 +386,7 @@ class TablePeople(SummedPeople):
         if self.raw:  # a copy of the table holds the reports that devices would send, marked SIMULATED
             folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="hybridp-"))
             copy = Path(folder, "trial.parquet")
-            keys = (columns.person, columns.record_key, columns.record_id)
+            keys = (columns.person, columns.record_key)
             told = [Asked(Invite(bounds, OwnEpsilon(), columns.names), replace(columns, person=None))]
             kept = tuple(name for name in keys if name is not None)
             write_reports(rows, told, copy, epsilon=epsilon, kept=kept, trial=True, rng=self.rng)

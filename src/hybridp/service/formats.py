@@ -50,8 +50,6 @@ FORM_NUMBER, FORM_CHARACTER = 40, 9
 
 
 BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-Choose = Callable[[int], int]
-"""Picks one of so many, by chance, but the same one if an answer is sent again."""
 
 
 class OutOfReach(InvalidInput):
@@ -91,9 +89,9 @@ class Sent:
     def _decoder(self) -> Any:
         return msgspec.json.Decoder(self.type)
 
-    def packed(self, name: str, raw: msgspec.Raw, *chosen: Choose) -> bytes:
+    def packed(self, name: str, raw: msgspec.Raw) -> bytes:
         try:
-            return self.pack(self._decoder.decode(raw), *chosen)
+            return self.pack(self._decoder.decode(raw))
         except (ValueError, *BROKEN) as error:
             kind = OutOfReach if isinstance(error, OutOfReach) else InvalidInput
             raise kind(f"`{name}` must be what its question asks for. {broken(error)}.") from None
@@ -102,13 +100,12 @@ class Sent:
 @dataclass(frozen=True, kw_only=True)
 class Field(Sent):
     """One field of a form, or of a program's answer: what people and devices are told of it, and its most `characters`
-    in a form. Of several values one is kept where it `chooses`."""
+    in a form."""
 
     name: str
     about: Mapping[str, Any]
     characters: int
     size: int = CODE.size
-    chooses: bool = False
 
 
 def number_field(name: str, about: Mapping[str, Any]) -> Field:
@@ -143,29 +140,27 @@ _PART = struct.Struct("<H")
 
 
 def record_field(name: str, about: Mapping[str, Any]) -> Field:
-    """Records, of which one is kept: by chance, but the same one if the answer is sent again, in as many bytes as the
-    longest one that the plan allows.
+    """A record, in as many bytes as the longest one that the plan allows.
 
-    >>> asked = record_field("seen", {"record": ["query", "url"], "max_records": 2, "max_length": 20})
-    >>> both = [asked.pack([[query, "ж"]], lambda among: 0) for query in ("flu", "schizophrenia")]
+    >>> asked = record_field("seen", {"record": ["query", "url"], "max_length": 20})
+    >>> both = [asked.pack([query, "ж"]) for query in ("flu", "schizophrenia")]
     >>> {len(one) for one in both} == {asked.size}, unpacked_record(both[0])
     (True, ('flu', 'ж'))
     """
     longest, parts = about["max_length"], len(about["record"])
     room = 4 * longest * parts  # UTF-8 takes four bytes a character at most
 
-    def pack(given: Sequence[Sequence[str]], choose: Choose) -> bytes:
-        records = [tuple(normalised(part) for part in record) for record in given]
-        if any(not 1 <= len(part) <= longest for record in records for part in record):
+    def pack(given: Sequence[str]) -> bytes:
+        record = [normalised(part) for part in given]
+        if any(not 1 <= len(part) <= longest for part in record):
             raise ValueError(f"Expected parts of 1 to {longest} characters")
-        texts = [part.encode() for part in sorted(records)[choose(len(records))]]
+        texts = [part.encode() for part in record]
         body = b"".join([_PART.pack(len(text)) + text for text in texts])
         return bytes([parts]) + body + bytes(room - sum(map(len, texts)))
 
     characters = parts * (FORM_CHARACTER * longest + len("&answer.00.0="))
-    kind, most = _many(_many(str, parts, parts), about["max_records"], 1), [["x" * (4 * longest)] * parts]
-    return Field(name=name, about=about, type=kind, longest=most, characters=characters, pack=pack,
-                 size=1 + _PART.size * parts + room, chooses=True)  # fmt: skip
+    return Field(name=name, about=about, type=_many(str, parts, parts), longest=["x" * (4 * longest)] * parts,
+                 characters=characters, pack=pack, size=1 + _PART.size * parts + room)  # fmt: skip
 
 
 def unpacked_record(packed: bytes) -> tuple[str, ...]:

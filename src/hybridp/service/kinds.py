@@ -162,7 +162,7 @@ def _regression(declared: Declaration, place: int, asked: Any) -> Part:
 
 
 def _records(declared: Declaration, place: int, asked: Any) -> Part:
-    own = {"record": list(asked.columns), "max_records": asked.max_records, "max_length": asked.max_length}
+    own = {"record": list(asked.columns), "max_length": asked.max_length}
     shown = record_field(asked.name, _about(asked, **own, text_rule=TEXT_RULE))
     return Part.of(asked, task_of(declared, place), shown, None)
 

@@ -299,7 +299,7 @@ def _given(question: Mapping[str, Any], field: str, form: Mapping[str, str]) -> 
         record = [form.get(f"{field}.{i}", "").strip() for i in range(len(question["record"]))]
         if not all(record):
             raise InvalidInput("Please fill in every field.")
-        return [record]
+        return record
     if "coordinates" in question:
         return [_number(form.get(f"{field}.{i}", "")) for i in range(len(question["coordinates"]))]
     if "options" not in question:

@@ -224,10 +224,10 @@ def categories_of(parts: Sequence[Part]) -> tuple[Part, ...]:
     return tuple(result.values())
 
 
-def pack_answers(asked: Sequence[Field], given: Mapping[str, msgspec.Raw], choose: Callable[[int], int]) -> bytes:
+def pack_answers(asked: Sequence[Field], given: Mapping[str, msgspec.Raw]) -> bytes:
     if set(given) != {one.name for one in asked}:
         raise InvalidInput("`answers` must hold one for every question, and no others. Got others.")
-    return b"".join([one.packed(one.name, given[one.name], *[choose] * one.chooses) for one in asked])
+    return b"".join([one.packed(one.name, given[one.name]) for one in asked])
 
 
 def pack_reports(asked: Sequence[Part], drawn: bool, given: Mapping[str, msgspec.Raw]) -> bytes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -55,7 +54,7 @@ class Mixed(msgspec.Struct, forbid_unknown_fields=True):
 
 class Answers(msgspec.Struct, forbid_unknown_fields=True):
     """Trusted: by the questions' names a number, the place of an option among the task's, the places of those ticked,
-    one number for each column, or the person's records, each a list of texts."""
+    one number for each column, or the texts of a record."""
 
     answers: dict[str, msgspec.Raw]
 
@@ -205,8 +204,7 @@ class View:
         """As it lies in the store: a trusted answer sealed, a report as it is."""
         try:
             if group == TRUSTED:
-                given, choose = _answers.decode(payload).answers, partial(cipher.choice, row)
-                return cipher.seal(pack_answers(self.plan.entrusted, given, choose), row)
+                return cipher.seal(pack_answers(self.plan.entrusted, _answers.decode(payload).answers), row)
             drawn = self.plan.drawn and group == LOCAL
             return pack_reports(self._asked[group, epsilon], drawn, _reports.decode(payload).reports)
         except InvalidInput as error:

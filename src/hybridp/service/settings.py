@@ -112,14 +112,14 @@ class RowCipher:
     that opens reports which come through a mixer (X25519), `signer` signs the tickets that let people send one.
     """
 
-    __slots__ = ("_aead", "_choose", "_nonce", "_row", "_study", "mixed", "signer")
+    __slots__ = ("_aead", "_nonce", "_row", "_study", "mixed", "signer")
 
     def __init__(self, data_key: bytes, study: int) -> None:
         def derived(purpose: bytes) -> bytes:
             return hashlib.blake2b(data_key, digest_size=32, person=purpose).digest()
 
         self._aead = AESGCM(data_key)
-        self._choose, self._row = derived(b"choose record"), derived(b"row of report")
+        self._row = derived(b"row of report")
         self._nonce, self.mixed = derived(b"ticket's nonce"), derived(b"mixed reports")
         self.signer = Signer(derived(b"sign tickets"))
         self._study = study.to_bytes(8, "big")
@@ -141,12 +141,6 @@ class RowCipher:
             return self._aead.decrypt(sealed[:_NONCE], sealed[_NONCE:], self._study + row)
         except InvalidTag:
             raise KeyProblem("A stored value cannot be opened: it was altered, or the key is another one.") from None
-
-    def choice(self, row: bytes, among: int) -> int:
-        """A number below `among` that the sender cannot foresee and that is the same when the report comes again (256
-        bits reduced: the bias is below 2^-200)."""
-        drawn = hashlib.blake2b(row, key=self._choose, digest_size=32).digest()
-        return int.from_bytes(drawn, "big") % among
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------

@@ -55,9 +55,9 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
     person. Fields are compared as text, and numbers are cast to it. Where the first field is missing there is no
     record: it is not discovered, and counts for the rest. A missing second field is the empty text, and so the same as
     an empty one. One record stands for a person: the one with the smallest `record_key` (a random key stored with the
-    record), or the smallest MD5 of a salt and its `record_id`, or, with neither, one drawn with a salted hash,
-    uniformly over the person's records (a record that a person has twice counts twice). All depend on that person's
-    records alone. A record without a key or id is not chosen, and of different records with one key none is.
+    record) or, without one, one drawn with a salted hash, uniformly over the person's records (a record that a person
+    has twice counts twice). Both depend on that person's records alone. A record without a key is not chosen, and of
+    different records with one key none is.
 
     Each trusted person is in the discovery part with probability `discovery_share` over the salt. When every person
     has one row the sample keeps the order of the rows; otherwise the local people's order is that of a salted hash.
@@ -80,7 +80,7 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
     must(isinstance(salt, int) and salt >= 0, "salt", "must be a whole number of 0 or more", salt)
     must(0 <= discovery_share <= 1, "discovery_share", "must lie between 0 and 1", discovery_share)
     _check_columns(rows, query)
-    rows = local_copy(rows, [query.person, query.label, query.order, *query.names])
+    rows = local_copy(rows, [query.person, query.label, query.record_key, *query.names])
     who, label, names = column(query.person or ""), column(query.label), ", ".join(_names(query))
     counts = f"COUNT(*) AS rows, COUNT({who}) AS named, COUNT(*) FILTER ({label} IN ('trusted', 'local')) AS labelled"
     # Equal people have equal hashes: as many hashes as rows prove that nobody has two rows, and two people with one
@@ -170,8 +170,7 @@ def _check_columns(rows: Rows, query: Columns) -> None:
         if not (rows.is_text(name) or rows.is_number(name)) or rows.columns[name] in ("FLOAT", "DOUBLE"):
             kind = rows.columns[name]
             raise UnusablePublicRows(f"Column `{name}` must hold text or whole numbers; its type is {kind}.")
-    key, own_id = query.record_key, query.record_id
-    check_columns(rows, Query(values=(), trust=query.label, person=query.person, record_key=key, record_id=own_id))
+    check_columns(rows, Query(values=(), trust=query.label, person=query.person, record_key=query.record_key))
     rows.need_identifier("person", query.person or "")
 
 
@@ -192,7 +191,7 @@ def _fields(query: Columns) -> str:
     """Every row with the names above; a missing second field is the empty text."""
     first, *second = (f"CAST({column(name)} AS TEXT)" for name in query.names)
     more = "".join(f", COALESCE({this}, '') AS f1" for this in second)
-    own = "" if query.order is None else f", {column(query.order)} AS own"
+    own = "" if query.record_key is None else f", {column(query.record_key)} AS own"
     trusted = f"{column(query.label)} = 'trusted' AS trusted"
     return f"SELECT {column(query.person or '')} AS who, {trusted}, {first} AS f0{more}{own} FROM {VIEW}"
 
@@ -203,7 +202,7 @@ def _records(rows: Rows, query: Columns) -> str:
     Without a column for it, two of a person's records with one hash are taken for the same record: at odds of 2^-64 a
     pair this changes which record is chosen, and never that there is one, or that it depends on that person alone.
     """
-    key = "own" if query.order is not None else f"hash({', '.join(_names(query))})"
+    key = "own" if query.record_key is not None else f"hash({', '.join(_names(query))})"
     if query.record_key is not None and rows.is_text(query.record_key):
         # Numbers kept as text are compared as numbers; keys that are the same double, or no number, as text.
         key = f"{{'number': COALESCE({number('own', is_text=True)}, CAST('NaN' AS DOUBLE)), 'text': own}}"
@@ -215,8 +214,6 @@ def _choice(rows: Rows, query: Columns, salt: int) -> str:
     records, smallest = _records(rows, query), "ARG_MIN(key, draw)"
     if query.record_key is not None:
         smallest = "MIN(key)"
-    elif query.record_id is not None:
-        records = f"(SELECT *, {_md5(salt, 'record', 'own')} AS draw FROM {records})"
     else:  # identical records of a person are counted, and each draws its own hash: the first one that of the fields
         draw = _md5(salt, "draw", joined(text("who"), *_names(query)))
         counted = f"SELECT who, trusted, key, MIN({draw}) AS first, COUNT(*) AS times FROM {records} GROUP BY ALL"

@@ -32,7 +32,7 @@ CHOICES = "one of the options, or `other` as one more, or exclude"
 TABLES = "one of its values, or true (a category), in the schema; or `other` for all columns, last or missing"
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
-_COUNTED_BY = ("trust", "person", "record_key", "record_id")
+_COUNTED_BY = ("trust", "person", "record_key")
 _WHOLE_DECIMAL = re.compile(r"DECIMAL\([0-9]+, ?0\)")
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 # Two letters at least: one is a drive. `pathlib` leaves one slash of a URL's two.

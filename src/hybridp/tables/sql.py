@@ -201,7 +201,6 @@ class Columns:
     report: str | None = "report"
     person: str | None = None
     record_key: str | None = None
-    record_id: str | None = None
     missing: tuple[float | str, ...] | float | str | None = None
     words: bool = field(default=False, repr=False)
 
@@ -213,11 +212,6 @@ class Columns:
     def label(self) -> str:
         """The column of labels, once the table is open."""
         return label_column(self.trust) or LABEL
-
-    @property
-    def order(self) -> str | None:
-        """The column that decides which record stands for a person."""
-        return self.record_key or self.record_id
 
     @property
     def reports(self) -> tuple[str, ...]:

@@ -191,11 +191,10 @@ class Query:
     the squares of their distances from the middle are added up, in so many steps to the farthest that a value can be.
 
     Without `person` every record is its own person. With it, one record stands for a person: the one with the smallest
-    `record_key` (a random key stored with the record) or the smallest MD5 of its `record_id`; with neither, or where
-    those are the same, the one whose levels have the smallest MD5, or are the smallest. All depend on that
-    person's records alone. A choice by row position would not: another person's presence could move it, so that
-    replacing one person would change the contributions of two. `epsilon` names the column of personal epsilons, which
-    `hybridp.tables.totals` groups by.
+    `record_key` (a random key stored with the record); without one, or where those are the same, the one whose levels
+    have the smallest MD5, or are the smallest. All depend on that person's records alone. A choice by row position
+    would not: another person's presence could move it, so that replacing one person would change the contributions of
+    two. `epsilon` names the column of personal epsilons, which `hybridp.tables.totals` groups by.
     """
 
     values: tuple[Codec, ...]
@@ -205,7 +204,6 @@ class Query:
     names: tuple[str, ...] = ()
     person: str | None = None
     record_key: str | None = None
-    record_id: str | None = None
     epsilon: str | None = None
     reads: str = "trusted"
     origin: int = 0
@@ -218,8 +216,7 @@ class Query:
     def __post_init__(self) -> None:
         names = [value.column for value in self.values]
         must(len({*names}) == len(names), "columns", "must name each column once", ", ".join(names))
-        must(None in (self.record_key, self.record_id), "record_id", "must not join `record_key`", self.record_id)
-        must(self.order is None or self.person is not None, "person", "must go with a record's key or id", self.person)
+        must(self.record_key is None or self.person is not None, "person", "must go with a record's key", self.person)
 
     @classmethod
     def on(
@@ -279,14 +276,9 @@ class Query:
         return () if self.local_raw else self.reports
 
     @property
-    def order(self) -> str | None:
-        """The column that decides which record stands for a person."""
-        return self.record_key or self.record_id
-
-    @property
     def columns(self) -> list[str | None]:
         """All that are read."""
-        own = [self.trust, self.person, self.order, self.epsilon, *(report.column for report in self.sent)]
+        own = [self.trust, self.person, self.record_key, self.epsilon, *(report.column for report in self.sent)]
         by = (value.by.name for value in self.values if isinstance(value, ByCategory))
         return [*own, *(value.column for value in self.values), *by]
 
@@ -319,7 +311,7 @@ def flags(query: Query) -> list[str]:
     """The problems that people may have, by name."""
     if query.person is None:
         return []
-    ordered, own = query.order is not None, query.epsilon is not None
+    ordered, own = query.record_key is not None, query.epsilon is not None
     return ["nobody", "first", "mixed", *(["keyless", "tied"] if ordered else []), *(["uneven"] if own else [])]
 
 
@@ -369,9 +361,9 @@ def records(rows: Rows, query: Query, *, alike: bool = False, local: str = "") -
         label = "'local'" if query.trust is None else f"COALESCE({column(query.trust)}, '')"
         fields |= {"who": column(query.person), "label": label}
         outputs |= chosen(["who", "label"])
-    if query.order is not None:
-        key = column(query.order)
-        own = {"key_field": key, "key": f"MD5({text(key)})" if query.record_id is not None else key}
+    if query.record_key is not None:
+        key = column(query.record_key)
+        own = {"key": key}
         if _text_keys(rows, query):
             # Numbers kept as text are compared as numbers; keys that are the same double are compared as text.
             own["key_number"] = sql.number(key, is_text=True)
@@ -420,7 +412,7 @@ def people(rows: Rows, query: Query, *, alike: bool = False) -> str:
         return every
     # Records with one key are told apart by their levels: where those are the same too, it does not matter.
     along = [*(["key_number"] if _text_keys(rows, query) else []), "key", *query.levels]
-    if query.order is None:
+    if query.record_key is None:
         drawn = f"MD5({sql.joined(*map(text, query.levels))})" if query.levels else "label"
         along[0] = f"CASE WHEN NOT {query.levels[0]} IS NULL THEN {drawn} END" if query.excludes else drawn
     over = f"OVER (PARTITION BY who ORDER BY {', '.join(f'{part} NULLS LAST' for part in along)})"
@@ -431,8 +423,8 @@ def people(rows: Rows, query: Query, *, alike: bool = False) -> str:
         # Where a person has two labels, one of them differs from the label before it.
         "mixed": f"LAG(label) {over} <> label",
     }
-    if query.order is not None:
-        outputs |= {"keyless": "key_field IS NULL", "tied": f"LAG(key) {over} = key"}
+    if query.record_key is not None:
+        outputs |= {"keyless": "key IS NULL", "tied": f"LAG(key) {over} = key"}
     kept = [*query.levels, *_clipped(query), *_sent(rows, query)]
     outputs |= chosen(kept)
     if query.epsilon is not None:
@@ -769,13 +761,11 @@ def check_columns(rows: Rows, query: Query) -> None:
     """Refuse columns that are not there, or whose types cannot hold what they should."""
     own = [("value" if len(query.values) == 1 else "columns", codec.column) for codec in query.values]
     own += [("report", report.column) for report in query.reports]
-    for parameter in ("trust", "person", "record_key", "record_id", "epsilon"):
+    for parameter in ("trust", "person", "record_key", "epsilon"):
         name = getattr(query, parameter)
         own += [] if name is None else [(parameter, name)]
     for parameter, name in own:
         rows.need(parameter, name)
-    if query.record_id is not None:
-        rows.need_identifier("record_id", query.record_id)
     everybody_local = query.trust is None or (rows.trust is not None and rows.trust.everyone == "local")
     for codec in query.values:
         codec.check(rows, unread=everybody_local and query.reads == "trusted")
@@ -793,14 +783,14 @@ def _check_people(
 
     What trusted records hold, how many a person has and their keys may not: there the query chooses by a public rule.
     """
-    person, order = f"`{query.person}`", f"`{query.order}`"
+    person, order = f"`{query.person}`", f"`{query.record_key}`"
     if any(group.get("nobody") for group in groups):
         raise UnusablePublicRows(f"Column {person} must name a person in every row.")
     if unknown or (local.get("local") or 0) != local.get("records", 0):
         raise rows.unlabelled(query.trust or "")
     if any(group.get("mixed") for group in groups):
         raise UnusablePublicRows(f"Column `{query.trust}` must hold one label for each person, not both.")
-    if query.order is None and local.get("records", 0) != local.get(_each(query), 0):
+    if query.record_key is None and local.get("records", 0) != local.get(_each(query), 0):
         raise UnusablePublicRows(
             f"Column {person} must name each local person once, unless a record key or id decides which record is used."
         )

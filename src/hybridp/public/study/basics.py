@@ -96,9 +96,6 @@ class People(Fields):
     record_key: str | None = field(
         None, help="A random key stored per record, which chooses one record a person.", check=named
     )
-    record_id: str | None = field(
-        None, help="A stable record id, whose hash chooses one record a person.", check=named, option=""
-    )
     decimal: str | None = field(
         None,
         help="The decimal sign of numbers that a table holds as text. Without it they have a point in a CSV file, and "
@@ -118,9 +115,8 @@ class People(Fields):
     )
 
     def check(self) -> None:
-        keyed = self.record_key is not None or self.record_id is not None
-        self.must(not keyed or self.column is not None, "column", "must go with record_key or record_id", "nothing")
-        self.must(None in (self.record_key, self.record_id), "record_id", "must not join record_key", self.record_id)
+        ok = self.record_key is None or self.column is not None
+        self.must(ok, "column", "must go with record_key", "nothing")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -209,11 +209,7 @@ class Records(Question):
     columns: tuple[str, ...] = field(help="The record's column, or two: query and url.", check=named, option="column")
     head: int = field(50, help="The most queries to keep (M).", check=at_least(1, 10_000))
     discovery_share: float = field(0.95, help="Trusted people used to discover.", check=between_0_and_1, option="")
-    reuse: bool = field(True, help="Blend the discovery group's noisy counts too.", option="")
     estimator: str = field("alike", help="How far reports move what the trusted counted.", choices=RECORD_ESTIMATORS)
-    max_records: int = field(
-        100, help="The most records that one person may send to the service.", check=at_least(1, 1000), option=""
-    )
     max_length: int = field(
         200, help="The most characters of a record that is sent to the service.", check=at_least(1, 1000), option=""
     )
