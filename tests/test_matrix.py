@@ -17,6 +17,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
 import pytest
 from tests.questions import PROMISE, TASKS, crowd
@@ -132,11 +133,12 @@ def _files(task: str, key: str, folder: Path) -> None:
 
 
 def _engines(task: str, key: str, folder: Path) -> None:
-    """On rows that a query picks where they live; `tests/engines` holds PostgreSQL and Spark to the same answers."""
+    """On rows of a connection of one's own; `tests/engines` holds PostgreSQL and Spark to the same answers."""
     study = _declared(task, key)
     sent, more = _sent_once(task, key)
     more = {**more, "model": folder / "model"} if "model" in more else more
-    data = Source(sent, query="SELECT * FROM rows", public=["trust", "own", "town"])
+    held = duckdb.connect().read_csv(str(sent), all_varchar=True)
+    data = Source(held, decimal=".", public=["trust", "own", "town"])
     study.release(data, **more)
 
 

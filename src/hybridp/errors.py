@@ -30,13 +30,9 @@ __all__ += ["PromiseWarning", "UnusablePublicRows", "UnusableRows", "did_you_mea
 
 
 class HybridpError(Exception):
-    """The root of the tree; `exit_code` is what the command line returns.
-
-    `of_rows` says whether what people's rows hold may have decided it, where that is known better than by its class.
-    """
+    """The root of the tree; `exit_code` is what the command line returns."""
 
     exit_code = 2
-    of_rows: bool | None = None
 
 
 class InvalidInput(HybridpError, ValueError):

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from hybridp.ledger import Ledger
-from hybridp.public.budgets import PureDP
 from tests import warm
 
 MEAN = (
@@ -81,20 +79,6 @@ def test_ctrl_c_in_a_release(people: Path, before: str) -> None:
     code, said, out = interrupted(people, f"{MEAN} --ledger l.ledger", before)
     assert (code, said, out) == (130, ["hybridp: interrupted; nothing was released."], "")
     assert [file.name for file in people.iterdir()] == ["people.csv"]
-
-
-def test_ctrl_c_in_a_query_is_paid_for(people: Path) -> None:
-    """One that is slow only where somebody earns more than a number told of it for nothing."""
-    line = MEAN.replace("--epsilon 1 --simulate-local", "--epsilon 0.25 --estimator tcm-only --ledger l.ledger")
-    Ledger.create(people / "l.ledger", {"trusted": PureDP(5.0), "local": PureDP(5.0)})
-    code, said, out = interrupted(people, [*line.split(), "--query", "SELECT * FROM rows"], QUERY)
-    (sentence,) = said
-    assert (code, out, "interrupted; nothing was released." in sentence, "charge stands" in sentence) == (
-        130, "", True, True,
-    )  # fmt: skip
-    ledger = Ledger.open(people / "l.ledger")
-    assert [(one.people, one.spent.epsilon) for one in ledger.accounts()] == [("trusted", 1.0), ("local", 0.0)]
-    assert {entry.state for entry in ledger.history()} == {"refused"}
 
 
 def test_ctrl_c_in_a_fit(people: Path) -> None:

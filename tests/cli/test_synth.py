@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.ledger import Ledger
-from hybridp.public.budgets import ApproxDP
 from hybridp.release.release import sole
 
 Runner = Callable[..., Any]
@@ -58,25 +56,6 @@ def write(path: Path, rows: list[dict[str, str]]) -> None:
 
 
 # --- fit --------------------------------------------------------------------------------------------------------------
-
-
-def test_a_query_is_refused_where_its_failure_would_be_free(run: Runner, people: list[dict[str, str]]) -> None:
-    """For the usual delta and a domain rows are read before a charge."""
-    asked = ["SELECT * FROM rows", "SELECT * FROM rows WHERE sex = 'nobody'"]
-    Ledger.create("l.db", {"trusted": ApproxDP(2.0, 1e-6)})
-    for line in (FIT.replace(" --delta 1e-6", ""), f"{FIT} --domain-from-file"):
-        said = [run(f"{line} --ledger l.db --json", "--public", "sex", "--query", query) for query in asked]
-        assert [one.code for one in said] == [2, 2]
-        assert said[0].document == said[1].document, "nobody's row was looked at"
-        assert "`query` must be left out" in said[0].document["error"]["message"]
-    assert not Ledger.open("l.db").history()
-    assert run(f"{FIT} --ledger l.db", "--query", asked[0]).code == 0
-    assert run(f"{FIT}-1 --ledger l.db", "--query", asked[0]).code == 3
-    Ledger.create("rich.db", {"trusted": ApproxDP(9.0, 1e-5)})
-    paid = [run(f"{FIT}-2 --ledger rich.db", "--public", "sex", "--query", query) for query in reversed(asked)]
-    assert [one.code for one in paid] == [2, 0], "its failure is charged"
-    states = [entry.state for entry in Ledger.open("rich.db").history()]
-    assert states == ["refused", "refused", "spent", "spent"]
 
 
 # --- a saved model ----------------------------------------------------------------------------------------------------

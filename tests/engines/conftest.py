@@ -52,9 +52,9 @@ def spark() -> str:
     return stack.enter_context(throwaway.spark())
 
 
-def source_of(engine: str, location: Any, query: str | None = None, **more: Any) -> Source:
+def source_of(engine: str, location: Any, **more: Any) -> Source:
     """Where an engine of this name reads a file, or a database."""
-    return Source(location, spark() if engine == "spark" else engine, query, **more)
+    return Source(location, spark() if engine == "spark" else engine, **more)
 
 
 def write_parquet(path: Path, columns: Columns) -> None:

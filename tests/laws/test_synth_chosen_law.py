@@ -249,9 +249,6 @@ def test_phase_two_is_charged_where_phase_one_was_and_asks_nothing_of_trusted_ro
     assert not (tmp_path / "new").exists()
     found = command("synth", "fit", asked / "one.csv", *how)
     assert any("no trusted person answers the invitation" in line for line in found["receipt"]["assumes"])
-    query = ("--query", "SELECT * FROM rows")
-    assert _refused("synth", "fit", asked / "one.csv", *query, *how[:2], "--out", tmp_path / "q")
-    assert "`query` must be left out where trusted people are charged nothing" in capsys.readouterr().err
     # A model of both groups is no choice of the trusted people alone: their number would be everybody's.
     assert _refused("synth", "invite", tmp_path / "m", "--out", tmp_path / "again.json")
     assert "fitted by --method adaptive to the trusted rows" in capsys.readouterr().err

@@ -12,11 +12,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from hybridp import Source
-
 KINDS = ["csv", "parquet", "duckdb file", "pandas", "pandas objects", "pandas arrow", "polars", "polars lazy", "arrow"]
 KINDS += ["arrow batch", "arrow reader", "arrow dataset", "arrays", "arrays objects", "structured", "relation"]
-KINDS += ["query of csv", "query of pandas", "query of duckdb file"]
 
 
 def every_form(table: pa.Table, folder: Path) -> dict[str, Callable[[], Any]]:
@@ -51,9 +48,6 @@ def every_form(table: pa.Table, folder: Path) -> dict[str, Callable[[], Any]]:
         },
         "structured": lambda: structured(frame),
         "relation": lambda: duckdb.connect().from_arrow(table),
-        "query of csv": lambda: Source(folder / "t.csv", query="SELECT * FROM rows"),
-        "query of pandas": lambda: Source(frame, query="FROM rows"),
-        "query of duckdb file": lambda: Source(folder / "t.duckdb", query="SELECT p.* FROM people AS p"),
     }
 
 

@@ -11,7 +11,7 @@ from hybridp.bench.distribution import plan_distribution
 from hybridp.bench.driven import plan_driven, plan_groups
 from hybridp.bench.models import plan_personal, plan_points, plan_records, plan_regression
 from hybridp.bench.trust import plan_steered
-from hybridp.curator.sums import Counted, count_people, group_sizes, must_not_ask, with_public
+from hybridp.curator.sums import Counted, count_people, group_sizes, with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.driver import trust_rule
 from hybridp.public.study import Declaration
@@ -131,8 +131,6 @@ def _people(study: Declaration, data: Any, table: str | None, trusted: int | Non
     if data is not None:
         answers = {question.name: question.columns_read for question in study.questions}
         people = study.people.column, study.promise.epsilon_column
-        instead = "State how many are expected (--n and --opt-in, or people.trusted and people.local)"
-        must_not_ask(data, "people are counted for a plan, which pays for nothing", instead)
         result = count_people(data, trust_rule(study), *people, answers=answers, table=table)
     else:
         many = (study.people.trusted if trusted is None else trusted, study.people.local if local is None else local)

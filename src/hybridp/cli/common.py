@@ -88,11 +88,9 @@ public_option = click.option(
 def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
     """The argument for where rows live, called so in the help and in messages; commands get a `Source`, or None."""
     engines = f"duckdb (default), postgresql ({name} is a postgresql:// URL), spark, or an sc:// URL of Spark Connect."
-    query = f"Read what one SELECT makes of {name}, row by row: of a file from the table `rows`, of a database from "
     options = stack(
         click.argument("file", metavar=name if required else f"[{name}]", required=required),
         click.option("--engine", metavar="NAME", default="", help=engines),
-        click.option("--query", metavar="SELECT", help=f"{query}one of its tables."),
         click.option("--decimal", metavar="SIGN", default="",
                      help=f'The decimal sign of numbers that {name} holds as text: "." or ",".'),
         *([public_option] if name != "DATA" else []),  # a study says it itself
@@ -100,10 +98,10 @@ def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
 
     def decorate(function: Any) -> Any:
         @functools.wraps(function)
-        def run(file: str | None, engine: str, query: str | None, decimal: str, public: Any = (), **given: Any) -> Any:
+        def run(file: str | None, engine: str, decimal: str, public: Any = (), **given: Any) -> Any:
             from hybridp.curator.sums import Source
 
-            source = None if file is None else Source(file, engine, query, decimal, public)
+            source = None if file is None else Source(file, engine, decimal, public)
             return function(file=source, **given)
 
         return options(run)

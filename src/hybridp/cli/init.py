@@ -18,7 +18,7 @@ import click
 
 from hybridp.cli.common import FILE_PATH, note, rows_argument, table_option
 from hybridp.cli.options import Options, joined, number_or_word, some, telling
-from hybridp.curator.sums import must_not_ask, open_rows
+from hybridp.curator.sums import open_rows
 from hybridp.errors import InvalidInput, must
 from hybridp.public.fields import write_new
 from hybridp.public.study import People, Promise, to_toml
@@ -72,7 +72,6 @@ def _prompt(what: str, suggested: Any, kind: Any = str) -> Any:
 
 def _look(file: Any, table: str | None) -> tuple[str, dict[str, bool | None]]:
     """All that is looked at: the columns' names, and whether their types say that they are numbers (None: unknown)."""
-    must_not_ask(file, "no value is looked at, and nobody pays", "Name a table, or a view, that has these columns")
     with open_rows(file, table=table) as rows:
         typed = any(not rows.is_text(name) for name in rows.columns)
         header = not any(isinstance(number_or_word(name), float) for name in rows.columns)

@@ -184,11 +184,6 @@ def fit(
         _say_fitted(_second_phase(file, asked.invite, trust, out, asked, how), out, asked)
         return
     common.needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
-    if asked.ledger is not None and (domain_from_file or not given("delta")):
-        instead = "State --delta and --schema, or make a table of its answer first"
-        from hybridp.curator.sums import must_not_ask
-
-        must_not_ask(file, "rows are read before a charge, for the domain or the usual delta", instead)
     schema, read = stated.features(file if domain_from_file else None, table=asked.table)
     task = _task_of(file, schema, stated_promise(), question, asked, mixed=bool(trust))
     if read:

@@ -37,8 +37,8 @@ _ON_DEVICE = ("column", "columns", "lower", "upper", "missing", "norm", "radius"
 _DEVICES_PROMISE = ("epsilon", "delta", "epsilon_column")
 _TRUST = ("trust", "trusted-value", "local-value", "everyone", "trial-opt-in")
 # What may stand beside any invitation that says the rest: on where rows are, who pays, and where the answer goes.
-_WHERE = ("invite", "ledger", "assume-mechanism", "table", "out", "json", "engine", "query", "decimal", "public",
-          "insist", "level", "plot", "full")  # fmt: skip
+_WHERE = ("invite", "ledger", "assume-mechanism", "table", "out", "json", "engine", "decimal", "public", "insist",
+          "level", "plot", "full")  # fmt: skip
 _ANSWERED = (*_WHERE, *_TRUST, "epsilon", "delta", "missing", "person", "keep", "seed")
 _FIRST = ("simulate-local", "trial-opt-in", "collection")
 

@@ -68,10 +68,10 @@ from hybridp.tables.totals import (
 )
 
 __all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "NUMBERS", "Raw", "Rows", "Source", "TABLES"]
-__all__ += ["TableLike", "TrustedAnswers", "all_empty", "as_numbers", "asks", "batch_digest", "batch_names", "binned"]
+__all__ += ["TableLike", "TrustedAnswers", "all_empty", "as_numbers", "batch_digest", "batch_names", "binned"]
 __all__ += ["check_answers", "check_batches", "check_mechanism", "column_reports", "count_answers", "count_between"]
 __all__ += ["count_people", "count_rows", "epsilon_counts", "group_sizes", "grouped", "levels", "local_numbers"]
-__all__ += ["local_rows", "lots", "must_be_public", "must_not_ask", "must_read_again", "named_mechanism"]
+__all__ += ["local_rows", "lots", "must_be_public", "must_read_again", "named_mechanism"]
 __all__ += ["noisy_sums", "number_column", "open_rows", "people_query", "read", "read_answers", "read_as"]
 __all__ += ["read_mechanism", "read_slots", "release_clipped", "release_counts", "release_sums", "release_totals"]
 __all__ += ["release_window", "report_sums", "rounded_cells", "rows_of", "shown", "sizes_of", "slot_counts"]
@@ -163,11 +163,6 @@ def must_read_again(data: TableLike | None, times: int) -> None:
     must(again, "data", "must be a table for several questions", "a stream: read it whole")
 
 
-def asks(data: TableLike | None) -> bool:
-    """Whether the rows are the answer to a query: who is in it, and what is called what, may be by people's values."""
-    return isinstance(data, Source) and data.query is not None
-
-
 def with_public(data: TableLike | None, public: tuple[str, ...]) -> Any:
     """The rows with the columns that a study declares public: it states them, and nobody else does."""
     if data is None or not (public or isinstance(data, Source)):
@@ -185,19 +180,6 @@ def must_be_public(data: TableLike, option: str, column: str) -> None:
             f"`{option}` must be declared public, as how many people hold what in it is told exactly: add it to "
             f"people.public, or --public {column}, if everybody may know it (`Source(data, public=...)` in Python). "
             f"Got `{column}`, which is not."
-        )
-
-
-def must_not_ask(
-    data: TableLike | None,
-    where: str = "trusted people are charged nothing",
-    instead: str = "Make a table of its answer first, of reports alone",
-) -> None:
-    """Refuse rows that are the answer to a query, which anybody's value can make fail, where nobody pays for that."""
-    if asks(data):
-        raise InvalidInput(
-            f"`query` must be left out where {where}: whom it leaves would tell of people's rows for free. "
-            f"{instead}. Got one."
         )
 
 

@@ -115,9 +115,6 @@ class Account:
 
 def tells_nothing(failure: BaseException) -> bool:
     """Whether a failure is the same whatever people's raw values are."""
-    of_rows = getattr(failure, "of_rows", None)
-    if of_rows is not None:
-        return not of_rows
     if isinstance(failure, UnusableRows):
         return isinstance(failure, UnusablePublicRows)
     return isinstance(failure, (HybridpError, KeyboardInterrupt))
@@ -597,7 +594,7 @@ class Ledger:
         """Charge first, then run the body that reads the data.
 
         If the body fails, the charge is void where the failure can tell nothing of raw values: a parameter or a public
-        column broke a rule, or the user interrupted what reads no query. Any other failure may depend on the rows
+        column broke a rule, or the user interrupted it. Any other failure may depend on the rows
         (`UnusableRows`, and what nobody foresaw): its charge stays, in the state `refused`.
 
         A set of reports stays charged: people have sent them, and another release may already rely on it. Such a set is

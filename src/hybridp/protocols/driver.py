@@ -37,17 +37,15 @@ from hybridp.curator.sums import (
     Raw,
     Rows,
     TableLike,
-    asks,
     check_answers,
     check_batches,
     count_rows,
-    must_not_ask,
     must_read_again,
     open_rows,
     with_public,
 )
-from hybridp.errors import HybridpError, InvalidInput, LedgerProblem, NotShown, UnusablePublicRows, must
-from hybridp.ledger import Charge, Ledger, Noted, Spending, tells_nothing, together
+from hybridp.errors import InvalidInput, NotShown, UnusablePublicRows, must
+from hybridp.ledger import Charge, Ledger, Noted, Spending, together
 from hybridp.protocols.reports import load_tally, read_batches, tally_for
 from hybridp.protocols.rows import CodePeople, TablePeople, not_invited
 from hybridp.public import envelope
@@ -82,7 +80,7 @@ from hybridp.tasks.transcript import (
     read_invitation,
 )
 
-__all__ = ["ASKED_BEFORE", "FLOOR", "Way", "ask_invited", "ask_table", "charged", "columns_of", "fit_file"]
+__all__ = ["ASKED_BEFORE", "Way", "ask_invited", "ask_table", "charged", "columns_of", "fit_file"]
 __all__ += ["fit_synth", "invite_study", "must_declare", "must_have_paid", "on_reports", "pay_for", "paying"]
 __all__ += ["record_release", "release", "release_invited", "release_study", "reports_in", "trust_rule"]
 
@@ -225,7 +223,7 @@ def ask_table(
         return result, task.stated(by), said
 
     trial = rng.simulated or raw
-    return Way(first, [] if later else own, answer, path, purpose, stated, trial, invite_out, digest)
+    return Way(first, [] if later else own, answer, purpose, stated, trial, invite_out, digest)
 
 
 def _sizes(rows: Rows, columns: Any, raw: bool) -> summing.Counted:
@@ -286,11 +284,9 @@ _WAYS = {"choice": summing.CHOICES, "table": summing.TABLES, "": summing.NUMBERS
 
 def must_declare(study: Declaration, data: Any) -> None:
     """Refuse what is not declared, before anything is opened: that a column is public by whose groups, or own epsilons,
-    it is told exactly who holds what; and what a missing field counts as, where no query says that there is none."""
+    it is told exactly who holds what."""
     for asked in study.questions:
         by = asked.groups
-        if summing.asks(data) and not asked.says_missing and study.trust.everyone != "local":
-            raise summing.unstated(asked.columns_read[0], asked.entry(_WAYS))
         if by is not None and not by.private:
             summing.must_be_public(data, "by", by.column)
     if study.promise.epsilon_column is not None:
@@ -375,8 +371,6 @@ _Read = tuple[Raw, Batches]
 def _in_rows(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]) -> _Read:
     """Reports on a number, or on marginals, in a table; nobody's value is read."""
     invite, several = said.invite, said.invite.way == "marginal"
-    if several:
-        summing.must_not_ask(path)
     trust = how["trust"] or TrustRule(everyone="local")  # only local people answer an invitation
     must(not drawn_trust(trust), "trial-opt-in", "must be for a trial in one go", "an invitation")
     person, value = (None, said.names) if several else (how["person"], said.names[0])
@@ -500,7 +494,7 @@ def ask_invited(
         return result, task.stated(None), made
 
     due = later if data is not None or tally is not None else later[1:]
-    return Way([], due, answer, data, purpose, {"columns": said.names}, said.simulated, invite_out)
+    return Way([], due, answer, purpose, {"columns": said.names}, said.simulated, invite_out)
 
 
 # --- the ledger: charge, then read, then keep what is released before anybody can see it ------------------------------
@@ -535,62 +529,17 @@ def paying(
 
 @contextmanager
 def charged(
-    ledger: Ledger | None, charges: list[Charge], later: Sequence[Charge] = (), *, trial: bool,
-    path: TableLike | None = None,
-) -> Iterator[Spending]:  # fmt: skip
+    ledger: Ledger | None, charges: list[Charge], later: Sequence[Charge] = (), *, trial: bool
+) -> Iterator[Spending]:
     """Charge the ledger, if there is one, around the body that reads the rows and keeps what is released.
 
-    `later` are the charges for reports, which the body makes when it has read them. `path` are the rows: where nothing
-    is charged before they are read, they must not be the answer to a query, which anybody's value can make fail.
-    Where they are one, the charge stands whatever the body fails for, and is `FLOOR` at least, once a row was read.
+    `later` are the charges for reports, which the body makes when it has read them.
     """
     if ledger is None:
         yield Spending()
         return
-    first = any(charge.digest is None for charge in charges)  # a set of reports may be paid for already
-    if not first:
-        must_not_ask(path)
-    with ledger.spending(charges, later, trial=trial) as entries, _told_by(path, ledger, entries, charges):
+    with ledger.spending(charges, later, trial=trial) as entries:
         yield entries
-
-
-FLOOR = 1.0
-"""What a query that ends in no release costs trusted people at least, in epsilon; or all that they have left."""
-
-
-@contextmanager
-def _told_by(path: TableLike | None, ledger: Ledger, entries: Spending, charges: Sequence[Charge]) -> Iterator[None]:
-    """Around the body that reads the rows: where they are the answer to a query, no failure and no interrupt is free.
-
-    Whether a query fails, and how long it takes, is told by the rows, and whoever asks chooses what a release costs:
-    so that one which ends in no release costs `FLOOR`. Only what is refused before a row is read costs nothing.
-    """
-    try:
-        yield
-    except LedgerProblem:
-        raise
-    except BaseException as failure:
-        if asks(path) and getattr(failure, "of_rows", None) is None:
-            failure.of_rows = True  # type: ignore[attr-defined]
-        if asks(path) and not tells_nothing(failure):
-            entries.charge(_up_to_floor(ledger, entries, charges))
-            price = f"costs trusted people an epsilon of {FLOOR:g}, or all they have left"
-            failure.args = (f"{failure} A query that ends in no release {price}.".strip(),)
-        raise
-
-
-def _up_to_floor(ledger: Ledger, entries: Spending, charges: Sequence[Charge]) -> list[Charge]:
-    """What trusted people are charged beside what this release has cost them, up to the floor."""
-    paid = [entry for entry in ledger.history() if entry.id in entries]
-    accounts = {account.people: account.left for account in ledger.accounts()}
-    result = []
-    for people in dict.fromkeys(charge.people for charge in charges if charge.people.startswith("trusted")):
-        left = accounts[people]
-        missing = min(FLOOR - sum(one.budget.epsilon for one in paid if one.people == people), left.epsilon)
-        if missing > 0:
-            purpose = "a query that ended in no release"
-            result.append(Charge(people, PureDP(missing, left.neighbours), "the floor for such a query", purpose))
-    return result
 
 
 def must_have_paid(ledger: Ledger | None, invite: Path) -> None:
@@ -647,7 +596,7 @@ def on_reports(charges: list[Charge], *, trial: bool) -> tuple[list[Charge], lis
 
 @dataclass(frozen=True)
 class Way:
-    """How one question is answered: what is charged before a row of `path` is read (`first`) and when reports are
+    """How one question is answered: what is charged before a row is read (`first`) and when reports are
     (`later`), and the conversation, which charges them. Reports that are known already have a `digest`: they are
     charged with what comes first, so that a refusal of them writes nothing.
 
@@ -658,7 +607,6 @@ class Way:
     first: list[Charge]
     later: list[Charge]
     answer: Callable[[Spending], tuple[Any, Any, Transcript | None]]
-    path: Any
     purpose: str
     columns: Any
     trial: bool
@@ -676,7 +624,7 @@ def pay_for(way: Way, ledger: Ledger | None) -> Release:
     invitation: dict[str, Any] = {}
     again = "it was kept nowhere: give a ledger for that"
     known = [replace(charge, digest=way.digest) for charge in way.later] if way.digest else []
-    with charged(ledger, way.first + known, () if known else way.later, trial=way.trial, path=way.path) as entries:
+    with charged(ledger, way.first + known, () if known else way.later, trial=way.trial) as entries:
         answer, study, said = way.answer(entries)
         if said is not None:
             invitation = said.document()
@@ -746,9 +694,6 @@ def release_study(
     once = answered_once(study)
     heard = _heard(study, labels, run)
     ways = {q.name: _way(study, i, data, heard[i], files, run) for i, q in enumerate(study.questions)}
-    for way in ways.values():
-        if not way.first:  # nobody pays for what a query tells
-            must_not_ask(way.path)
     for invite in files["invite"].values():
         must_have_paid(ledger, invite)
     first = together([charge for way in ways.values() for charge in way.first], study.purpose, once=once)
@@ -757,18 +702,14 @@ def release_study(
     trial = rng.simulated or simulate_local or any(way.trial for way in ways.values())
     noted, drew, answers = Noted(), None, dict[str, Any]()
     reports: dict[str, tuple[str, ...]] = {}
-    with charged(ledger, first, later, trial=trial, path=data) as entries:
+    with charged(ledger, first, later, trial=trial) as entries:
         if study.drawn and not simulate_local:
             reports = {q.name: reports_in(study, i) for i, q in enumerate(study.questions)}
             drew = check_answers(data, labels, study.people.column, ANSWERED, reports, table=table)
             for told_in in files["reports"].values():
                 check_batches(data, table, ANSWERED_IN, told_in)
         for name, way in ways.items():
-            try:
-                answers[name] = way.answer(noted)[0]
-            except HybridpError as failure:  # where a query was asked for an answer before, no refusal is free any more
-                failure.of_rows = True if answers and asks(data) else failure.of_rows
-                raise
+            answers[name] = way.answer(noted)[0]
             if drew is not None and not reports[name]:
                 heard_here = people_in(answers[name])[1]
                 if heard_here > drew[name]:

@@ -28,8 +28,8 @@ __all__ += ["label_column", "rule_of", "suggestion"]
 
 TRUSTED, LOCAL = "trusted", "local"
 PUBLIC = (
-    "Columns of which everybody may know who holds what, exactly: those of groups (by), of own epsilons, of a query's "
-    "WHERE, and that of trust where a plan counts it."
+    "Columns of which everybody may know who holds what, exactly: those of groups (by), of own epsilons, and that of "
+    "trust where a plan counts it."
 )
 """What it means to declare a column public, for a study's field and a command's option."""
 LABEL = "trusted_or_local"  # the column of labels where the table has none of its own

@@ -47,7 +47,6 @@ def fresh(purpose: str) -> str:
 
 def sql_for(rows: Rows, query: str) -> str:
     """The query in the engine's own words, about the rows that are meant. Only what was made here is run on them."""
-    rows.ran.add(rows.name)
     dialect = rows.engine.dialect
     if rows.part is not None:
         query = f"WITH {VIEW} AS {'NOT MATERIALIZED ' if dialect == 'duckdb' else ''}({rows.part}) {query}"
@@ -262,13 +261,6 @@ def open_duck(
     where = source.location
     kind = "table" if source.held is not None else kind_of(where)
     must(table is None or kind == "DuckDB", "table", "is only for a DuckDB file", table)
-    asked = None
-    if source.query is not None:
-        from hybridp.tables.dialects import parse_query, row_by_row, table_of
-
-        asked = parse_query(source.query, "duckdb")
-        named = table_of(asked, "duckdb", tables=kind == "DuckDB")
-        table = named if kind == "DuckDB" else None
     files: list[str] = []
     if source.held is None:
         pattern = kind == "Parquet" and not os.path.isfile(where)
@@ -292,11 +284,6 @@ def open_duck(
 
         # A stream is read here, whole: what its rows hold may be why it fails, which is then no fault of the form.
         attempt(engine, look, None if source.held is not None else refused)
-        if asked is not None:
-            before, unknown = fresh("before"), InvalidInput("`query` must combine columns as their types allow.")
-            sql = row_by_row(asked, "duckdb", before, engine.types(), source.public)
-            both = f"ALTER VIEW {VIEW} RENAME TO {before}; CREATE TEMP VIEW {VIEW} AS {sql}"
-            attempt(engine, lambda: run(both), unknown)
         result = attempt(engine, engine.types, refused)
     except BaseException:
         engine.close()

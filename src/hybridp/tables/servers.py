@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
-from hybridp.tables.engine import Duck, attempt, fresh, memory_short, parquet_or_csv, type_name, unreadable
+from hybridp.tables.engine import Duck, attempt, memory_short, parquet_or_csv, type_name, unreadable
 from hybridp.tables.sql import VIEW, literal, select, text
 from hybridp.tables.sql import column as _quoted
 
@@ -84,7 +84,7 @@ class Postgres:
 
 
 def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str, str], str]:
-    """The engine, the types of the columns of the table or of the query's answer, and the query for its rows."""
+    """The engine, the types of the table's columns, and the query for its rows."""
     url, shown = source.location, source.shown
     try:
         import psycopg
@@ -108,8 +108,6 @@ def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str
 
     def look() -> tuple[str, str, dict[str, str]]:
         connection.execute(_SETTINGS)
-        if source.query is not None:
-            return _answer(connection, source)
         schema, name, number = _find(connection, table, shown)
         return schema, name, _columns(connection, number)
 
@@ -120,21 +118,6 @@ def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str
         raise
     known = {column: type_name(kind) for column, kind in types.items()}
     return Postgres(name, connection), known, _relation(schema, name, known)
-
-
-def _answer(connection: Any, source: Source) -> tuple[str, str, dict[str, str]]:
-    """What a query makes of a table, as a temporary view: nothing is read here."""
-    from hybridp.tables.dialects import parse_query, row_by_row, table_of
-
-    asked, view = parse_query(str(source.query), "postgres"), fresh("answer")
-    schema, name, number = _find(connection, table_of(asked, "postgres", tables=True), source.shown)
-    types = {column: type_name(kind) for column, kind in _columns(connection, number).items()}
-    sql = row_by_row(asked, "postgres", f"{_quoted(schema)}.{_quoted(name)}", types, source.public)
-    engine = Postgres("the query's answer", connection)
-    unknown = InvalidInput("`query` must combine columns as their types allow, in a database with temporary views.")
-    attempt(engine, lambda: connection.execute(f"CREATE TEMP VIEW {_quoted(view)} AS {sql}"), unknown)
-    (number,) = connection.execute("SELECT %s::regclass::oid", (f'pg_temp."{view}"',)).fetchone()
-    return "pg_temp", view, _columns(connection, number)
 
 
 # What a role or a database may have set otherwise: how literals are read, how dates are written, and where a temporary
@@ -199,7 +182,6 @@ def _relation(schema: str, name: str, types: Mapping[str, str]) -> str:
 
 # Loggers of the client that write a failed query's message, with the value in it, to standard error.
 _TALKATIVE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging")
-_BEFORE = "rows_before_the_query"
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,16 +236,10 @@ def _condition(error: Exception) -> str:
 
 def open_spark(source: Source, table: str | None) -> tuple[Spark, dict[str, str]]:
     """The engine with a view of the file or table, and the types of its columns."""
-    from hybridp.tables.dialects import parse_query, row_by_row, table_of
-
     at_cluster = source.location.lower().startswith("sc://")
-    asked = None if source.query is None else parse_query(source.query, "spark")
-    if asked is not None:
-        named = table_of(asked, "spark", tables=at_cluster)
-        table = named if at_cluster else table
     kind = None if at_cluster else parquet_or_csv(source.location)
     if at_cluster:
-        must(table is not None, "table", "must be given with an sc:// URL, or a query", table)
+        must(table is not None, "table", "must be given with an sc:// URL", table)
     else:
         must(kind is not None, "path", "must end in .csv, .csv.gz, .tsv or .parquet for Spark", source.shown)
         must(table is None, "table", "is not for a file", table)
@@ -277,12 +253,6 @@ def open_spark(source: Source, table: str | None) -> tuple[Spark, dict[str, str]
 
     def look() -> dict[str, str]:
         frame = session.table(table) if table is not None else _file(session, source.location, kind)
-        if asked is not None:
-            frame.createOrReplaceTempView(_BEFORE)
-            types = {column: type_name(told) for column, told in frame.dtypes}
-            sql = row_by_row(asked, "spark", _BEFORE, types, source.public)
-            unknown = InvalidInput("`query` must combine columns as their types allow.")
-            frame = attempt(engine, lambda: session.sql(sql), unknown)
         frame.createOrReplaceTempView(VIEW)
         return {column: type_name(told) for column, told in frame.dtypes}
 

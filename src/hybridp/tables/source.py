@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows, did_you_mean, must
+from hybridp.errors import InvalidInput, UnusablePublicRows, did_you_mean, must
 from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, Trusts, rule_of, suggestion
 from hybridp.randomness import Randomness
 from hybridp.tables.engine import Duck, Engine, answers, filled_columns, held, open_duck, parquet_or_csv, stated_decimal
@@ -32,7 +32,6 @@ CHOICES = "one of the options, or `other` as one more, or exclude"
 TABLES = "one of its values, or true (a category), in the schema; or `other` for all columns, last or missing"
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
-_COUNTED_BY = ("trust", "person", "record_key")
 _WHOLE_DECIMAL = re.compile(r"DECIMAL\([0-9]+, ?0\)")
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 # Two letters at least: one is a drive. `pathlib` leaves one slash of a URL's two.
@@ -43,25 +42,24 @@ _STRING = re.compile(r"\bpassword\s*=", re.IGNORECASE)
 
 @dataclass(frozen=True, repr=False)
 class Source:
-    """Where rows live, the engine that reads them, and the query that makes them of what is there.
+    """Where rows live, and the engine that reads them.
 
     `location` is a path, a connection URL, or a table that Python holds: a pandas or Polars frame, an Arrow table or
-    reader, a dictionary of NumPy arrays by column, a structured array, a relation of DuckDB. The `query` is one SELECT:
-    of a file or a frame from the table `rows`, of a database from one of its tables. `decimal` is the sign in numbers
-    that are written as text, "." or ",": a column that is declared as text is read as numbers only where it is stated.
+    reader, a dictionary of NumPy arrays by column, a structured array, a relation of DuckDB. `decimal` is the sign in
+    numbers that are written as text, "." or ",": a column that is declared as text is read as numbers only where it is
+    stated.
     Everybody may know who holds what in the columns that are `public`; a study states them itself (`people.public`).
 
     >>> Source("people.parquet").engine, Source("postgresql://db.example/people").engine
     ('duckdb', 'postgresql')
     >>> Source("sc://spark.example:15002/;token=abc").shown
     'sc://spark.example:15002'
-    >>> Source({"age": [31, 45]}, query="SELECT 2 * age AS twice FROM rows").shown
+    >>> Source({"age": [31, 45]}).shown
     'the arrays'
     """
 
     location: Any
     engine: str = ""
-    query: str | None = None
     decimal: str = ""
     public: Sequence[str] = ()
 
@@ -154,8 +152,7 @@ class Rows:
 
     `columns` maps each name to DuckDB's name of its type; every CSV column is text (`VARCHAR`) and is converted by the
     query that reads it, because types guessed from the first rows would depend on the people in them. `part` is a query
-    that makes the rows of what the engine holds, where they are not all of it as it is. `computed` are columns
-    that a query makes of others which are not public, and `ran` says whether any row has been read.
+    that makes the rows of what the engine holds, where they are not all of it as it is.
     """
 
     name: str
@@ -167,8 +164,6 @@ class Rows:
     decimal: str = ""
     filled: frozenset[str] = frozenset()
     """The columns whose declared type has a number in every row."""
-    computed: frozenset[str] = frozenset()
-    ran: set[str] = field(default_factory=set, repr=False)
 
     @property
     def written(self) -> Mapping[str, str]:
@@ -179,21 +174,14 @@ class Rows:
         return {name: AS_WRITTEN if name == worded else name for name in names}
 
     def need(self, parameter: str, column: str) -> None:
-        """Refuse a column that the table does not have, and one by which people are counted if a query made it."""
-        if column in self.columns and not (column.lower() in self.computed and parameter in _COUNTED_BY):
+        """Refuse a column that the table does not have."""
+        if column in self.columns:
             return
         # Names are not listed: in a file without a header they would be somebody's values. A header has no numbers.
         names = (name.strip().lower() for name in self.columns)
         header = not any(re.fullmatch(r"[-+]?[\d.,_]*\d[\d.,_]*(e[-+]?\d+)?", name) for name in names)
         hint = did_you_mean(column, self.columns) if header else ""
-        refused = InvalidInput(f"`{parameter}` must be a column of {self.name}. Got `{column}`.{hint}")
-        if column in self.columns:
-            refused = InvalidInput(
-                f"`{parameter}` must be a column of the table, or made of public ones: add what it is made of to "
-                f"people.public, or --public, if everybody may know it. Got `{column}`, made of others by the query."
-            )
-        refused.of_rows = bool(self.ran)  # a query's columns are known before any row is read
-        raise refused
+        raise InvalidInput(f"`{parameter}` must be a column of {self.name}. Got `{column}`.{hint}")
 
     def is_text(self, column: str) -> bool:
         return self.columns[column] == "VARCHAR" or self.columns[column].startswith("ENUM")
@@ -213,24 +201,17 @@ class Rows:
         """
         kind = self.columns[column]
         if not (self.is_number(column) or self.is_text(column)):
-            raise self.unread(UnusablePublicRows(f"Column `{column}` must hold numbers; its type is {kind}."))
+            raise UnusablePublicRows(f"Column `{column}` must hold numbers; its type is {kind}.")
         if self.is_text(column) and not (text or self.decimal):
-            raise self.unread(
-                UnusablePublicRows(
-                    f"Column `{column}` of {self.name} must hold numbers; its type is {kind}. State `decimal`, the "
-                    'sign in numbers that are written as text ("." or ","), or convert the column.'
-                )
+            raise UnusablePublicRows(
+                f"Column `{column}` of {self.name} must hold numbers; its type is {kind}. State `decimal`, the "
+                'sign in numbers that are written as text ("." or ","), or convert the column.'
             )
 
     def need_missing(self, column: str, missing: object, ways: str = NUMBERS) -> None:
         """Refuse a column that may lack values while nobody said what that means."""
         if missing is None and column not in self.filled:
-            raise self.unread(unstated(column, ways))
-
-    def unread(self, refused: UnusablePublicRows) -> UnusablePublicRows:
-        """By the declarations: the same whatever the rows hold, and free where no query has read one."""
-        refused.of_rows = None if self.ran else False
-        return refused
+            raise unstated(column, ways)
 
     def need_identifier(self, parameter: str, column: str) -> None:
         """Refuse a column whose text form is not the same on every engine, and with it the sample made from it."""
@@ -294,7 +275,7 @@ def open_rows(
     threads: int | None = None,
     memory_limit: str = "1GB",
 ) -> Rows:
-    """Open a file, a table that Python holds or one of a database as `Rows`. A `Source` chooses engine and query.
+    """Open a file, a table that Python holds or one of a database as `Rows`. A `Source` chooses the engine.
 
     - A CSV file (.csv, .tsv, also .gz), a Parquet file or pattern, or a DuckDB file (read-only). A CSV file has a
       header, one delimiter (comma, semicolon, tab or bar, whichever is the most frequent in the header) and double
@@ -322,30 +303,16 @@ def open_rows(
     """
     source = path if isinstance(path, Source) else Source(path)
     must(threads is None or threads >= 1, "threads", "must be at least 1", threads)
-    must(table is None or source.query is None, "table", "must not join a query, which names its tables", table)
-    try:
-        engine, columns, part = _opened(source, table, threads=threads, memory_limit=memory_limit)
-    except InvalidInput as failure:
-        if failure.of_rows is None and not isinstance(failure, UnusableRows):
-            failure.of_rows = False  # a file that is not there, a query that names what is not: no row was read
-        raise
+    engine, columns, part = _opened(source, table, threads=threads, memory_limit=memory_limit)
     notes: tuple[str, ...] = ()
-    computed: frozenset[str] = frozenset()
-    if source.query is not None:
-        from hybridp.tables.dialects import computed_of_others
-
-        plain = " ".join(source.query.split())
-        notes = (f"the rows are the answer to a query, each of one row of the table; the query is: {plain}",)
-        computed = computed_of_others(source.query, engine.dialect, source.public)
     if source.public:
-        notes += (f"declared public, so that everybody may know who holds what there: {', '.join(source.public)}",)
+        notes = (f"declared public, so that everybody may know who holds what there: {', '.join(source.public)}",)
     form = parquet_or_csv(str(source.location)) if source.held is None else None
     decimal = source.decimal or "." * (form == "CSV")  # whose columns are all text: no type was declared
-    if form == "Parquet" and source.engine == "duckdb" and source.query is None:
+    if form == "Parquet" and source.engine == "duckdb":
         decimal = decimal or stated_decimal(cast(Duck, engine), str(source.location))
-    filled = frozenset() if source.query is not None else filled_columns(source.location)
-    rows = Rows(engine.name, MappingProxyType(columns), engine, notes=notes, part=part, decimal=decimal, filled=filled,
-                computed=computed)  # fmt: skip
+    filled = filled_columns(source.location)
+    rows = Rows(engine.name, MappingProxyType(columns), engine, notes=notes, part=part, decimal=decimal, filled=filled)
     rule = rule_of(trust)
     if rule is None:
         return rows

@@ -921,7 +921,7 @@ def check_schema(rows: Rows, schema: Schema, *, declared: bool) -> None:
         if declared and feature.edges:
             rows.need_missing(feature.name, feature.stated or None, TABLES)
         elif declared and not feature.stated:
-            raise rows.unread(unstated(feature.name, TABLES))
+            raise unstated(feature.name, TABLES)
     for feature in schema.features:
         if feature.edges:
             rows.need_number(feature.name)

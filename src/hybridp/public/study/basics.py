@@ -268,11 +268,6 @@ class Question(Fields):
         return None
 
     @property
-    def says_missing(self) -> bool:
-        """Whether it is said what a missing field counts as, where there is something to say."""
-        return getattr(self, "missing", True) not in (None, ())
-
-    @property
     def by_invitation(self) -> bool:
         """Whether local people can answer only what they have been sent."""
         return not self.reported

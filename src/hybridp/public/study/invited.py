@@ -331,10 +331,6 @@ class Table(Question):
         rule = f"must not be given with {self.name}, a question of kind {self.kind}"
         promise.must(promise.trusted_epsilon is None, "trusted_epsilon", rule, promise.trusted_epsilon)
 
-    @property
-    def says_missing(self) -> bool:
-        return self.other is not None or all(one.missing for one in self.features)
-
     def has_reports(self, study: Any) -> bool:
         return bool(study.trust.everyone != "trusted")
 

@@ -419,10 +419,6 @@ class Choice(_Shares):
     def mixes(self) -> bool:  # type: ignore[override]
         return self.several is None and super().mixes
 
-    @property
-    def says_missing(self) -> bool:
-        return any(one is not None for one in (self.missing, self.other, self.several))
-
     def check_table(self, study: Any) -> None:
         rule = "must be none: of several options, a person without an answer has ticked nothing"
         self.must(self.several is None or self.missing is not None, "missing", rule, "nothing")
