@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.pareto import LogReal, Problem, Real, Space, dpareto
-from hybridp_lab.baselines.acquisition import hvpoi, nehvi
+from hybridp_lab.baselines.acquisition import by_hvpoi, by_nehvi
 
 INIT = 16
 
@@ -99,8 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     warnings.simplefilter("ignore")
     methods: dict[str, Callable[[Clocked, int], None]] = {
         "exact": ours(),
-        "hvpoi": ours(acquisition=hvpoi, exact=False),
-        "nehvi": ours(acquisition=nehvi, exact=False),
+        "hvpoi": ours(chooser=by_hvpoi),
+        "nehvi": ours(chooser=by_nehvi),
         "tpe": tpe,
     }
     if importlib.util.find_spec("ax") is not None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.pareto import Evaluation, Run, dpareto, final_front, grid_search, hypervolume, random_search
-from hybridp_lab.baselines.acquisition import hvpoi, nehvi
+from hybridp_lab.baselines.acquisition import by_hvpoi, by_nehvi
 from hybridp_lab.problems.svt import POSITIVE, QUERIES, sparse_vector_problem
 
 PROBLEM = sparse_vector_problem()
@@ -116,8 +116,8 @@ def _ours(**how: Any) -> Callable[[int, int], Tried]:
 
 METHODS: dict[str, Callable[[int, int], Tried]] = {
     "exact": _ours(),
-    "hvpoi": _ours(acquisition=hvpoi, exact=False),
-    "nehvi": _ours(acquisition=nehvi, exact=False),
+    "hvpoi": _ours(chooser=by_hvpoi),
+    "nehvi": _ours(chooser=by_nehvi),
     "tpe": lambda n, seed: _optuna(_tpe, n, seed),
     "nsga2": lambda n, seed: _optuna(_nsga, n, seed),
     "random": lambda n, seed: random_search(PROBLEM, n=n, seed=seed).evaluations,

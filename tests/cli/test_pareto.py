@@ -53,11 +53,11 @@ def test_failures_are_reported_and_do_not_stop(place: Path) -> None:
 
 
 def test_an_oracle_that_never_answers_ends_the_command(place: Path) -> None:
-    line = "mine.py:failing --init 2 --steps 1 --out kept.db --json"
+    line = "mine.py:failing --init 2 --steps 1 --out kept.jsonl --json"
     with pytest.raises(HybridpError, match=r"3 failures, the last: .*the oracle raised ZeroDivisionError"):
         CliRunner().invoke(pareto.run, line.split(), catch_exceptions=False, standalone_mode=False)
     with pytest.raises(HybridpError, match="at least one evaluation that succeeded"):
-        CliRunner().invoke(pareto.front, ["kept.db"], catch_exceptions=False, standalone_mode=False)
+        CliRunner().invoke(pareto.front, ["kept.jsonl"], catch_exceptions=False, standalone_mode=False)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-from pathlib import Path
 
 import numpy as np
 
@@ -30,17 +28,6 @@ def sometimes_fails(setting, seed):
         raise RuntimeError("secret 987654.321")
     if setting["b"] > 3:
         return float("nan")
-    return noisy_utility(setting, seed)
-
-
-def shared_utility(setting, seed):
-    """Waits until two processes are at work, so that who does how much is no matter of speed."""
-    here = Path(os.environ["TOY_MEET"])
-    (here / str(os.getpid())).touch()
-    until = time.monotonic() + 600
-    while len(list(here.iterdir())) < 2:
-        assert time.monotonic() < until, "nobody else came"
-        time.sleep(0.01)
     return noisy_utility(setting, seed)
 
 

@@ -8,16 +8,69 @@ improvement, in the transformed space, with a model for ln(epsilon) too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from hybridp.pareto import Evaluation, Models, Problem, pareto_indices
-from hybridp.pareto.models import Floats, Score, cells, gain, log
+from hybridp.pareto import Evaluation, Problem, Setting, pareto_indices
+from hybridp.pareto.models import (
+    Choose,
+    Floats,
+    Score,
+    Surrogate,
+    cells,
+    error_models,
+    gain,
+    log,
+    next_setting,
+    surrogate,
+)
 from hybridp.pareto.problem import quiet
+from hybridp.pareto.space import Value
 
-__all__ = ["hvpoi", "nehvi", "poi", "volume_poi"]
+__all__ = ["PrintedModels", "by_hvpoi", "by_nehvi", "fit_printed", "hvpoi", "nehvi", "poi", "volume_poi"]
+
+# The privacy oracle has no noise; a jitter keeps the Cholesky factor well-conditioned.
+_EXACT = 1e-6
+
+
+@dataclass(frozen=True)
+class PrintedModels:
+    """The models of the dissertation: of ln(epsilon), and of every noisy objective, each on the knobs alone."""
+
+    privacy: Surrogate
+    noisy: tuple[Surrogate, ...]
+
+    @property
+    def every(self) -> tuple[Surrogate, ...]:
+        return (self.privacy, *self.noisy)
+
+
+def fit_printed(problem: Problem, done: Sequence[Evaluation], before: PrintedModels | None = None) -> PrintedModels:
+    """Models of evaluations that succeeded; `before` lends its hyperparameters while they are fresh."""
+    x, z = problem.space.encoded([e.setting for e in done]), np.log([e.epsilon for e in done])
+    privacy = surrogate(x, z, np.full(len(x), _EXACT), before.privacy if before else None)
+    return PrintedModels(privacy, error_models(problem, done, x, before.noisy if before else ()))
+
+
+def _chooser(
+    acquisition: Callable[[Problem, PrintedModels, Sequence[Evaluation], np.random.Generator], Score], problem: Problem
+) -> Choose:
+    models: PrintedModels | None = None
+
+    def choose(
+        done: Sequence[Evaluation], failed: Sequence[Evaluation], waiting: Sequence[Setting], rng: np.random.Generator
+    ) -> dict[str, Value]:
+        nonlocal models
+        models = seen = fit_printed(problem, done, models)
+        if waiting:
+            x = problem.space.encoded(waiting)
+            seen = PrintedModels(models.privacy.believing(x), tuple(one.believing(x) for one in models.noisy))
+        score = acquisition(problem, seen, done, rng)
+        return next_setting(problem, score, [*(e.setting for e in done), *waiting], failed, rng)
+
+    return choose
 
 
 def poi(mean: Floats, sd: Floats, lower: Floats, upper: Floats) -> Floats:
@@ -44,17 +97,17 @@ def _transformed(problem: Problem, done: Sequence[Evaluation]) -> tuple[Floats, 
     return np.column_stack(columns), np.array([np.log(problem.anti_ideal[0]), *worst])
 
 
-def hvpoi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
-    """Equation (3.1), for `dpareto(..., acquisition=hvpoi, exact=False)`."""
+def hvpoi(problem: Problem, models: PrintedModels, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
+    """Equation (3.1)."""
     points, corner = _transformed(problem, done)
-    every = _with_privacy(models)
+    every = models.every
     extra = models.noisy[0].x[len(done) :]
     if len(extra):  # believed, pending settings
         points = np.vstack([points, np.column_stack([s.predict(extra)[0] for s in every])])
     points = points[(points < corner).all(1)]
     lower, upper = cells(points[pareto_indices(points)], corner)
 
-    def score(x: Floats, a: Floats) -> Floats:
+    def score(settings: list[dict[str, Value]], x: Floats) -> Floats:
         ends = [s.predict(x) for s in every]
         mean, sd = np.column_stack([e[0] for e in ends]), np.column_stack([e[1] for e in ends])
         return log(gain(mean, lower, upper) * poi(mean, sd, lower, upper))
@@ -62,13 +115,8 @@ def hvpoi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.
     return score
 
 
-def _with_privacy(models: Models) -> tuple[Any, ...]:
-    assert models.privacy is not None
-    return (models.privacy, *models.noisy)
-
-
-def nehvi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
-    """botorch's, for `dpareto(..., acquisition=nehvi, exact=False)`."""
+def nehvi(problem: Problem, models: PrintedModels, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
+    """botorch's."""
     with quiet():
         import torch
         from botorch.acquisition.multi_objective import logei
@@ -80,7 +128,7 @@ def nehvi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.
     logei._load_attempted = True
     _, corner = _transformed(problem, done)
     # Every member is a GP, the privacy one nearly noiseless: a deterministic member cannot be conditioned.
-    every = _with_privacy(models)
+    every = models.every
     with quiet():
         result = logei.qLogNoisyExpectedHypervolumeImprovement(
             model=ModelListGP(*[s.gp for s in every]),
@@ -91,8 +139,18 @@ def nehvi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.
             prune_baseline=True,
         )
 
-    def score(x: Floats, a: Floats) -> Floats:
+    def score(settings: list[dict[str, Value]], x: Floats) -> Floats:
         with torch.no_grad(), quiet():
             return np.asarray(result(torch.as_tensor(x, dtype=torch.double).unsqueeze(1)).numpy())
 
     return score
+
+
+def by_hvpoi(problem: Problem) -> Choose:
+    """For `dpareto(..., chooser=by_hvpoi)`."""
+    return _chooser(hvpoi, problem)
+
+
+def by_nehvi(problem: Problem) -> Choose:
+    """For `dpareto(..., chooser=by_nehvi)`."""
+    return _chooser(nehvi, problem)

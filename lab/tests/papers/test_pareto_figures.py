@@ -212,12 +212,12 @@ def test_dpareto_is_algorithm_3_2_as_printed(monkeypatch: pytest.MonkeyPatch) ->
     real = figures.dpareto
 
     def watched(problem: Any, **how: Any) -> Any:
-        asked.append((problem.space, how["acquisition"], how["exact"], len(how["init"])))
+        asked.append((problem.space, how["chooser"], len(how["init"])))
         return real(problem, **how)
 
     monkeypatch.setattr(figures, "dpareto", watched)
     result = {m: figures.searches(point) for m, point in points.items()}
-    assert asked == [(EVEN, figures.hvpoi, False, 16)]
+    assert asked == [(EVEN, figures.by_hvpoi, 16)]
     first = [[(r["epsilon"], r["error"]) for r in result[m][:16]] for m in ("DPareto", "random")]
     assert first[0] == first[1]
 

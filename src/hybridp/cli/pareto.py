@@ -84,16 +84,15 @@ def load_problem(source: str) -> Problem:
 def run(problem: str, init: int, steps: int, jobs: int, store_file: Path | None, seed: int) -> Any:
     """Find the front of PROBLEM: a name (svt, logreg, dpsgd-adult, ...) or FILE.py:name.
 
-    Every evaluation is written to --out as it ends; the same command goes on where it stopped, and several can
-    share one file.
+    Every evaluation is written to --out as it ends; the same command goes on where it stopped.
     """
     with _aside():
         asked = load_problem(problem)
     source = str(Path(problem.rpartition(":")[0]).resolve()) + ":" + problem.rpartition(":")[2]
-    place = Store.open(store_file, asked, source=source if ".py:" in problem else problem)
+    store = Store.open(store_file, asked, source=source if ".py:" in problem else problem)
     if store_file is not None:
         if_interrupted(f"what was evaluated is in {store_file}, and the same command goes on from there")
-    with place as store, progress() as bar, _aside():
+    with progress() as bar, _aside():
         task = bar.add_task("evaluating", total=init + steps)
 
         def told(done: int, total: int, volume: float, last: Any) -> None:
@@ -182,12 +181,11 @@ def _draw(run: Run) -> Any:
 
 def _read(file: Path) -> tuple[Any, str | None]:
     """A run, and where its problem is."""
-    with Store.read(file) as store:
-        result = Run(store.problem, tuple(store.evaluations()), tuple(store.evaluations(failed=True)))
-        source = store.source
+    store = Store.read(file)
+    result = Run(store.problem, tuple(store.evaluations()), tuple(store.evaluations(failed=True)))
     if not result.evaluations:
         raise InvalidInput(f"`file` must hold at least one evaluation that succeeded. Got none in {file}.")
-    return result, source
+    return result, store.source
 
 
 @telling("front", store_argument, plot=True)
@@ -224,9 +222,7 @@ def suggest(file: Path, epsilon: float, problem: str | None) -> Any:
         raise InvalidInput("`problem` must be given: this file does not say where its problem is. Got none.")
     with _aside():
         asked = load_problem(source)
-    with Store.open(file, asked) as store:
-        evaluations = store.evaluations()
-    advice = advise(asked, evaluations, epsilon=epsilon)
+    advice = advise(asked, Store.open(file, asked).evaluations(), epsilon=epsilon)
     document: dict[str, Any] = {
         "epsilon": epsilon,
         "level": advice.level,

@@ -25,16 +25,14 @@ from numpy.typing import NDArray
 from hybridp.pareto.problem import Evaluation, Problem, pareto_indices, quiet
 from hybridp.pareto.space import Setting, Space, Value
 
-__all__ = ["Models", "Surrogate", "believe", "best_settings", "cells", "expected_gain", "fit_models", "gain"]
-__all__ += ["ln_epsilon", "log", "next_setting"]
+__all__ = ["Choose", "Models", "Score", "Surrogate", "believe", "best_settings", "by_gain", "cells", "error_models"]
+__all__ += ["expected_gain", "fit_models", "gain", "ln_epsilon", "log", "next_setting", "surrogate"]
 
 
 Floats: TypeAlias = NDArray[np.float64]
 
 # With fewer runs than this, their spread says too little to be used as known noise.
 _RUNS = 5
-# The privacy oracle has no noise; a jitter keeps the Cholesky factor well-conditioned.
-_EXACT = 1e-6
 
 
 @final
@@ -58,73 +56,54 @@ class Surrogate:
             mean, var = posterior.mean.squeeze(-1).numpy(), posterior.variance.squeeze(-1).numpy()
         return mean, np.sqrt(np.maximum(var, 1e-12))
 
+    def believing(self, x: Floats) -> Surrogate:
+        """As if rows of the cube had turned out as predicted."""
+        noise = None if self.noise is None else np.append(self.noise, np.full(len(x), np.median(self.noise)))
+        # `fitted` is set to now: believed values must never train hyperparameters.
+        trusted = replace(self, fitted=len(self.x) + len(x))
+        z = np.append(self.z, self.predict(x)[0])
+        return replace(surrogate(np.vstack([self.x, x]), z, noise, trusted, warped=self.warped), fitted=self.fitted)
+
 
 @final
 @dataclass(frozen=True)
 class Models:
-    """A surrogate of every noisy objective, and one of ln(epsilon) where that is modelled.
-
-    `span` is the range of ln(epsilon) that becomes [0, 1] as an input, or None where it is modelled.
-    """
+    """A surrogate of every noisy objective; `span` is the range of ln(epsilon) that becomes [0, 1] as an input."""
 
     noisy: tuple[Surrogate, ...]
-    privacy: Surrogate | None = None
-    span: tuple[float, float] | None = None
+    span: tuple[float, float]
 
     def inputs(self, x: Floats, ln_epsilon: Floats) -> Floats:
-        """Rows for the noisy surrogates, from points of the cube and their ln(epsilon)."""
-        if self.span is None:
-            return x
+        """Rows for the surrogates, from points of the cube and their ln(epsilon)."""
         low, high = self.span
         return np.column_stack([x, np.clip((ln_epsilon - low) / (high - low), -1.0, 2.0)])
 
 
-def fit_models(
-    problem: Problem, done: Sequence[Evaluation], before: Models | None = None, *, exact: bool = True
-) -> Models:
-    """Models of evaluations that succeeded; `before` lends its hyperparameters while they are fresh.
+def fit_models(problem: Problem, done: Sequence[Evaluation], before: Models | None = None) -> Models:
+    """Models of evaluations that succeeded; `before` lends its hyperparameters while they are fresh."""
+    z = np.log([e.epsilon for e in done])
+    span = before.span if before else (float(z.min()), float(max(z.max(), z.min() + 1e-3)))
+    x = Models((), span).inputs(problem.space.encoded([e.setting for e in done]), z)
+    return Models(error_models(problem, done, x, before.noisy if before else (), warped=problem.space.dim), span)
 
-    Without `exact`, ln(epsilon) is modelled too instead of used, as the dissertation does.
-    """
-    cube, z = np.array([problem.space.encode(e.setting) for e in done]), np.log([e.epsilon for e in done])
-    span = None
-    if exact:
-        span = before.span if before else (float(z.min()), float(max(z.max(), z.min() + 1e-3)))
-    x = Models((), None, span).inputs(cube, z)
-    values = np.array([e.values for e in done])
-    noisy = tuple(
-        _surrogate(
-            x,
-            measure.model(values[:, j]),
-            _noise(problem, done) if j == 0 else None,
-            before.noisy[j] if before else None,
-            warped=problem.space.dim if exact else 0,
-        )
-        for j, measure in enumerate(problem.measures)
-    )
-    if exact:
-        return Models(noisy, None, span)
-    return Models(noisy, _surrogate(cube, z, np.full(len(x), _EXACT), before.privacy if before else None))
+
+def error_models(
+    problem: Problem, done: Sequence[Evaluation], x: Floats, before: Sequence[Surrogate], *, warped: int = 0
+) -> tuple[Surrogate, ...]:
+    """A surrogate of every noisy objective on these inputs."""
+    costs = np.array([e.values for e in done]).T
+    old: Sequence[Surrogate | None] = before or [None] * len(costs)
+    known = [_noise(problem, done), *[None] * (len(costs) - 1)]
+    every = zip(problem.measures, costs, known, old, strict=True)
+    return tuple(surrogate(x, measure.model(cost), noise, one, warped=warped) for measure, cost, noise, one in every)
 
 
 def believe(problem: Problem, models: Models, settings: Sequence[Setting]) -> Models:
     """The models as if each pending setting had turned out as predicted ("kriging believer"), for batches."""
     if not settings:
         return models
-    cube, z = np.array([problem.space.encode(s) for s in settings]), np.zeros(len(settings))
-    if models.span is not None:
-        z = np.log([problem.epsilon(s) for s in settings])
-
-    def with_belief(one: Surrogate, x: Floats) -> Surrogate:
-        noise = None if one.noise is None else np.append(one.noise, np.full(len(x), np.median(one.noise)))
-        # `fitted` is set to now: believed values must never train hyperparameters.
-        now = len(one.x) + len(x)
-        trusted = replace(one, fitted=now)
-        z_all = np.append(one.z, one.predict(x)[0])
-        return replace(_surrogate(np.vstack([one.x, x]), z_all, noise, trusted, warped=one.warped), fitted=one.fitted)
-
-    noisy = tuple(with_belief(one, models.inputs(cube, z)) for one in models.noisy)
-    return Models(noisy, with_belief(models.privacy, cube) if models.privacy else None, models.span)
+    x = models.inputs(problem.space.encoded(settings), np.log([problem.epsilon(s) for s in settings]))
+    return replace(models, noisy=tuple(one.believing(x) for one in models.noisy))
 
 
 def _noise(problem: Problem, done: Sequence[Evaluation]) -> Floats | None:
@@ -139,7 +118,7 @@ def _noise(problem: Problem, done: Sequence[Evaluation]) -> Floats | None:
     return np.asarray(np.clip(var / runs * problem.measure.slope(mean) ** 2, 1e-5, 4.0))
 
 
-def _surrogate(x: Floats, z: Floats, noise: Floats | None, before: Surrogate | None, *, warped: int = 0) -> Surrogate:
+def surrogate(x: Floats, z: Floats, noise: Floats | None, before: Surrogate | None, *, warped: int = 0) -> Surrogate:
     """A GP of z; the first `warped` inputs pass through fitted Kumaraswamy warps (Snoek et al. 2014)."""
     with quiet():
         import torch
@@ -178,9 +157,12 @@ def _surrogate(x: Floats, z: Floats, noise: Floats | None, before: Surrogate | N
     return Surrogate(gp, x, z, noise, before.fitted, warped)
 
 
-# Logarithm of the acquisition, from points of the cube and their ln(epsilon).
-Score: TypeAlias = Callable[[Floats, Floats], Floats]
-Acquisition: TypeAlias = Callable[[Problem, Models, Sequence[Evaluation], np.random.Generator], Score]
+# How much candidates are wanted, from settings and their points of the cube.
+Score: TypeAlias = Callable[[list[dict[str, Value]], Floats], Floats]
+# What to evaluate next, after evaluations that succeeded and that failed, while others are under way.
+Choose: TypeAlias = Callable[
+    [Sequence[Evaluation], Sequence[Evaluation], Sequence[Setting], np.random.Generator], dict[str, Value]
+]
 
 # Posterior draws an error is averaged over: midpoints of equally likely slices.
 _SLICES = 16
@@ -188,9 +170,7 @@ _SLICES = 16
 _FAR = 1e6
 
 
-def best_settings(
-    space: Space, known: Floats, score: Callable[[list[dict[str, Value]], Floats], Floats], rng: np.random.Generator
-) -> list[dict[str, Value]]:
+def best_settings(space: Space, known: Floats, score: Score, rng: np.random.Generator) -> list[dict[str, Value]]:
     """Candidates, the largest score first: a uniform pool and known points, then four rounds of shrinking moves."""
     dim = space.dim
     near = known[rng.integers(len(known), size=256)] + 0.05 * rng.normal(size=(256, dim))
@@ -211,37 +191,43 @@ def best_settings(
     return [settings[i] for i in np.argsort(-values)]
 
 
+def by_gain(problem: Problem) -> Choose:
+    """By the expected gain, with models that lend their hyperparameters to the next choice."""
+    models: Models | None = None
+
+    def choose(
+        done: Sequence[Evaluation], failed: Sequence[Evaluation], waiting: Sequence[Setting], rng: np.random.Generator
+    ) -> dict[str, Value]:
+        nonlocal models
+        models = fit_models(problem, done, models)
+        score = expected_gain(problem, believe(problem, models, waiting), done, rng)
+        return next_setting(problem, score, [*(e.setting for e in done), *waiting], failed, rng)
+
+    return choose
+
+
 def next_setting(
-    problem: Problem,
-    models: Models,
-    done: Sequence[Evaluation],
-    failed: Sequence[Evaluation],
-    *,
-    rng: np.random.Generator,
-    acquisition: Acquisition | None = None,
+    problem: Problem, score: Score, known: Sequence[Setting], failed: Sequence[Evaluation], rng: np.random.Generator
 ) -> dict[str, Value]:
-    """The candidate with the largest acquisition (`expected_gain` unless another is given)."""
-    score = (acquisition or expected_gain)(problem, models, done, rng)
-    bad = np.array([problem.space.encode(e.setting) for e in failed]).reshape(-1, problem.space.dim)
+    """The candidate with the largest score (a logarithm), near known settings or anywhere."""
+    bad = problem.space.encoded([e.setting for e in failed])
 
     def repelled(settings: list[dict[str, Value]], x: Floats) -> Floats:
-        values = score(x, ln_epsilon(problem, models, settings, x))
+        values = score(settings, x)
         if len(bad):  # nothing is learnt about settings that failed, so nothing else would keep others away
             near = ((x[:, None, :] - bad[None, :, :]) ** 2).sum(2).min(1)
             values = values + np.log(np.maximum(-np.expm1(-near / 0.05**2), 1e-300))
         return values
 
-    return best_settings(problem.space, models.noisy[0].x[:, : problem.space.dim], repelled, rng)[0]
+    return best_settings(problem.space, problem.space.encoded(known), repelled, rng)[0]
 
 
 def log(values: Floats) -> Floats:
     return np.asarray(np.log(np.maximum(values, 1e-300)))
 
 
-def ln_epsilon(problem: Problem, models: Models, settings: Sequence[dict[str, Value]], x: Floats) -> Floats:
-    """ln(epsilon) by the oracle, inf where it refuses; or by its model, where there is one."""
-    if models.privacy is not None:
-        return models.privacy.predict(x)[0]
+def ln_epsilon(problem: Problem, settings: Sequence[Setting]) -> Floats:
+    """ln(epsilon) by the oracle, inf where it refuses."""
     out = np.empty(len(settings))
     for i, setting in enumerate(settings):
         try:
@@ -273,7 +259,8 @@ def expected_gain(problem: Problem, models: Models, done: Sequence[Evaluation], 
     plan = np.asarray(ndtri((np.arange(_SLICES) + 0.5) / _SLICES))
     draws = np.column_stack([rng.permutation(plan) for _ in models.noisy])
 
-    def volume(x: Floats, a: Floats) -> Floats:
+    def volume(settings: list[dict[str, Value]], x: Floats) -> Floats:
+        a = ln_epsilon(problem, settings)
         ends = [s.predict(models.inputs(x, a)) for s in models.noisy]
         total = np.zeros(len(x))
         for draw in draws:

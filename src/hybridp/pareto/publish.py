@@ -79,7 +79,7 @@ def _choices(
 
 
 def _inputs(problem: Problem, models: Models, settings: Sequence[Setting], epsilons: Sequence[float]) -> Floats:
-    return models.inputs(np.array([problem.space.encode(s) for s in settings]), np.log(epsilons))
+    return models.inputs(problem.space.encoded(settings), np.log(epsilons))
 
 
 def _measured(problem: Problem, done: Sequence[Evaluation]) -> tuple[Models, list[Choice]]:
@@ -109,11 +109,11 @@ def suggest(problem: Problem, done: Sequence[Evaluation], *, epsilon: float) -> 
     best = min((c for c in choices if c.epsilon <= epsilon), key=lambda c: c.predicted, default=None)
 
     def score(settings: list[dict[str, Value]], x: Floats) -> Floats:
-        a = ln_epsilon(problem, models, settings, x)
+        a = ln_epsilon(problem, settings)
         known = np.where(np.isfinite(a), a, 0.0)
         return np.where(a <= math.log(epsilon), -models.noisy[0].predict(models.inputs(x, known))[0], -np.inf)
 
-    known = np.array([problem.space.encode(e.setting) for e in done])
+    known = problem.space.encoded([e.setting for e in done])
     for setting in best_settings(problem.space, known, score, synthetic_data_generator(seeded(0)))[:8]:
         if (exact := problem.epsilon(setting)) <= epsilon:
             return Advice(best, _choices(problem, models, [setting], [exact], [None])[0])

@@ -155,6 +155,10 @@ class Space:
         """The point of the unit cube that stands for this setting."""
         return np.array([knob.encode(setting[name]) for name, knob in self.knobs.items()])
 
+    def encoded(self, settings: Sequence[Setting]) -> Floats:
+        """The points of several settings, one a row."""
+        return np.array([self.encode(setting) for setting in settings]).reshape(-1, self.dim)
+
     def decode(self, x: Sequence[float] | Floats) -> dict[str, Value]:
         """The setting whose cell holds this point."""
         return {name: knob.decode(float(v)) for (name, knob), v in zip(self.knobs.items(), x, strict=True)}
@@ -162,7 +166,7 @@ class Space:
     def snap(self, x: Floats) -> tuple[list[dict[str, Value]], Floats]:
         """Settings of many points, and where those settings lie themselves."""
         settings = [self.decode(row) for row in x]
-        return settings, np.array([self.encode(s) for s in settings]).reshape(-1, self.dim)
+        return settings, self.encoded(settings)
 
     def check(self, setting: Setting) -> dict[str, Value]:
         """The setting as a dictionary in the order of the knobs, refused when a knob is missing or out of range."""

@@ -23,7 +23,6 @@ from hybridp.pareto import (
     Evaluation,
     Problem,
     dpareto,
-    fit_models,
     grid_search,
     load_problem,
     pareto_indices,
@@ -34,7 +33,7 @@ from hybridp.pareto.models import next_setting
 from hybridp.pareto.run import Run, Store, generator, observed_hypervolume
 from hybridp.pareto.space import Setting
 from hybridp.randomness import seeded, synthetic_data_generator
-from hybridp_lab.baselines.acquisition import hvpoi
+from hybridp_lab.baselines.acquisition import by_hvpoi, fit_printed, hvpoi
 from hybridp_lab.figure.catalogue import Figure, Grid, Point, Row, Scope
 from hybridp_lab.papers.dpareto import judges
 from hybridp_lab.papers.dpareto.judges import present
@@ -155,16 +154,15 @@ def surrogates(point: Point) -> list[Row]:
     problem = _problem(point)
     search = partial(random_search, n=point["k0"], seed=point["trial"])
     done = _together(problem, point, lambda own: search(own).evaluations)
-    models = fit_models(problem, done, exact=False)
+    models = fit_printed(problem, done)
     grid = problem.space.grid(point["levels"])
     truth = _evaluated(problem, point, grid, 50_000)
-    cube = np.array([problem.space.encode(setting) for setting in grid])
-    assert models.privacy is not None
+    cube = problem.space.encoded(grid)
     epsilon = np.exp(models.privacy.predict(cube)[0])
     error = problem.measure.inverse(models.noisy[0].predict(cube)[0])
     rng = synthetic_data_generator(seeded(point["trial"]))
-    following = next_setting(problem, models, done, (), acquisition=hvpoi, rng=rng)
-    wanted = hvpoi(problem, models, done, rng)(cube, epsilon)
+    following = next_setting(problem, hvpoi(problem, models, done, rng), [e.setting for e in done], (), rng)
+    wanted = hvpoi(problem, models, done, rng)(grid, cube)
     common = {**point, "corner": problem.corner.tolist()}
     rows: list[Row] = [
         {
@@ -191,8 +189,7 @@ def search(problem: Problem, point: Point, store: Store | None = None) -> Run:
     if method == "DPareto":
         start = by_laws(problem.space, _laws(problem), first, generator(100 + trial))
         # HVPoI models ln epsilon: the oracle is asked for the chosen setting alone.
-        how: dict[str, Any] = {"acquisition": hvpoi, "exact": False, "seed": 100 + trial, "store": store}
-        return dpareto(problem, init=start, steps=steps, **how)
+        return dpareto(problem, init=start, steps=steps, chooser=by_hvpoi, seed=100 + trial, store=store)
     if method == "ours":
         return dpareto(problem, init=first, steps=steps, seed=1 + trial, store=store)
     if method == "grid":
