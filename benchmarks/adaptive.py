@@ -21,14 +21,15 @@ from benchmarks.utility import BETAS, DOCS, beta_population, in_parallel, write_
 from hybridp.blend.mean import Rule
 from hybridp.public.budgets import PureDP
 from hybridp.public.mean import sum_noise
-from hybridp.public.randomisers import LocalName, randomiser
+from hybridp.public.randomisers import best_randomiser
 from hybridp.randomness import seeded
+from hybridp_lab.baselines.local import local_additive
 from hybridp_lab.simulate import trials
 
 __all__ = ["Covered", "Place", "cover", "main"]
 
 LEVEL = 0.95
-LOCALS: tuple[LocalName, ...] = ("best", "laplace")
+LOCALS = ("best", "laplace")
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Place:
     beta: tuple[float, float]
     epsilon: float
     n: int
-    local: LocalName
+    local: str
     seed: int
 
 
@@ -64,7 +65,7 @@ def cover(place: Place, count: int) -> Covered:
         n=place.n,
         trusted_people=round(0.02 * place.n),
         noise=sum_noise(guarantee),
-        randomiser=randomiser(place.local, guarantee),
+        randomiser=local_additive(guarantee) if place.local == "laplace" else best_randomiser(guarantee),
         count=count,
         rng=seeded(place.seed),
     )

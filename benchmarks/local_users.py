@@ -38,7 +38,6 @@ BOUNDS = Bounds(0, 200_000)
 CASES: tuple[tuple[LocalName, float, str], ...] = (
     ("dithered", 1.0, "2 uniform"),
     ("piecewise", 4.0, "2 uniform"),
-    ("laplace", 1.0, "1 Laplace"),
 )
 
 
@@ -71,11 +70,8 @@ def local_users(values: Floats, people: int, invite: Invite, *, rng: Randomness)
 def bare_draw(kind: str, people: int) -> None:
     draw = np.random.default_rng(1)
     for n in sizes(people):
-        if kind == "1 Laplace":
-            draw.laplace(size=n)
-        else:
-            draw.random(n)
-            draw.random(n)
+        draw.random(n)
+        draw.random(n)
 
 
 def seconds(task: Callable[[], object]) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 
@@ -23,12 +24,13 @@ from hybridp.pareto import dpareto, final_front, grid_search, load_problem, rand
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary
-from hybridp.public.randomisers import LocalName, randomiser
+from hybridp.public.randomisers import dithered_bit, piecewise
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release import style
 from hybridp.study import Study
 from hybridp.study import kmeans as release_kmeans
 from hybridp.tasks.mean import MeanTask, publish_mean
+from hybridp_lab.baselines.local import local_additive
 
 __all__ = ["flow", "kmeans", "main", "pareto", "plan", "reach", "release"]
 
@@ -101,10 +103,14 @@ def reach() -> None:
     """How far dishonest devices can move the local mean, by randomiser: docs/privacy-model.md has the formula."""
     epsilons = np.geomspace(0.1, 8, 60)
     ax = style.new_axes(None, 7.2, 3.8)
-    looks: dict[LocalName, str] = {"laplace": style.QUIET, "piecewise": style.TRUSTED, "dithered": style.LOCAL}
+    looks: dict[str, tuple[Any, str]] = {
+        "laplace": (local_additive, style.QUIET),
+        "piecewise": (piecewise, style.TRUSTED),
+        "dithered": (dithered_bit, style.LOCAL),
+    }
     ends = []
-    for name, colour in looks.items():
-        shift = 0.01 * (np.array([randomiser(name, PureDP(float(e))).bound for e in epsilons]) + 1) / 2
+    for name, (make, colour) in looks.items():
+        shift = 0.01 * (np.array([make(PureDP(float(e))).bound for e in epsilons]) + 1) / 2
         ax.loglog(epsilons, shift, color=colour, lw=2)
         ends.append((name, epsilons[-1], float(shift[-1]), colour))
     ax.axhline(0.01, color=style.INK, lw=1, ls=":")

@@ -37,13 +37,14 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.mean import sum_noise
 from hybridp.public.mechanisms import discrete_laplace
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import LEVELS, LocalName, randomiser
+from hybridp.public.randomisers import LEVELS, dithered_bit, piecewise
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.study import Study
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.mean import MeanTask, VectorTask
 from hybridp.tasks.shares import SharesTask, publish_shares
+from hybridp_lab.baselines.local import Report, local_additive
 from hybridp_lab.simulate import collect
 
 __all__ = ["FIGURES", "epsilon", "groups", "main", "own_steps", "poison", "quantiles", "shares", "study", "synth"]
@@ -134,11 +135,12 @@ def poison() -> None:
     """The measured shift of the published mean by dishonest devices: the code of docs/threat-model.md, on a grid."""
     shares = np.geomspace(0.0005, 0.05, 9)
     _, ax = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
-    names: tuple[LocalName, ...] = ("laplace", "piecewise", "dithered")
-    for i, name in enumerate(names):
+    promise = PureDP(1.0)
+    sent: tuple[Report, ...] = (local_additive(promise), piecewise(promise), dithered_bit(promise))
+    for i, mechanism in enumerate(sent):
         for rule, style in ((Rule("kvh", sd=0.32), "-"), (Rule("adaptive"), "--")):
-            label = f"{name}, {'weight fixed' if style == '-' else 'weight learned'}"
-            ax.loglog(100 * shares, [_shift(name, s, rule) for s in shares], f"C{i}{style}", label=label)
+            label = f"{mechanism.name}, {'weight fixed' if style == '-' else 'weight learned'}"
+            ax.loglog(100 * shares, [_shift(mechanism, s, rule) for s in shares], f"C{i}{style}", label=label)
     ax.loglog(100 * shares, 100 * shares * 0.34, color="0.6", ls=":", label="lying about the value, weight fixed")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter("{x:g}")
@@ -149,8 +151,8 @@ def poison() -> None:
     _save("poison.png")
 
 
-def _shift(name: LocalName, dishonest: float, rule: Rule) -> float:
-    mechanism, rng = randomiser(name, PureDP(1.0)), seeded(1)
+def _shift(mechanism: Report, dishonest: float, rule: Rule) -> float:
+    rng = seeded(1)
     levels = np.rint(synthetic_data_generator(rng).beta(2, 5, 20_000) * LEVELS).astype(np.int64)
     found = []
     for _ in range(20):

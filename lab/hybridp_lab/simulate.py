@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from hybridp.blend.distribution import Evidence
 from hybridp.blend.mean import Blend, Rule, blend
 from hybridp.curator.sums import Raw, release_sums
 from hybridp.errors import must
-from hybridp.noise import reports
 from hybridp.public.distribution import BinnedReports
 from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
@@ -27,6 +26,7 @@ from hybridp.public.rounds import drive
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import Randomness, synthetic_data_generator
 from hybridp.tasks.distribution import DistributionTask, ask_counts
+from hybridp_lab.baselines.local import Report, reports
 
 __all__ = ["Trial", "collect", "errors", "hear", "trials"]
 
@@ -62,16 +62,17 @@ class Trial:
         return blend(self.trusted, self.local, rule)
 
 
-def _summary(levels: Ints, randomiser: Randomiser, rng: Randomness) -> LocalSummary:
+def _summary(levels: Ints, randomiser: Report, rng: Randomness) -> LocalSummary:
     unit = reports(randomiser, levels, rng=rng)
-    return LocalSummary(len(unit), float(unit.sum()), float(np.einsum("i,i->", unit, unit)), randomiser)
+    law = cast(Randomiser, randomiser)
+    return LocalSummary(len(unit), float(unit.sum()), float(np.einsum("i,i->", unit, unit)), law)
 
 
 def collect(
     trusted: Ints,
     local: Ints,
     noise: DiscreteLaplace | DiscreteGaussian,
-    randomiser: Randomiser,
+    randomiser: Report,
     *,
     population_mean: float,
     baseline: bool = False,
@@ -80,7 +81,7 @@ def collect(
     """One collection from lattice levels. `baseline` also runs Full-LM, for which trusted people report locally."""
     n = len(trusted) + len(local)
     must(n > 0, "people", "must be at least 1", n)
-    empty = LocalSummary(0, 0.0, 0.0, randomiser)
+    empty = LocalSummary(0, 0.0, 0.0, cast(Randomiser, randomiser))
     own = _summary(local, randomiser, rng) if len(local) else empty
     extra = _summary(trusted, randomiser, rng) if baseline and len(trusted) else empty
     totals = Raw(len(trusted), [int(trusted.sum())], own)
@@ -99,7 +100,7 @@ def trials(
     n: int,
     trusted_people: int,
     noise: DiscreteLaplace | DiscreteGaussian,
-    randomiser: Randomiser,
+    randomiser: Report,
     count: int,
     baseline: bool = False,
     rng: Randomness,

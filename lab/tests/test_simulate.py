@@ -13,8 +13,9 @@ from hybridp.blend.mean import Rule
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.mean import sum_noise
-from hybridp.public.randomisers import LEVELS, randomiser
+from hybridp.public.randomisers import LEVELS
 from hybridp.randomness import secure, seeded
+from hybridp_lab.baselines.local import local_additive
 from hybridp_lab.simulate import Trial, collect, errors, trials
 
 POPULATION = np.random.default_rng(3).uniform(-1, 0.5, 2000)
@@ -22,7 +23,7 @@ SETTING: dict[str, Any] = {
     "n": 300,
     "trusted_people": 60,
     "noise": sum_noise(PureDP(1.0)),
-    "randomiser": randomiser("laplace", PureDP(1.0)),
+    "randomiser": local_additive(PureDP(1.0)),
 }
 
 

@@ -46,13 +46,16 @@ def steps(sealed: Blend, trusted: TrustedSummary, weight: float) -> Fraction:
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 @pytest.mark.parametrize("c", [0.001, 0.05, 0.4])
 @pytest.mark.parametrize("over", [1.3, 3.0])
-def test_amplification_with_laplace_reports_is_the_papers(epsilon: float, c: float, over: float) -> None:
+def test_amplification_is_the_papers_for_the_reach_of_a_report(epsilon: float, c: float, over: float) -> None:
     n, weight = 20_000, 1 - (1 - c) / over
-    k = round(c * n)
-    local = LocalSummary(n - k, 12.5, 40.0 * n, randomiser("laplace", PureDP(epsilon)))
+    k, device = round(c * n), randomiser("best", PureDP(epsilon))
+    local = LocalSummary(n - k, 12.5, 40.0 * n, device)
     promise = sealed_with(trusted_sum(k, PureDP(epsilon)), local, weight)[2]
+    expected = device.bound * epsilon * c * (1 - weight) / ((1 - c) * weight)
+    if expected >= epsilon:
+        assert promise is None
+        return
     assert promise is not None
-    expected = epsilon * c * (1 - weight) / ((1 - c) * weight)
     assert promise.delta == 0
     # A handful of rounding steps, of which one person's reach has 2^32 or a few orders fewer.
     assert expected <= promise.epsilon <= expected * (1 + 1e-4)
@@ -61,10 +64,11 @@ def test_amplification_with_laplace_reports_is_the_papers(epsilon: float, c: flo
 
 def test_no_amplification_is_claimed_where_there_is_none() -> None:
     trusted = trusted_sum(50, PureDP(1.0))
-    local = LocalSummary(50, 1.0, 400.0, randomiser("laplace", PureDP(1.0)))
-    # With equal groups the trusted noise covers a local person only when it weighs more than half.
-    assert sealed_with(trusted, local, 0.51)[2] is not None
-    assert sealed_with(trusted, local, 0.49)[2] is None
+    device = randomiser("best", PureDP(1.0))
+    local, even = LocalSummary(50, 1.0, 400.0, device), device.bound / (1 + device.bound)
+    # With equal groups the trusted noise covers a local person only when it weighs more than the reach of a report.
+    assert sealed_with(trusted, local, even + 0.01)[2] is not None
+    assert sealed_with(trusted, local, even - 0.01)[2] is None
     for weight in (0.0, 1.0):
         found, sealed, promise = sealed_with(trusted, local, weight)
         assert (promise, sealed.estimate) == (None, found.estimate)

@@ -22,7 +22,7 @@ from hybridp.blend.mean import Rule, blend, blend_columns
 from hybridp.blend.tally import Tally, invite_in
 from hybridp.device.reports import randomise_many, randomise_own, randomise_steps
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import PureDP
 from hybridp.public.envelope import digest
 from hybridp.public.heavy import HeadList, slot_response
 from hybridp.public.lattice import STEPS, Bounds, Sums, exact_sums, grouped_sums
@@ -340,8 +340,7 @@ def test_sums_that_no_numbers_have() -> None:
 @pytest.mark.parametrize("name", LOCAL_NAMES)
 def test_a_text_describes_its_invitation(name: Any) -> None:
     for epsilon in (0.001, 0.3, 1.0, 7.25):
-        promise = ApproxDP(epsilon, 1e-7) if name == "gaussian" else PureDP(epsilon)
-        invite = Invite(Bounds(-0.1, 1e6 / 3), randomiser(name, promise))
+        invite = Invite(Bounds(-0.1, 1e6 / 3), randomiser(name, PureDP(epsilon)))
         assert invite_in(invite.text) == invite
 
 

@@ -88,7 +88,7 @@ BAD = [
     (f"{RECORDS} --assume-mechanism", "`assume-mechanism` must not join"),
     # everyone's own epsilon
     *((f"release mean crowd.csv {OWN} {more}", f"`{more.split()[0][2:]}` must")
-      for more in ("--epsilon 1", "--delta 1e-6", "--publish estimate-only", "--local laplace", "--by town")),
+      for more in ("--epsilon 1", "--delta 1e-6", "--publish estimate-only", "--local piecewise", "--by town")),
     # questions and groups
     (f"{CHOICE} --options bus,,car", "`options` must be a list"),
     (f"{CHOICE} --options bus,car --lower 0 --upper 9", "`options` must not go with --lower"),

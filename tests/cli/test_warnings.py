@@ -75,9 +75,7 @@ def test_a_delta_of_a_tenth_must_be_insisted_on(run: Runner, line: str) -> None:
 
 def test_devices_refuse_what_a_release_would(run: Runner) -> None:
     """Reports cannot be taken back: what must be insisted on at the release is asked before they are made."""
-    line = (
-        "randomise mean trusted.csv --column pay --missing middle --lower 0 --upper 100000 --epsilon 1 --local gaussian"
-    )
+    line = "randomise mean trusted.csv --column pay --missing middle --lower 0 --upper 100000 --epsilon 1"
     refused = run(f"{line} --delta 0.5 --out r.csv --json")
     assert (refused.code, "add --insist" in refused.document["error"]["message"]) == (2, True)
     assert not Path("r.csv").exists()

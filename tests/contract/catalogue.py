@@ -39,7 +39,6 @@ from hybridp.testing import (
 
 from .library_laws import (
     added_up,
-    additive_level,
     directions,
     dithered_bit,
     piecewise,
@@ -87,10 +86,6 @@ def plan_law(map_spend: Any, round_spend: Any, rounds: int, **_: Any) -> Law:
     return zcdp(*[s.rho for s in spends])
 
 
-def on_levels(noise: Callable[..., Law]) -> Callable[..., Law]:
-    return lambda **parameters: additive_level(noise, **parameters)
-
-
 PURE = [PureDP(0.1), PureDP(1.0), PureDP(10.0)]
 APPROX = [ApproxDP(0.1, 1e-5), ApproxDP(1 / 3, 0.02), ApproxDP(5.0, 1e-3)]
 LOCAL_APPROX = [ApproxDP(0.5, 1e-3), ApproxDP(4.0, 1e-6)]
@@ -102,7 +97,6 @@ def _mechanisms() -> Iterator[Case]:
             yield Case(m.discrete_laplace(pure, steps), laws.discrete_laplace, less_scale, "lattice")
         yield Case(r.dithered_bit(pure), dithered_bit, fewer_flips, "local", fits=report_p)
         yield Case(r.piecewise(pure), piecewise, more_inside, "local", fits=report_p)
-        yield Case(r.local_additive(pure), on_levels(laws.discrete_laplace), less_scale, "local", fits=report_p)
         for k in (2, 3, 20):
             yield Case(o.k_randomised_response(pure, k), laws.k_response, more_truth, "categories")
     yield from _whole_points()
@@ -113,10 +107,6 @@ def _mechanisms() -> Iterator[Case]:
         yield Case(m.discrete_gaussian(approx, 20), laws.discrete_gaussian, less_sigma, "lattice", waste=0.02)
         yield Case(m.discrete_gaussian(approx, 2**32), laws.discrete_gaussian, less_sigma, "lattice")
     for approx in LOCAL_APPROX:
-        yield Case(r.local_additive(approx), on_levels(laws.discrete_laplace), less_scale, "local", fits=report_p)
-        yield Case(
-            r.local_additive(approx, "gaussian"), on_levels(laws.discrete_gaussian), less_sigma, "local", fits=report_p
-        )
         for k in (2, 5):
             yield Case(o.k_randomised_response(approx, k), laws.k_response, more_truth, "categories")
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from hybridp.device.reports import choose_names
-from hybridp.public.mechanisms import DiscreteLaplace
-from hybridp.public.randomisers import LEVELS, DitheredBit, LocalAdditive
+from hybridp.public.randomisers import LEVELS, DitheredBit
 from hybridp.public.vector_randomisers import UnitVector
 from hybridp.randomness import seeded
 from hybridp.testing import WORD, Case, Law, need, promise
@@ -52,13 +51,6 @@ def pieces(mechanism: Any, z: float) -> list[tuple[float, float, float]]:
 
 def cdf_of(mechanism: Any, z: float) -> Cdf:
     """The distribution of a report of z, for the randomisers of the library."""
-    if isinstance(mechanism, LocalAdditive):
-        core = mechanism.noise
-        if isinstance(core, DiscreteLaplace):
-            law = stats.laplace(loc=z, scale=core.scale * 2 / LEVELS)
-        else:
-            law = stats.norm(loc=z, scale=core.sigma * 2 / LEVELS)
-        return lambda y: np.asarray(law.cdf(y))
     parts = [part for part in pieces(mechanism, z) if part[1] > part[0]]
     return lambda y: np.asarray(sum(w * np.clip((y - a) / (b - a), 0, 1) for a, b, w in parts))
 
@@ -90,12 +82,6 @@ def directions_are_named_as_often_as_stated(case: Case) -> None:
 def a_nearer_direction_is_noticed(case: Case) -> None:
     p = _names_p(case.control(), case.mechanism)
     need(p < TINY_P, f"control: nearer names pass for the stated ones (p = {p:.1g})")
-
-
-def additive_level(noise: Callable[..., Law], **fields: object) -> Law:
-    """A level plus lattice noise, read in the unit coordinate: one level is a step of 2/LEVELS."""
-    law = noise(**fields)
-    return Law(law.delta, law.loss, lambda z: law.variance(z) * mp.mpf(2) ** 2 / LEVELS**2)
 
 
 @precise

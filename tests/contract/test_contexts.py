@@ -27,7 +27,7 @@ from hybridp.randomness import seeded
 
 for epsilon in (0.002, 0.1, 1.0, 2.345678901234567, 8.0, 30.0):
     pure, approx = PureDP(epsilon), ApproxDP(epsilon, 1e-6)
-    print(r.dithered_bit(pure), r.piecewise(pure), r.local_additive(pure), r.local_additive(approx, "gaussian"))
+    print(r.dithered_bit(pure), r.piecewise(pure))
     for k in (2, 17, 1000):
         print(o.k_randomised_response(pure, k), o.k_randomised_response(approx, k))
         print(o.subset_selection(pure, k))

@@ -23,7 +23,7 @@ from hybridp.public.messages import Invite
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.randomness import secure, seeded
 
-KINDS: tuple[LocalName, ...] = ("dithered", "piecewise", "laplace", "gaussian")
+KINDS: tuple[LocalName, ...] = ("dithered", "piecewise")
 SALARY = Bounds(10_000, 90_000)
 UNIT = Bounds(-1, 1)
 

@@ -71,7 +71,7 @@ features = [{name = "age", edges = [20, 40, 60, 80]}, {name = "eps", values = ["
 SCENES: dict[str, tuple[str, ...]] = {
     "plan": (
         "plan mean --n 250_000 --opt-in 0.01 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --sd 0.3 --rmse 0.01",
-        "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 4 --local piecewise --mean 0.3 --elasticity 1.5",
+        "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 4 --local piecewise --mean 0.3",
         "plan mean --groups 0.1:700,2:300 --local-groups 1:9000",
         "plan vector-mean --n 900 --opt-in 0.1 --column a b --lower 0 --upper 14 20 --sd 2 3 --epsilon 1 --delta 1e-6",
         "plan synth --n 6000 --bins age=5 sex=2 work=3 --marginals age,sex 2-of:age,sex,work --epsilon 1 --delta 1e-8",
@@ -83,7 +83,7 @@ SCENES: dict[str, tuple[str, ...]] = {
         f"release mean people.csv {MEAN} --simulate-local --seed 5 --delta 1e-6 --noise gaussian --trusted-epsilon 0.5",
         f"release mean people.csv {MEAN} --simulate-local --seed 5 --estimator kvh --sd 9000 --publish estimate-only",
         f"release mean people.csv {MEAN} --simulate-local --seed 5 --estimator full-lm",
-        f"release mean people.csv {MEAN} --simulate-local --seed 5 --local laplace --level 0.9",
+        f"release mean people.csv {MEAN} --simulate-local --seed 5 --local piecewise --level 0.9",
         f"release mean people.csv {OWN} --simulate-local --seed 6",
         f"release mean people.csv {OWN} --simulate-local --seed 6 --estimator adpm",
         f"randomise mean people.csv {MEAN} --out sent.csv --seed 4",

@@ -26,7 +26,7 @@ from hybridp.public.randomisers import DitheredBit, Oracle, best_randomiser, pie
 from hybridp.public.vector_randomisers import unit_vector
 
 from .means import LEVELS, LOWER, UPPER, WORD, command, flips, level, local, new, read, write
-from .recording import Recording, apart, gaussians, laplaces, multiplier
+from .recording import Recording, apart
 
 VALUES = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)
 LEVEL = np.array([level(v) for v in VALUES], dtype=np.int64)
@@ -56,9 +56,6 @@ def law(name: str, epsilon: float, levels: Any = LEVEL) -> Any:
             assert library_laws.piecewise(mechanism.width, mechanism.inside).loss <= epsilon
         case "best":
             mechanism = best_randomiser(PureDP(min(epsilon, 30.0)))  # above 30 a device gives what 30 gives
-        case "laplace":
-            draw = laplaces(LEVELS / epsilon)
-            return lambda n, rng: (levels + draw(len(levels), rng)) * (2 / LEVELS) - 1
     return lambda n, rng: noise.reports(mechanism, levels, rng=rng)
 
 
@@ -194,7 +191,6 @@ DEVICES = {
     "the best at 1": number("dithered", 1.0),
     "the best at 4": number("piecewise", 4.0),
     "piecewise": number("piecewise", 1.0, "--local", "piecewise"),
-    "laplace": number("laplace", 0.5, "--local", "laplace"),
     "a choice of four": choice("abcd", 0.5, response),
     "a choice of four at 2": choice("abcd", 2.0, response),
     "a choice of twenty": choice(TWENTY, 1.0, subset),
@@ -244,14 +240,6 @@ def test_reports_are_the_stated_randomiser_on_everybodys_own_words(device: Devic
     again = sent_by(device, tmp_path, [first, *device.people[1:]], Recording(1))
     names = [name for name in sent[0] if "report" in name and not name.endswith("report_batch")]
     assert [[row[name] for name in names] for row in again[1:]] == [[row[name] for name in names] for row in sent[1:]]
-
-
-def test_gaussian_reports_keep_their_promise(tmp_path: Path) -> None:
-    tape = Recording(2)
-    sent = randomised(tmp_path, tape, "--epsilon", 1, "--delta", 1e-6, "--local", "gaussian")
-    drawn, end = tape.read_from(0, gaussians(multiplier(1.0, 1e-6) * LEVELS), len(VALUES))
-    assert end == len(tape.words)
-    np.testing.assert_allclose(units(sent), (LEVEL + drawn) * (2 / LEVELS) - 1, rtol=1e-4, atol=1e-6)
 
 
 def test_thousands_of_reports_keep_the_loss_below_epsilon(tmp_path: Path) -> None:
@@ -335,7 +323,7 @@ def task_for(**plan: Any) -> dict[str, Any]:
     return task_of("x", parse_plan(study_of(common | plan)), 1)
 
 
-@pytest.mark.parametrize(("name", "epsilon"), [("dithered", 1.0), ("piecewise", 4.0), ("laplace", 0.5)])
+@pytest.mark.parametrize(("name", "epsilon"), [("dithered", 1.0), ("piecewise", 4.0)])
 def test_the_client_sends_the_stated_randomiser(name: str, epsilon: float) -> None:
     task = task_for(epsilon=epsilon, local=name)
     for value, at in zip(VALUES, LEVEL, strict=True):

@@ -275,7 +275,7 @@ NUMBERS = st.one_of(
     lower=NUMBERS, upper=NUMBERS, sd=st.none() | NUMBERS, step=st.none() | NUMBERS, epsilon=NUMBERS, delta=NUMBERS,
     releases=st.integers(1, 10**6), level=st.floats(0, 1), closes=st.none() | st.integers(0, 2**41),
     title=st.text(max_size=20), unit=st.text(max_size=5), expected=st.integers(0, 10**11),
-    local=st.sampled_from(["dithered", "piecewise", "laplace", "best"]),
+    local=st.sampled_from(["dithered", "piecewise", "best"]),
 )  # fmt: skip
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_plan_that_is_accepted_has_pages(web: TestClient, **fields: Any) -> None:

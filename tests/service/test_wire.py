@@ -54,7 +54,7 @@ NUMBERS = (0.0, 7.0, 119.99999999999999, 1e-300, -2.2250738585072014e-308, -1.79
 VALUES = ([0.0, 0.0, 0.0], [1.2345678901234567e-8, -123456789012345.67, 1.5], [1e-7, 1e15, 3.0])
 STUDIES: list[tuple[str, dict[str, Any], tuple[Any, ...], tuple[float | None, ...]]] = [
     ("invited", {"by_invitation": True}, NUMBERS, (None,)),
-    ("laplace", {"local": "laplace"}, NUMBERS, (None,)),
+    ("piecewise", {"local": "piecewise"}, NUMBERS, (None,)),
     ("personal", {"kind": "personal-mean", "bounds": {"lower": 0, "upper": 120}, "allowed_epsilons": [0.5, 1.0, 4.0]},
      NUMBERS, (0.5, 1.0, 4.0)),
     ("all three", VECTOR | {"epsilon": 9.0, "local": "per-coordinate"}, VALUES, (None,)),
@@ -81,7 +81,7 @@ def test_every_upload_of_a_study_and_group_has_one_size(
                     continue
                 # Words that no generator gives in a row: only their lengths matter, and these are not sent.
                 for rng in (beginning(0), beginning(2**64 - 1), beginning(2**52)):
-                    if plan.get("local") in ("laplace", "unit-vector"):
+                    if plan.get("local") == "unit-vector":
                         rng = secure()
                     made = client.local_report(task, answer, epsilon=epsilon, rng=rng)
                     bodies.append(("/reports", client._encoded({"reports": [made]})))

@@ -289,7 +289,7 @@ def shares_of(stated: Sequence[float] | None, many: int, of: str) -> list[float]
 def plan_driven(task: Any, crowd: Crowd) -> Plan:
     """Predict every estimator's error.
 
-    With Laplace noise in both groups a mean's are the papers' formulas as corrected.
+    With the noise of both groups a mean's are the papers' formulas as corrected.
     """
     own, mean = Driven.of(task, crowd), isinstance(task, MeanTask)
     estimators, more, said = {name: own.told(name) for name in own.names}, {}, []
@@ -329,14 +329,9 @@ def plan_driven(task: Any, crowd: Crowd) -> Plan:
 
 def _of_mean(own: Driven) -> dict[str, Any]:
     """When which baseline wins."""
-    task, s = own.task, own.setting
-    critical, mechanisms = float(theory.critical_n(s)[0]), own.known.release.facts["mechanisms"]
-    plain = task.trusted_whole == task.guarantee and set(mechanisms.values()) == {"laplace"}
-    most = theory.sup_over_best(task.guarantee.epsilon, own.guess.sd, task.bounds.width) if plain else None
-    return {
-        "critical": {"c": float(theory.critical_c(s)[0]), "n": None if math.isinf(critical) else critical},
-        "sup_R": None if most is None else float(most),
-    }
+    s = own.setting
+    critical = float(theory.critical_n(s)[0])
+    return {"critical": {"c": float(theory.critical_c(s)[0]), "n": None if math.isinf(critical) else critical}}
 
 
 # --- people who trust a mixer -----------------------------------------------------------------------------------------

@@ -32,7 +32,6 @@ from hybridp.public.mean import PILOT_VARIANCE, WORST_VARIANCE, NormalLaplace, l
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_gaussian_profile
 from hybridp.public.messages import LocalSummary, ReportsByEpsilon, TrustedSummary, WeightedSum
 from hybridp.public.personal import local_terms
-from hybridp.public.randomisers import LocalAdditive
 from hybridp.public.steered_mean import WindowSums, best_weight
 
 __all__ = ["Spread", "anybody_heard", "blend_window", "combine", "learn_variance", "local_mean", "seal", "share_of"]
@@ -103,7 +102,7 @@ def seal(
         return hidden, None
     w, step = found.weight, found.weight * trusted.step
     steps = trusted.noisy_total + round((1 - w) * local.mean / step)
-    reach = 2.0 if isinstance(local.randomiser, LocalAdditive) else 2 * local.randomiser.bound
+    reach = 2 * local.randomiser.bound
     slip = 2 * (local.people + 8) * 2.0**-53 * local.randomiser.bound
     shift = math.ceil((1 - w) * _REPORT_SLACK * (reach / local.people + slip) / step) + 2
     report = local.randomiser.worst_variance + found.variance

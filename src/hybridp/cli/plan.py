@@ -129,8 +129,6 @@ _guessed_mean = click.option("--mean", type=float, help="A guess of the mean.  [
     list_option("--local-groups", help="The same for local people."),
     _guessed_mean,
     click.option("--rmse", type=float, help="How many opt-ins are needed to reach this root mean squared error?"),
-    click.option("--elasticity", type=float,
-                 help="Percent more opt-ins for each percent less trusted epsilon: does lowering it pay?"),
     crowd=some(Crowd, later=True),
     question=some("number", "lower", "upper", "noise", "local", *_GROUPED, later=True),
     promise=some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",), later=True),
@@ -138,7 +136,7 @@ _guessed_mean = click.option("--mean", type=float, help="A guess of the mean.  [
 )  # fmt: skip
 def mean(
     crowd: Options, question: Options, promise: Options, mixer: Options, groups: str | None, local_groups: str | None,
-    sd: float | None, rmse: float | None, elasticity: float | None, **guessed: Any,
+    sd: float | None, rmse: float | None, **guessed: Any,
 ) -> Plan:  # fmt: skip
     """Predicted error of every estimator of a mean, and when which baseline wins.
 
@@ -153,15 +151,15 @@ def mean(
     asked = question.values
     if groups is not None or local_groups is not None:
         must_not_join("personal epsilons", "n", "opt-in", "epsilon", "delta", "trusted-epsilon", "mean", "rmse",
-                      "elasticity", "noise", "local", "shuffled")  # fmt: skip
+                      "noise", "local", "shuffled")  # fmt: skip
         return _personal_plan((groups, local_groups), asked["lower"], asked["upper"], sd, mixer)
     from hybridp.bench.crowd import Crowd as Expected
-    from hybridp.bench.trust import opt_ins_needed, plan_steered, trust_offer
+    from hybridp.bench.trust import opt_ins_needed, plan_steered
 
     people, by = crowd(), asked["by"] is not None
     asked["column"] = "value"
     if by:
-        must_not_join("by", "rmse", "elasticity")
+        must_not_join("by", "rmse")
     else:
         Expected(people.n, people.opt_in).must_be_both()
     plan = _plan(question(), people, promise(), mixer=mixer, sd=sd, **guessed)
@@ -172,10 +170,7 @@ def mean(
     if rmse is not None:
         reached = {name: opt_ins_needed(plan, name, rmse) for name in ("tcm-only", *names)}
         opt_ins |= {"to_reach_target": reached, "target_rmse": rmse}
-    more: dict[str, Any] = {"opt_ins": opt_ins, "steered": plan_steered(plan)}
-    if elasticity is not None:
-        more["trust_offer"] = trust_offer(plan, elasticity)
-    return plan.adding(**more)
+    return plan.adding(opt_ins=opt_ins, steered=plan_steered(plan))
 
 
 def _personal_plan(

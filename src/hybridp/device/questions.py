@@ -245,10 +245,6 @@ def randomiser_of(stated: Mapping[str, Any], promise: PureDP | ApproxDP) -> Rand
             return DitheredBit(pure, int(stated["flips"]))
         case "piecewise":
             return randomisers.Piecewise(pure, int(stated["width"]), int(stated["inside"]))
-        case "laplace":
-            return randomisers.local_additive(pure)
-        case "gaussian":
-            return randomisers.local_additive(promise, "gaussian")
     raise InvalidInput(f"`randomiser` must be one that this client knows. Got {stated['name']}.")
 
 

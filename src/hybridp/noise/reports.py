@@ -25,18 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.noise.additive import additive, bernoulli, uniform_below
-from hybridp.public.lattice import Floats, Ints
-from hybridp.public.randomisers import (
-    LEVELS,
-    DitheredBit,
-    DitheredReports,
-    LocalAdditive,
-    Oracle,
-    Piecewise,
-    Randomiser,
-    support_counts,
-)
+from hybridp.noise.additive import bernoulli, uniform_below
+from hybridp.public.lattice import LEVELS, Floats, Ints
+from hybridp.public.randomisers import DitheredBit, DitheredReports, Oracle, Piecewise, Randomiser, support_counts
 from hybridp.randomness import Randomness
 
 __all__ = ["categories", "dithered", "oracle_reports", "reports", "rounded_up", "simulate_counts", "support_counts"]
@@ -56,19 +47,11 @@ def reports(randomiser: Randomiser, levels: Ints, *, rng: Randomness) -> Floats:
     out = np.empty(len(levels))
     for start in range(0, len(levels), _CHUNK):
         part = levels[start : start + _CHUNK]
-        out[start : start + _CHUNK] = _report_chunk(randomiser, part, rng)
+        if isinstance(randomiser, DitheredBit):
+            out[start : start + _CHUNK] = randomiser.values(_dithered(randomiser, part, rng))
+        else:
+            out[start : start + _CHUNK] = _piecewise(randomiser, part, rng)
     return out
-
-
-def _report_chunk(randomiser: Randomiser, levels: Ints, rng: Randomness) -> Floats:
-    match randomiser:
-        case DitheredBit():
-            return randomiser.values(_dithered(randomiser, levels, rng))
-        case Piecewise():
-            return _piecewise(randomiser, levels, rng)
-        case LocalAdditive():
-            noisy = levels + additive(randomiser.noise, len(levels), rng=rng)
-            return np.asarray(noisy * (2 / LEVELS) - 1)
 
 
 def dithered(randomiser: DitheredBit, levels: Ints, *, rng: Randomness) -> DitheredReports:

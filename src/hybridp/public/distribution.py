@@ -8,8 +8,6 @@ falls into a bin is linear in the distribution function F: with ``P(bin | x)``, 
 * Dithered bit: a bin is a sign s and a stretch of thresholds u, and ``P(s = + | x, u) = 1 - q`` where x is above u,
   q otherwise. So ``(1 - B s)/2`` at the threshold u is unbiased for F(u).
 * Piecewise: a bin is a stretch of the reports' range, whose density is high within one window around x.
-* Laplace and Gaussian: the noise's own distribution function. Their reports blur F over the whole range, so that they
-  say far less of it: at epsilon 1 Laplace noise has a standard deviation of 1.4 times the range.
 
 Taking a bin of a report is post-processing. The files of old reports hold all that is needed: a dithered report is
 ``B s + u`` with B > 1, so that its sign is s.
@@ -30,7 +28,7 @@ import numpy as np
 from hybridp.errors import must
 from hybridp.public.lattice import Floats, Ints
 from hybridp.public.messages import OnNumber
-from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, LocalAdditive, Piecewise, Randomiser
+from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, Piecewise, Randomiser
 
 __all__ = ["BINS", "CELLS", "PHASES", "BinnedReports", "ReportBins", "by_window", "cell_chances"]
 __all__ += ["chances_at", "invite_bins", "report_bins"]
@@ -96,7 +94,7 @@ class BinnedReports:
         if isinstance(self.randomiser, DitheredBit):
             return np.linspace(*self.window, len(self.counts) // 2 + 1)
         ends = np.linspace(0.0, 1.0, CELLS + 1)
-        if not isinstance(self.randomiser, Piecewise) or (wide := self.randomiser.width / LEVELS) * CELLS > _LONG:
+        if (wide := self.randomiser.width / LEVELS) * CELLS > _LONG:
             return ends
         other = _piecewise_cuts(self.randomiser, CELLS) - wide
         return np.unique(np.concatenate([ends, other[(other > 0) & (other < 1)]]))
@@ -125,16 +123,11 @@ def by_window(counts: Ints, invite: OnNumber) -> Any:
 def report_bins(randomiser: Randomiser, cells: int = CELLS) -> ReportBins:
     """The bins of a randomiser's reports, for a distribution function told in so many cells."""
     must(cells >= 2, "cells", "must be at least 2", cells)
-    match randomiser:
-        case DitheredBit():
-            return ReportBins((-randomiser.gain - 1.0, randomiser.gain - 1.0), 2.0 / cells, cells, True)
-        case Piecewise():
-            unit = 2 / randomiser.slope  # a step of the cell, as a share of LEVELS, in half-ranges of a report
-            start = -(randomiser.offset / LEVELS) * unit - 1
-            return ReportBins((start, start), unit / cells, len(_piecewise_cuts(randomiser, cells)) - 1, False)
-        case LocalAdditive():
-            reach = 1 + 6 * randomiser.variance_terms[0] ** 0.5
-            return ReportBins((-reach, -reach), 2 * reach / cells, cells, False)
+    if isinstance(randomiser, DitheredBit):
+        return ReportBins((-randomiser.gain - 1.0, randomiser.gain - 1.0), 2.0 / cells, cells, True)
+    unit = 2 / randomiser.slope  # a step of the cell, as a share of LEVELS, in half-ranges of a report
+    start = -(randomiser.offset / LEVELS) * unit - 1
+    return ReportBins((start, start), unit / cells, len(_piecewise_cuts(randomiser, cells)) - 1, False)
 
 
 def cell_chances(randomiser: Randomiser, cells: int = CELLS) -> Floats:
@@ -151,26 +144,14 @@ def chances_at(randomiser: Randomiser, places: Floats, cells: int = CELLS) -> Fl
     whose running sums are the means of F between them: of a law with atoms they tell these means, and nothing of F
     between them.
     """
-    match randomiser:
-        case DitheredBit():
-            q = randomiser.flips / WORD
-            above = np.clip(places * cells - np.arange(cells)[:, None], 0.0, 1.0)  # which thresholds of a bin lie below
-            says = (q + (1 - 2 * q) * above) / cells
-            return np.concatenate([1 / cells - says, says])
-        case Piecewise():
-            share, wide, cuts = randomiser.inside / WORD, randomiser.width / LEVELS, _piecewise_cuts(randomiser, cells)
-            inside = np.diff(np.clip(np.subtract.outer(cuts, places), 0.0, wide), axis=0)
-            return np.asarray(share * inside / wide + (1 - share) * (np.diff(cuts)[:, None] - inside))
-        case LocalAdditive():
-            from scipy.special import ndtr
-
-            spread = randomiser.variance_terms[0] ** 0.5
-            cuts = np.linspace(-1 - 6 * spread, 1 + 6 * spread, cells + 1)
-            away = np.subtract.outer(cuts[1:-1], 2 * places - 1) / spread
-            tail = np.exp(-np.abs(away) * 2**0.5) / 2  # of Laplace noise
-            laplace = np.where(away < 0, tail, 1 - tail)
-            below = laplace if randomiser.name == "laplace" else ndtr(away)
-            return np.diff(np.pad(below, ((1, 1), (0, 0)), constant_values=((0, 1), (0, 0))), axis=0)
+    if isinstance(randomiser, DitheredBit):
+        q = randomiser.flips / WORD
+        above = np.clip(places * cells - np.arange(cells)[:, None], 0.0, 1.0)  # which thresholds of a bin lie below
+        says = (q + (1 - 2 * q) * above) / cells
+        return np.concatenate([1 / cells - says, says])
+    share, wide, cuts = randomiser.inside / WORD, randomiser.width / LEVELS, _piecewise_cuts(randomiser, cells)
+    inside = np.diff(np.clip(np.subtract.outer(cuts, places), 0.0, wide), axis=0)
+    return np.asarray(share * inside / wide + (1 - share) * (np.diff(cuts)[:, None] - inside))
 
 
 def _piecewise_cuts(randomiser: Piecewise, cells: int) -> Floats:

@@ -29,7 +29,7 @@ import math
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,18 +37,17 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, Guarantee, PureDP
 from hybridp.public.lattice import LEVELS, Floats, Ints
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
 
-__all__ = ["DitheredBit", "DitheredReports", "LEVELS", "LOCAL_NAMES", "LocalAdditive", "LocalName", "Oracle"]
-__all__ += ["Piecewise", "Randomiser", "best_randomiser", "dithered_bit", "estimate", "exact_context", "exact_exp"]
-__all__ += ["k_randomised_response", "local_additive", "piecewise", "randomised_response", "randomiser"]
+__all__ = ["DitheredBit", "DitheredReports", "LEVELS", "LOCAL_NAMES", "LocalName", "Oracle", "Piecewise"]
+__all__ += ["Randomiser", "best_randomiser", "dithered_bit", "estimate", "exact_context", "exact_exp"]
+__all__ += ["k_randomised_response", "piecewise", "randomised_response", "randomiser"]
 __all__ += ["share_oracle", "subset_selection", "support_counts"]
 
 WORD = 2**64
 """Probabilities are multiples of 1/WORD."""
 
-LocalName = Literal["laplace", "gaussian", "dithered", "piecewise", "best"]
-LOCAL_NAMES: tuple[LocalName, ...] = ("best", "dithered", "piecewise", "laplace", "gaussian")
+LocalName = Literal["best", "dithered", "piecewise"]
+LOCAL_NAMES: tuple[LocalName, ...] = get_args(LocalName)
 
 
 def exact_context(digits: int) -> Context:
@@ -225,40 +224,7 @@ class Piecewise(_Told):
         return math.sqrt(max(second * ((self.bound + abs(mean)) ** 2 - second), 1e-12))
 
 
-@dataclass(frozen=True, slots=True)
-class LocalAdditive(_Told):
-    """The papers' local forms: the level plus discrete Laplace or Gaussian noise."""
-
-    noise: DiscreteLaplace | DiscreteGaussian
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return self.noise.guarantee
-
-    @property
-    def name(self) -> str:
-        return self.noise.name
-
-    @property
-    def variance_terms(self) -> tuple[float, float]:
-        return self.noise.variance * (2 / LEVELS) ** 2, 0.0
-
-    @property
-    def bound(self) -> float:
-        """Reports beyond this have probability below e^-60: not from an honest device."""
-        if isinstance(self.noise, DiscreteLaplace):
-            return 1 + 60 * self.noise.scale * 2 / LEVELS
-        return 1 + 11 * self.noise.sigma * 2 / LEVELS
-
-    def square_deviation(self, mean: float, spread: float) -> float:
-        """sd of (X + N - mean)^2 with E N^4 = 6 v^2 (Laplace) or 3 v^2 (Gaussian), v the noise variance."""
-        v = self.variance_terms[0]
-        excess = 5.0 if isinstance(self.noise, DiscreteLaplace) else 2.0
-        own = spread * max((1 + abs(mean)) ** 2 - spread, 0.0)
-        return math.sqrt(excess * v**2 + 4 * spread * v + own)
-
-
-Randomiser = DitheredBit | Piecewise | LocalAdditive
+Randomiser = DitheredBit | Piecewise
 
 
 def dithered_bit(guarantee: Guarantee) -> DitheredBit:
@@ -276,14 +242,6 @@ def piecewise(guarantee: Guarantee) -> Piecewise:
     return Piecewise(pure, width, int(WORD * odds / (1 + odds)) - 1)
 
 
-def local_additive(guarantee: Guarantee, kind: Literal["laplace", "gaussian"] = "laplace") -> LocalAdditive:
-    """Laplace or Gaussian noise added on the device; one person's value is the whole data set."""
-    _pure(guarantee)
-    if kind == "laplace":
-        return LocalAdditive(discrete_laplace(guarantee, LEVELS))
-    return LocalAdditive(discrete_gaussian(ApproxDP(guarantee.epsilon, guarantee.delta), LEVELS))
-
-
 def best_randomiser(guarantee: Guarantee) -> Randomiser:
     """The purely private randomiser with the smallest worst-case variance: dithered bit up to epsilon of about 2,
     piecewise above."""
@@ -294,8 +252,6 @@ def best_randomiser(guarantee: Guarantee) -> Randomiser:
 def randomiser(name: LocalName, guarantee: Guarantee) -> Randomiser:
     """A randomiser by its name on the command line."""
     must(name in LOCAL_NAMES, "local", f"must be one of {', '.join(LOCAL_NAMES)}", name)
-    if name in ("laplace", "gaussian"):
-        return local_additive(guarantee if name == "gaussian" else _pure(guarantee), name)
     made = {"best": best_randomiser, "dithered": dithered_bit, "piecewise": piecewise}
     return made[name](guarantee)
 

@@ -456,15 +456,8 @@ def _of_rows(told: Facts) -> Iterator[str]:
 
 
 def _of_trust(told: Facts) -> Iterator[str]:
-    """Of a mean: how many opt-ins a target needs, and whether promising more pays."""
+    """Of a mean: how many opt-ins a target needs."""
     many = told.get("opt_ins", {})
     for name, enough in many.get("to_reach_target", {}).items():
         result = "no number of" if enough is None else f"{enough:,}"
         yield f"{name}: {result} opt-ins reach an rmse of {figure(many['target_rmse'])}."
-    if offer := told.get("trust_offer"):
-        yield (
-            f"Lowering the trusted epsilon {'pays' if offer['lowering_pays'] else 'does not pay'}; it pays from an "
-            f"elasticity of {offer['elasticity_threshold']:.3g}; best at epsilon {offer['best_trusted_epsilon']:.3g} "
-            f"(opt-in {offer['opt_in_there']:.3g}, rmse {figure(offer['rmse_there'])} beside "
-            f"{figure(offer['rmse_now'])} now)."
-        )

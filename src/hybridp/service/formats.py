@@ -190,8 +190,6 @@ class Coordinates(msgspec.Struct, forbid_unknown_fields=True):
 _STATED: dict[str, tuple[str, str, bool]] = {
     "dithered": ("flips", "gain", True),
     "piecewise": ("width inside", "bound", True),
-    "laplace": ("", "bound", False),
-    "gaussian": ("", "bound", False),
     "k-rr": ("keep", "categories", True),
     "subset": ("keep", "categories size", True),
     "unit-vector": ("inside", "dimensions pairs top", False),

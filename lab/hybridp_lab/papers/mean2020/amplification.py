@@ -128,7 +128,8 @@ def _noise(point: Point) -> list[Row]:
     """The joint noise of the library's own Gaussian mechanisms, from collections in which everybody has 0."""
     from hybridp.blend.mean import Rule
     from hybridp.public.mean import sum_noise
-    from hybridp.public.randomisers import LEVELS, local_additive
+    from hybridp.public.randomisers import LEVELS
+    from hybridp_lab.baselines.local import local_additive
     from hybridp_lab.simulate import collect
 
     n, c = point["people"], point["c"]

@@ -17,8 +17,9 @@ from hybridp.blend.mean import Rule
 from hybridp.public import mean as theory
 from hybridp.public.budgets import PureDP
 from hybridp.public.mean import Setting, sum_noise
-from hybridp.public.randomisers import LEVELS, local_additive
+from hybridp.public.randomisers import LEVELS
 from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp_lab.baselines.local import local_additive
 from hybridp_lab.figure.declared import Point, Row
 from hybridp_lab.papers.mean2020 import corrected, printed
 from hybridp_lab.papers.mean2020.data import SALARIES, aggregates, beta_sd, draw_law, salaries, salaries_source

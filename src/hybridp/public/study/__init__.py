@@ -108,7 +108,7 @@ class Declaration(Fields):
             self.must(alone, question.name, rule, f"{len(self.questions)} questions, this one of kind {question.kind}")
             question.check_own_epsilons()
             return
-        gaussian = "gaussian" in (getattr(question, "noise", None), getattr(question, "local", None))
+        gaussian = getattr(question, "noise", None) == "gaussian"
         rule = f"must be positive for the Gaussian noise of {question.name}"
         promise.must(not gaussian or promise.delta > 0, "delta", rule, promise.delta)
         rule = f"must be positive for {question.name}, a question of kind {question.kind}"

@@ -121,8 +121,6 @@ class Number(Grouped):
             "best": "the smallest noise for this epsilon",
             "dithered": "one bit, whether the value is above a drawn threshold, told truly with a stated chance",
             "piecewise": "a number that is near the value more often than elsewhere",
-            "laplace": "the value with Laplace noise",
-            "gaussian": "the value with Gaussian noise, needs a delta",
         },
     )
     form: str = field("plain", help="What local people are asked.", choices=NUMBER_FORMS)
