@@ -65,8 +65,7 @@ def mix(database: str, key_file: str, port: int) -> None:
 
     import uvicorn
 
-    from hybridp.mixer.app import build_app, load_or_make
-    from hybridp.mixer.store import Store
+    from hybridp.mixer import Store, build_app, load_or_make
     from hybridp.service.schema import connect
 
     logging.disable()  # a collector that was killed does not answer
@@ -74,7 +73,7 @@ def mix(database: str, key_file: str, port: int) -> None:
     uvicorn.run(app, port=port, access_log=False, log_level="critical")
 
 
-_PRELOADED = ["hybridp.service.app", "hybridp.mixer.app", "hybridp.service.api", "uvicorn.protocols.http.auto"]
+_PRELOADED = ["hybridp.service.app", "hybridp.mixer", "hybridp.service.api", "uvicorn.protocols.http.auto"]
 _FORKS = multiprocessing.get_context("forkserver")
 
 
@@ -110,8 +109,7 @@ class Server:
 @contextlib.contextmanager
 def both(collector_at: str, mixer_at: str, folder: Path, batch: int) -> Iterator[tuple[Server, Server, str, Any]]:
     """Collector and mixer, a study that they share, and the mixer's store."""
-    from hybridp.mixer.app import load_or_make
-    from hybridp.mixer.store import Route, Store
+    from hybridp.mixer import Route, Store, load_or_make
     from hybridp.public.mixing import from_text, text
     from hybridp.service import studies
     from hybridp.service.core import Service
@@ -330,7 +328,7 @@ def measure(store_name: str, collector_at: str, mixer_at: str, folder: Path, sec
         cipher = service.view(study).cipher
         service.close()
         assert cipher is not None
-        from hybridp.mixer.app import load_or_make
+        from hybridp.mixer import load_or_make
         from hybridp.public.mixing import ticket
 
         many = int(6000 * seconds)

@@ -39,8 +39,7 @@ def fill(database: str, key_file: Path, reports: int, trusted: float) -> str:
     from hybridp.service.reports import Packed
     from hybridp.service.schema import TRUSTED
     from hybridp.service.settings import Settings
-    from hybridp.service.store import Batch, writing
-    from hybridp.service.writer import Commits
+    from hybridp.service.store import Batch, Commits, writing
 
     service = Service(Settings.from_environment(database, key_file))
     name = str(studies.create_study(service, PLAN)["id"])

@@ -171,8 +171,7 @@ def bare(database: str, seconds: float) -> float:
     from hybridp.service.formats import BIT
     from hybridp.service.reports import Packed
     from hybridp.service.schema import LOCAL, begun, connect, prepare
-    from hybridp.service.store import Batch, writing
-    from hybridp.service.writer import Commits
+    from hybridp.service.store import Batch, Commits, writing
 
     engine = connect(database)
     prepare(engine)

@@ -43,7 +43,7 @@ def test_the_rooms_keep_their_contracts() -> None:
 TRESPASSES = {  # who reaches where; together they break every contract
     "device/mean.py": "hybridp.curator.sums",
     "curator/mean.py": "hybridp.blend.mean",
-    "mixer/app.py": "hybridp.ledger",
+    "mixer.py": "hybridp.ledger",
     "blend/mean.py": "hybridp.randomness",
     "public/lattice.py": "hybridp.ledger",
     "device/heavy.py": "hybridp.tables.totals",

@@ -14,8 +14,7 @@ from starlette.testclient import TestClient
 
 from hybridp.cli.app import cli
 from hybridp.errors import InvalidInput
-from hybridp.mixer.app import build_app
-from hybridp.mixer.store import Route, Store
+from hybridp.mixer import Route, Store, build_app
 from hybridp.public.mixing import OVERHEAD, Signer, new_key, public, text, ticket
 from hybridp.service.problems import Gate
 from hybridp.service.schema import connect

@@ -18,10 +18,9 @@ pytest.importorskip("cryptography")
 from scipy import stats
 from sqlalchemy import Engine, inspect
 
+from hybridp import mixer as send_module
 from hybridp.errors import InvalidInput
-from hybridp.mixer import app as send_module
-from hybridp.mixer.app import Sender
-from hybridp.mixer.store import Route, Store, Ticketed
+from hybridp.mixer import Route, Sender, Store, Ticketed
 from hybridp.public.mixing import Signer, new_key, read_batch
 from hybridp.service.schema import connect
 

@@ -300,7 +300,7 @@ def _serve(received: str, *arguments: str) -> None:
 def _lose_answers() -> None:
     """A store that commits and then goes away before it has said so: of every two uploads the first is told 503."""
     from hybridp.service.problems import Refused
-    from hybridp.service.writer import Writer
+    from hybridp.service.store import Writer
 
     whole, told = Writer.store, [0]
 

@@ -16,8 +16,7 @@ from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.schema import connect, progress, reports, study_keys
 from hybridp.service.settings import Settings
-from hybridp.service.store import counts, reading, writing
-from hybridp.service.writer import shred, sweep
+from hybridp.service.store import counts, reading, shred, sweep, writing
 
 from .declared import study_of
 
@@ -27,7 +26,7 @@ Start = Callable[..., Any]
 # One row a step, and a short rest: a deletion of a thousand values lasts long enough to be looked at.
 SLOWLY = """
 import time
-import hybridp.service.writer as d
+import hybridp.service.store as d
 step = d.sweep
 d.sweep = lambda db, **at: (time.sleep(0.01), step(db, rows=1, **at))[1]
 """

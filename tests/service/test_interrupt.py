@@ -34,7 +34,7 @@ import os, pathlib, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 import hybridp.cli.study as command
 import hybridp.service.releasing as r
-from hybridp.service.writer import Sweeper
+from hybridp.service.store import Sweeper
 def here(name):
     sys.stderr.write(name + "\\n"); sys.stderr.flush()
 def until(file):

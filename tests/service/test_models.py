@@ -19,7 +19,7 @@ from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.settings import Settings
-from hybridp.service.writer import shred
+from hybridp.service.store import shred
 
 from .declared import stated as several
 from .declared import study_of

@@ -27,9 +27,8 @@ from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.formats import Bit
-from hybridp.service.kinds import parts_of
 from hybridp.service.plans import parse_plan
-from hybridp.service.questions import pack_reports, unpacked_reports
+from hybridp.service.questions import pack_reports, parts_of, unpacked_reports
 from hybridp.service.words import task_of
 from hybridp.tasks.groups import private_groups_task
 from hybridp.tasks.shares import shares_task

@@ -38,7 +38,6 @@ def charge(db: Any, study: int, asked: list[Charge]) -> tuple[int, ...]:
     return tuple(rule.charge(book(db, study), asked, 0))
 
 
-
 def test_values_are_sealed_and_tokens_and_keys_hashed(service: Service, mean_plan: Make, report: Make) -> None:
     study = studies.create_study(service, mean_plan(by_invitation=True))["id"]
     (token,) = studies.invite(service, study, 1)

@@ -21,7 +21,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.mixing import Signer, from_text, text
 
 with contextlib.suppress(ImportError):  # what is missing is said before it is used (`needs_service`)
-    from hybridp.mixer.store import Route, Store
+    from hybridp.mixer import Route, Store
     from hybridp.service.schema import connect
     from hybridp.service.settings import Limits, Settings, stated_address
 
@@ -157,7 +157,7 @@ def _store(database: str) -> Store:
 def _signer(database: str, key_file: Path) -> Signer:
     needs_service()
     new = not key_file.exists()
-    from hybridp.mixer.app import load_or_make
+    from hybridp.mixer import load_or_make
 
     result = load_or_make(key_file, lambda: not _store(database).routes())
     if new:
@@ -244,7 +244,7 @@ def mix_serve(database: str, key_file: Path, host: str, port: int, rate: float, 
     """
     needs_service()
     limits, store = Limits(rate=rate), _store(database)
-    from hybridp.mixer.app import build_app
+    from hybridp.mixer import build_app
     from hybridp.service.app import listen
     from hybridp.service.problems import Gate
 

@@ -21,8 +21,7 @@ from hybridp.service.problems import Gate, Refused, no_such_study
 from hybridp.service.reports import Failure, Packed, StudyRow, View
 from hybridp.service.schema import connect, meta_value, prepare, progress, releases, set_meta, studies, study_keys
 from hybridp.service.settings import RESTORE, KeyProblem, KeyRing, RowCipher, Settings, load
-from hybridp.service.store import Batch, reading, writing
-from hybridp.service.writer import Sweeper, Writer, end
+from hybridp.service.store import Batch, Sweeper, Writer, end, reading, writing
 
 __all__ = ["Metrics", "Service", "know_key"]
 

@@ -1,7 +1,7 @@
 """A study's plan: the study as it is declared (`hybridp.public.study`), held to what a collection over the web can do.
 
 A plan has no fields of its own: forms, interface description and study files are made from the declaration. It is
-stored as it was accepted and never changes. What a kind of question needs is its part's (`hybridp.service.kinds`).
+stored as it was accepted and never changes. What a kind of question needs is its part's (`hybridp.service.questions`).
 
 >>> way = {"name": "way", "kind": "number", "lower": 0, "upper": 120}
 >>> plan = parse_plan({"title": "Commute", "promise": 1, "questions": [way]})
@@ -32,8 +32,7 @@ from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.mixing import from_text
 from hybridp.public.study import Collection, Declaration, Mixer, Promise, Records
 from hybridp.release.plan import in_range
-from hybridp.service.kinds import drawable, parts_of
-from hybridp.service.questions import Part, categories_of
+from hybridp.service.questions import Part, categories_of, drawable, parts_of
 from hybridp.tasks.declared import answered_once
 from hybridp.tasks.transcript import Transcript
 

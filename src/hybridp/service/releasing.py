@@ -31,8 +31,7 @@ from hybridp.service.questions import Forecast, Part, unpacked_reports
 from hybridp.service.reports import StudyRow
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, batches, progress, releases
 from hybridp.service.settings import RowCipher
-from hybridp.service.store import arrivals, counts, reading, snapshot, stream
-from hybridp.service.writer import shred
+from hybridp.service.store import arrivals, counts, reading, shred, snapshot, stream
 from hybridp.tasks.declared import published
 
 __all__ = ["Sealed", "book", "check_batch", "check_ended", "close", "open_phase_two", "release_once"]
