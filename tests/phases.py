@@ -34,7 +34,7 @@ def answer(path: Any, invite: Path, columns: Any, out: Path, **how: Any) -> int:
     told = {"trust": columns.trust, "person": columns.person}
     if columns.report is None:
         told |= {"record": columns.names, "record_key": columns.record_key}
-    found = answer_invitation(None, path, out, invite, **told, **how)
+    found = answer_invitation(path, out, invite, **told, **how)
     return next(iter(found.reports.values()))
 
 

@@ -12,7 +12,7 @@ from .conftest import Runner
 
 RELEASE = "--column pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
 GOOD = [
-    "plan mean --n 250,000 --opt-in 0.01 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --sd 0.1:0.3 --rmse 0.01",
+    "plan mean --n 250,000 --opt-in 0.01 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --sd 0.3 --rmse 0.01",
     f"randomise mean people.csv {RELEASE} --out reports{{}}.parquet",
     f"release mean collected.csv {RELEASE} --person id --ledger new{{}}.ledger --plot release{{}}.svg",
     "ledger create study{}.ledger --epsilon 1 --delta 1e-6 --trusted-epsilon 2",

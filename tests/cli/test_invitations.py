@@ -50,7 +50,7 @@ def test_a_device_tells_no_more_than_its_owner_accepts_whatever_an_invitation_as
     if kind == "synth":
         assert run("synth invite m --out i.json").code == 0
     who = HELD.get(kind, "")
-    answer = f"randomise {kind} people.csv --invite i.json {who} --out sent.csv"
+    answer = f"randomise i.json people.csv {who} --out sent.csv"
     for stated in ("", "--epsilon 1", "--epsilon 1.999", "--epsilon nan", "--epsilon inf"):
         said = run(f"{answer} {stated}")
         assert (said.code, "epsilon" in said.err, (tmp_path / "sent.csv").exists()) == (2, True, False), said.err
@@ -75,13 +75,13 @@ def first(run: Runner, kind: str, *more: str) -> Ran:
 def answer(kind: str, out: str = "sent.csv") -> str:
     who = HELD.get(kind, "")
     trust = "--trust trust" if kind != "synth" else ""
-    return f"randomise {kind} people.csv --invite i.json {who} {trust} --epsilon 2 --out {out}"
+    return f"randomise i.json people.csv {who} {trust} --epsilon 2 --out {out}"
 
 
 def second(kind: str, sent: str = "sent.csv", model: str = "both") -> str:
     if kind == "synth":
         return f"synth fit {sent} --invite i.json --out {model}"
-    return f"release {kind} {sent} --invite i.json {'--trust trust' if kind in ('mean', 'quantiles') else ''}"
+    return f"release i.json {sent} {'--trust trust' if kind in ('mean', 'quantiles') else ''}"
 
 
 @pytest.mark.parametrize("kind", PHASES)
@@ -149,9 +149,7 @@ def test_an_invitation_that_says_what_cannot_be_is_none(run: Runner, people: Pat
     changed += [{**one, "name": "a fit"} for one in changed[5:6] + changed[:2]]  # which asks nobody
     for changes in ({}, *changed):
         Path("k.json").write_text(json.dumps(envelope.sealed(kind, {**kept, **changes}, simulated=False)))
-        found = run(
-            "randomise mean people.csv --trust trust --missing middle --invite k.json --epsilon 9 --out sent.csv"
-        )
+        found = run("randomise k.json people.csv --trust trust --missing middle --epsilon 9 --out sent.csv")
         assert found.code == (2 if changes else 0)
         assert ("`invite` must name an invitation that --invite-out wrote" in found.err) == bool(changes)
         assert Path("sent.csv").exists() != bool(changes)
@@ -164,7 +162,7 @@ def test_an_invitation_with_no_such_map_is_refused(run: Runner, people: Path, pe
     asked = json.loads(Path("i.json").read_text())
     asked["task"]["per_axis"] = per_axis
     Path("i.json").write_text(json.dumps(asked | {"digest": envelope.digest(asked)}))
-    said = run("randomise kmeans people.csv --invite i.json --epsilon 9 --trust trust --out r.csv --json")
+    said = run("randomise i.json people.csv --epsilon 9 --trust trust --out r.csv --json")
     assert said.code == 2
     assert "`invite`" in said.document["error"]["message"]
     assert not Path("r.csv").exists()

@@ -219,11 +219,9 @@ def test_an_invitation_that_cannot_be_written_is_printed_again_and_answered(word
     )
     assert {file.name for file in words.iterdir()} == {"words.csv", "l.ledger"}
     (words / "again.json").write_text(process(words, again.removeprefix("hybridp ")).stdout)
-    answer = (
-        f"randomise heavy-hitters words.csv {TERMS} --record-key key --invite again.json --epsilon 9 --out reports.csv"
-    )
+    answer = f"randomise again.json words.csv {TERMS} --record-key key --epsilon 9 --out reports.csv"
     assert process(words, answer).returncode == 0
-    assert process(words, "release heavy-hitters reports.csv --invite again.json --ledger l.ledger").returncode == 0
+    assert process(words, "release again.json reports.csv --ledger l.ledger").returncode == 0
     assert Ledger.open(words / "l.ledger").remaining("trusted").epsilon == 0
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import hybridp.cli
 from hybridp.cli.app import cli
-from hybridp.cli.options import Verb
+from hybridp.cli.options import INVITATION, Verb
 from hybridp.public.fields import Fields, declared
 from hybridp.public.study import Number, People, Points, Promise, Records, Table, Vector
 
@@ -64,17 +64,19 @@ def test_every_command_prints_json_when_asked() -> None:
 
 
 def test_one_grammar() -> None:
-    """What can be released can be planned and randomised under the same name; a synthetic table by `synth fit`."""
+    """What can be released can be planned and randomised under the same name, or answers an invitation; a synthetic
+    table is released by `synth fit`."""
     verbs = ("plan", "randomise", "release")
     tasks = {verb: {name.split()[1] for name in COMMANDS if name.startswith(f"{verb} ")} for verb in verbs}
-    assert tasks["release"] <= tasks["randomise"] & tasks["plan"]
+    assert tasks["release"] - {INVITATION} <= tasks["plan"]
+    assert tasks["release"] - tasks["randomise"] == {"heavy-hitters", "kmeans", "regression"}
     assert tasks["randomise"] <= tasks["release"] | {"synth"}
     assert not any(re.match(r"(randomise|release|plan)-", name) for name in COMMANDS)
 
 
 @pytest.mark.parametrize("folder", [Path(hybridp.cli.__file__).parent])
 def test_what_a_study_declares_is_declared_nowhere_else(folder: Path) -> None:
-    """The commands on one task hold no option of a study by hand; a plan's own sd may be a range."""
+    """The commands on one task hold no option of a study by hand; of a plan sd is a guess."""
     kinds = (Number, Vector, Records, Points, Promise, People)
     fields = {one.option for of in kinds for one in declared(of)} - {"", "sd"}
     for name in ("tasks", "plan", "tally"):

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hybridp.cli import tally
+from hybridp.cli.options import INVITATION
 from hybridp.cli.tasks import randomise, release
 from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
@@ -110,15 +111,13 @@ def test_an_invitation_starts_from_a_tally_and_its_reports_are_charged_once(repo
     done(RELEASE["quantiles"], f"trusted.csv {MEAN} --tally all.json --invite-out asked.json --ledger l")
     later = "\n".join(f"{i},{pay:.2f},local,1" for i, pay in enumerate(DRAW.uniform(2e4, 6e4, 300)))
     Path("later.csv").write_text(f"id,pay,trust,eps\n{later}\n")
-    done(
-        RANDOMISE["quantiles"],
-        "later.csv --trust trust --missing middle --invite asked.json --epsilon 9 --out answers.csv",
-    )
-    found = done(RELEASE["quantiles"], "answers.csv --trust trust --invite asked.json --ledger l")
+    answer = "asked.json later.csv --trust trust --missing middle --epsilon 9 --out answers.csv"
+    done(RANDOMISE[INVITATION], answer)
+    found = done(RELEASE[INVITATION], "asked.json answers.csv --trust trust --ledger l")
     groups = found["questions"]["pay"]["quantiles"]["groups"]
     assert (groups["trusted"]["people"], groups["local"]["people"]) == (150, 750)
     assert [e.people for e in Ledger.open("l").history()] == ["trusted", "local", "local"]
-    refused(RELEASE["quantiles"], "answers.csv --trust trust --invite asked.json --tally all.json", "`tally`")
+    refused(RELEASE[INVITATION], "asked.json answers.csv --trust trust --tally all.json", "`tally`")
 
 
 def test_an_estimate_that_is_published_alone_has_a_tally_of_sums_alone(reports: str) -> None:

@@ -159,16 +159,15 @@ SCENES: dict[str, tuple[str, ...]] = {
         f"release mean people.csv {MEAN} --form steered --simulate-local --seed 5",
         f"release mean people.csv {MEAN} --trusted-epsilon 40 --form steered --simulate-local --seed 5",
         f"release mean people.csv {MEAN} --trusted-epsilon 40 --n 2_000 --invite-out asked.json --seed 5",
-        "randomise mean people.csv --trust trust "
-            "--missing middle --invite asked.json --epsilon 9 --out told.csv --seed 4",
-        "release mean told.csv --trust trust --invite asked.json",
+        "randomise asked.json people.csv --trust trust --missing middle --epsilon 9 --out told.csv --seed 4",
+        "release asked.json told.csv --trust trust",
     ),
     "regression": (
         f"release regression people.csv {LINE} --simulate-local --seed 5",
         f"release regression people.csv {LINE} --simulate-local --seed 5 --delta 1e-6 --form plain",
         f"release regression people.csv {LINE} --seed 5 --clip 40000 --form steered --invite-out asked.json",
-        "randomise regression people.csv --invite asked.json --epsilon 9 --trust trust --out told.csv --seed 4",
-        "release regression told.csv --invite asked.json",
+        "randomise asked.json people.csv --epsilon 9 --trust trust --out told.csv --seed 4",
+        "release asked.json told.csv",
         "plan regression --on age,eps --n 20_000 --opt-in 0.05 --epsilon 1",
     ),
     "synth": (
@@ -179,7 +178,7 @@ SCENES: dict[str, tuple[str, ...]] = {
         "synth fit table.csv --schema schema.json --other last --marginals age,sex sex,works --epsilon 1 --delta 1e-4 "
         "--seed 2 --out pilot",
         "synth invite pilot --out asked.json",
-        "randomise synth table.csv --invite asked.json --epsilon 9 --seed 3 --out told.csv",
+        "randomise asked.json table.csv --epsilon 9 --seed 3 --out told.csv",
         "synth fit told.csv --invite asked.json --out both",
         "plan synth --n 2000 --opt-in 0.1 --schema schema.json --marginals age,sex --epsilon 1 --delta 1e-6",
         "plan table.toml --n 2000 --opt-in 0.1",

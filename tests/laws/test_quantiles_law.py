@@ -133,8 +133,7 @@ def steer(tmp_path: Path) -> tuple[Path, list[float], dict[str, Any]]:
 
 
 def answer(raw: Path, invitation: Path, out: Path) -> None:
-    command("randomise", "quantiles", raw, "--trust", "trust", "--missing", "middle", "--invite", invitation,
-            "--epsilon", 9, "--out", out)  # fmt: skip
+    command("randomise", invitation, raw, "--trust", "trust", "--missing", "middle", "--epsilon", 9, "--out", out)
 
 
 def windows(invitation: Path) -> list[list[float]]:
@@ -152,9 +151,9 @@ def test_phases_spend_each_promise_once_and_tell_more_and_more(tmp_path: Path) -
             raw = write(tmp_path / f"{name}.csv", local(*values))
             answer(raw, invitation, tmp_path / f"{name}-sent.csv")
             drawn = len(tape.words)
-            told = ("--invite", invitation, "--ledger", tmp_path / "l")  # nobody but local people answers
+            told = (tmp_path / f"{name}-sent.csv", "--ledger", tmp_path / "l")  # nobody but local people answers
             after = tmp_path / f"after-{name}.json"
-            found = command("release", "quantiles", tmp_path / f"{name}-sent.csv", *told, "--invite-out", after)
+            found = command("release", invitation, *told, "--invite-out", after)
             assert len(tape.words) == drawn, "blending draws nothing"
             invitation = after if name == "first" else invitation
     spent = [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()]
@@ -171,13 +170,13 @@ def test_phases_spend_each_promise_once_and_tell_more_and_more(tmp_path: Path) -
     assert any("one phase alone" in line for line in found["receipt"]["assumes"])
     assert not found["simulated"]
     # The very same answers again cost nothing; others to the same invitation are charged, and there is nothing left.
-    again = ("release", "quantiles", tmp_path / "rest-sent.csv", "--trust", "trust", "--invite", invitation)
+    again = ("release", invitation, tmp_path / "rest-sent.csv", "--trust", "trust")
     command(*again, "--ledger", tmp_path / "l")
     assert len(Ledger.open(tmp_path / "l").history()) == 3
     other = tmp_path / "other.csv"
     answer(tmp_path / "rest.csv", invitation, other)
     with pytest.raises(AssertionError, match="has epsilon 0"):
-        command("release", "quantiles", other, "--trust", "trust", "--invite", invitation, "--ledger", tmp_path / "l")
+        command("release", invitation, other, "--trust", "trust", "--ledger", tmp_path / "l")
     with pytest.raises(AssertionError, match="must be the one that paid for the invitation"):
         command(*again, "--ledger", tmp_path / "fresh")
     # A ledger that never paid for the first phase would pay for the second.

@@ -174,9 +174,8 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     with Recording(7).as_the_systems():
         command("release", "regression", folder / "trusted.csv", *BOX, "--epsilon", 1, "--form", "steered", "--clip", 4,
                 "--n", 20_000, "--invite-out", folder / "invite.json", "--ledger", folder / "l")  # fmt: skip
-        command("randomise", "regression", folder / "local.csv", "--invite", folder / "invite.json", "--epsilon", 9,
-                "--trust", "trust",
-                "--out", folder / "sent.csv")  # fmt: skip
+        command("randomise", folder / "invite.json", folder / "local.csv", "--epsilon", 9, "--trust", "trust", "--out",
+                folder / "sent.csv")  # fmt: skip
     return folder, json.loads((folder / "invite.json").read_text())
 
 
@@ -293,7 +292,7 @@ def test_joint_intervals_cover_all_coefficients_at_once_and_single_ones_do_not()
 def test_the_second_phase_says_whether_intervals_are_joint(collection: tuple[Path, Any]) -> None:
     """Three coefficients at 95 %: each interval is that of 1 - 0.05/3, wherever it is asked for."""
     folder, _ = collection
-    line = ("release", "regression", folder / "sent.csv", "--invite", folder / "invite.json")
+    line = ("release", folder / "invite.json", folder / "sent.csv")
     single, joint = sole(command(*line)), sole(command(*line, "--joint"))
     assert (single["joint"], joint["joint"], single["estimate"]) == (False, True, joint["estimate"])
     half = [(np.array(f["interval"][1]) - f["estimate"]) / f["standard_error"] for f in (single, joint)]

@@ -30,11 +30,9 @@ REST = EPSILON - PILOT
 PARTS = (PILOT, REST * 0.8, REST * 0.2)
 
 
-def answer(raw: Path, invite: Path, out: Path, task: str = "mean") -> dict[str, Any]:
+def answer(raw: Path, invite: Path, out: Path) -> dict[str, Any]:
     """What local people's devices do with the invitation, which they accept whatever it asks up to 9."""
-    return command(
-        "randomise", task, raw, "--trust", "trust", "--missing", 0, "--invite", invite, "--epsilon", 9, "--out", out
-    )
+    return command("randomise", invite, raw, "--trust", "trust", "--missing", 0, "--epsilon", 9, "--out", out)
 
 
 def steer(tmp_path: Path, values: list[float], *more: object) -> tuple[dict[str, Any], dict[str, Any], Recording]:
@@ -119,7 +117,7 @@ def test_an_answer_within_a_window_is_a_coin_of_the_promise(tmp_path: Path, task
     for i, value in enumerate((-1e9, 1e9, "nan")):
         raw, out = write(tmp_path / "raw.csv", local(*[value] * times)), tmp_path / f"sent{i}.csv"
         with Recording(9).as_the_systems() as tape:
-            answer(raw, tmp_path / "invite.json", out, task)
+            answer(raw, tmp_path / "invite.json", out)
         told.append((np.array([float(row["report"]) for row in read(out)]) / 64 - 1, len(tape.words)))
     gain = 1 / (1 - 2 * promised)
     thresholds = [np.sort(sent - gain * np.sign(sent)) for sent, _ in told]
@@ -151,7 +149,7 @@ def test_where_a_pilot_sees_no_window_the_rest_pays_for_a_plain_mean(tmp_path: P
     assert any("no gain from a window" in line for line in found["receipt"]["assumes"])
     raw, out = write(tmp_path / "raw.csv", local(*values)), tmp_path / "sent.csv"
     answer(raw, tmp_path / "invite.json", out)
-    told = command("release", "mean", out, "--invite", tmp_path / "invite.json", "--ledger", tmp_path / "l")
+    told = command("release", tmp_path / "invite.json", out, "--ledger", tmp_path / "l")
     assert told["questions"]["pay"]["mean"]["estimator"] == "everyone"
     assert told["receipt"]["promises"][1]["epsilon"] == EPSILON
 
@@ -173,7 +171,7 @@ def test_where_too_much_lies_beyond_a_window_local_people_are_asked_about_all_an
     asked = answer(raw, tmp_path / "invite.json", out)
     assert asked["window"] is None
     reports = np.array([float(row["report"]) for row in read(out)])
-    release = command("release", "mean", out, "--invite", tmp_path / "invite.json", "--ledger", tmp_path / "l")
+    release = command("release", tmp_path / "invite.json", out, "--ledger", tmp_path / "l")
     mean = release["questions"]["pay"]["mean"]
     assert "window" not in mean
     assert mean["local"] == pytest.approx(reports.mean(), abs=1e-6)

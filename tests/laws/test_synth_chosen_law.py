@@ -59,9 +59,7 @@ def _alike(trust: str, many: int, seed: int) -> list[Row]:
 
 
 def _answer(folder: Path, people: Path, out: Path) -> dict[str, Any]:
-    return dict(
-        command("randomise", "synth", people, "--invite", folder / "invitation.json", "--epsilon", 9, "--out", out)
-    )
+    return dict(command("randomise", folder / "invitation.json", people, "--epsilon", 9, "--out", out))
 
 
 def _chosen(folder: Path) -> Chosen:
@@ -215,10 +213,10 @@ def test_an_invitation_or_reports_that_do_not_belong_are_refused(asked: Path, tm
         {"task": {**task, "rounds": 10**9}},
     ]
     forged = [envelope.sealed(kind, {**sent, **change}, simulated=False) for change in changes]
-    answer = ("randomise", "synth", asked / "local.csv", "--epsilon", 9, "--out", tmp_path / "r.csv", "--invite")
+    answer = (asked / "local.csv", "--epsilon", 9, "--out", tmp_path / "r.csv")
     for bad in ({"hybridp": kind, **sent, "names": ["a"]}, *forged):
         (tmp_path / "bad.json").write_text(json.dumps(bad))
-        assert _refused(*answer, tmp_path / "bad.json")
+        assert _refused("randomise", tmp_path / "bad.json", *answer)
     assert _refused("synth", "fit", asked / "one.csv", "--invite", tmp_path / "bad.json", "--out", tmp_path / "m")
     other = command("synth", "fit", asked / "trusted.csv", "--schema", asked / "schema.json", "--epsilon", 2, "--delta",
                     DELTA, "--other", "last", "--seed", 1, "--out", tmp_path / "other")  # fmt: skip
@@ -233,7 +231,7 @@ def test_an_invitation_or_reports_that_do_not_belong_are_refused(asked: Path, tm
     assert _refused("synth", "fit", asked / "one.csv", "--out", tmp_path / "m"), "neither an epsilon nor an invitation"
     assert _refused("synth", "invite", tmp_path / "other", "--out", tmp_path / "other.json"), "the file is there"
     assert not (tmp_path / "m").exists()
-    command(*answer[:-2], tmp_path / "real.csv", *how[:2])
+    command("randomise", tmp_path / "other.json", *answer[:-1], tmp_path / "real.csv")
     made = command("synth", "fit", tmp_path / "real.csv", *how)
     assert made["simulated"], "real reports beside a trial of the trusted people"
     assert load_model(tmp_path / "m").simulated

@@ -29,13 +29,13 @@ from hybridp.public.study import KINDS, Mixer, People, Promise, Question
 from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust
 from hybridp.study import Study
 
-__all__ = ["FILE", "Options", "Spread", "Verb", "all_given", "binned", "command", "count", "edges_options", "given"]
-__all__ += ["joined", "list_option", "listed", "must_not_join", "number_or_word", "numbers", "one_question"]
-__all__ += ["options_of", "said_as_options", "share_type", "some", "telling", "trust_options"]
+__all__ = ["FILE", "INVITATION", "Options", "Spread", "Verb", "all_given", "binned", "command", "count"]
+__all__ += ["edges_options", "given", "joined", "list_option", "listed", "must_not_join", "number_or_word", "numbers"]
+__all__ += ["one_question", "options_of", "said_as_options", "share_type", "some", "telling", "trust_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-FILE = "STUDY.toml"
-"""Stands for a study file among the tasks."""
+FILE, INVITATION = "STUDY.toml", "INVITATION.json"
+"""Stand for a study file, and for an invitation, among the tasks."""
 _MOST_BINS = 1000
 
 
@@ -321,8 +321,10 @@ class Verb(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         word = args[0] if args else "--help"
-        if word in self.tasks and word != FILE:
+        if word in self.tasks and word not in (FILE, INVITATION):
             return self.tasks[word].make_context(f"{info_name} {word}", args[1:], parent, **extra)
+        if word.lower().endswith(".json") and INVITATION in self.tasks:
+            return self.tasks[INVITATION].make_context(info_name, args, parent, **extra)
         if word.lower().endswith(".toml") or (not word.startswith("-") and os.path.isfile(word)):
             return self.tasks[FILE].make_context(info_name, args, parent, **extra)
         if word in ("-h", "--help"):
@@ -335,7 +337,8 @@ class Verb(click.Command):
             formatter.write_dl([(name, first_clause(task)) for name, task in self.tasks.items()])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return [f"TASK|{FILE} [OPTIONS] ..."]
+        files = (name for name in (FILE, INVITATION) if name in self.tasks)
+        return [f"{'|'.join(('TASK', *files))} [OPTIONS] ..."]
 
 
 def number_or_word(text: str | None) -> float | str | None:

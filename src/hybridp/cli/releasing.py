@@ -80,7 +80,7 @@ class Releasing(Running):
     local_people: int | None = field(
         None, help="With --invite-out: how many local people will be asked. Default: the table's.", option="n"
     )
-    invite: Path | None = field(None, help="Phase two: the invitation that the reports answer. It says the rest.")
+    invite: Path | None = field(None, help="Phase two: the invitation that --reports answer.")
     reports: Path | None = field(None, help="Reports that answer --invite, in a file of their own.")
     form: str = field("plain", help="steered: a trial of quantiles in all phases at once.", choices=(*NUMBER_FORMS,))
 
@@ -184,9 +184,7 @@ class Writing(Running):
     keep: tuple[str, ...] = field(
         (), help="Other columns to copy as they are, for everybody (a,b); without it they are left out."
     )
-    invite: Path | None = field(
-        None, help="The invitation to answer, which says what is asked; --epsilon is the most that people accept."
-    )
+    invite: Path | None = field(None, help="The invitation to answer, which must be to a question of the study.")
     mixed: bool = field(False, help="The table is of people who trust the mixer: write what it would hand on.")
 
     @property

@@ -266,7 +266,7 @@ def invite(model: Path, out: Path) -> Any:
     """Write the invitation for the devices of local people: the marginals that the trusted people's MODEL chose.
 
     MODEL was fitted by `synth fit --method adaptive` to the trusted rows, which paid for the choice: the invitation is
-    free. `randomise synth --invite` answers it, and `synth fit --invite` blends both groups.
+    free. `hybridp randomise INVITATION.json` answers it, and `synth fit --invite` blends both groups.
     """
     from hybridp.tasks.transcript import write_invitation
 

@@ -1,7 +1,8 @@
 """`hybridp release TASK` and `hybridp randomise TASK`: a study of one question that is declared on the command line.
 
-What a command does is what a declared study does (`Study.release`, `Study.randomise`, `Study.invite`); an invitation
-that says the rest is answered and released as it says. `_TASKS` is a table of the questions that a command may ask.
+What a command does is what a declared study does (`Study.release`, `Study.randomise`, `Study.invite`). `_TASKS` is a
+table of the questions that a command may ask. Of an invitation nothing is declared: it says what is asked, and is
+answered (`hybridp randomise INVITATION.json`) and released (`hybridp release INVITATION.json`) as it says.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import Any
 import click
 
 from hybridp.cli import options as cli_options
-from hybridp.cli.common import FILE_PATH, insist_option, progress, rows_argument
-from hybridp.cli.options import Options, binned, command, edges_options, given, must_not_join, some, trust_options
+from hybridp.cli.common import FILE_PATH, insist_option, progress, rows_argument, rows_in
+from hybridp.cli.options import INVITATION, Options, binned, command, edges_options, must_not_join, some, trust_options
 from hybridp.cli.releasing import PAID, Releasing, Writing, randomise_file, release_file, release_study, said_randomised
-from hybridp.cli.synth import FIXED_BY_INVITATION, StatedSchema, must_be_stated, workload_of
-from hybridp.errors import InvalidInput
+from hybridp.cli.synth import StatedSchema, must_be_stated, workload_of
+from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import PureDP
 from hybridp.public.shares import marginal_invite
-from hybridp.public.study import Mixer, People, Promise
+from hybridp.public.study import KINDS, Mixer, People, Promise
 from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.release.release import read
 
@@ -35,11 +36,9 @@ _RELEASED = ("level", "ledger", "collection", "simulate_local", "assume_mechanis
 _ON_DEVICE = ("column", "columns", "lower", "upper", "missing", "norm", "radius", "local", "options", "several",
               "other", "value", "by", "by_private", "categories")  # fmt: skip
 _DEVICES_PROMISE = ("epsilon", "delta", "epsilon_column")
-_TRUST = ("trust", "trusted-value", "local-value", "everyone", "trial-opt-in")
-# What may stand beside any invitation that says the rest: on where rows are, who pays, and where the answer goes.
-_WHERE = ("invite", "ledger", "assume-mechanism", "table", "out", "json", "engine", "decimal", "public", "insist",
-          "level", "plot", "full")  # fmt: skip
-_ANSWERED = (*_WHERE, *_TRUST, "epsilon", "delta", "missing", "person", "keep", "seed")
+invitation_argument = click.argument("invitation", metavar=INVITATION, type=FILE_PATH)
+# Whose answers are released with more than the invitation says.
+_ELSEWHERE = {"kmeans": "release kmeans", "synthetic data": "synth fit"}
 _FIRST = ("simulate-local", "trial-opt-in", "collection")
 
 
@@ -48,9 +47,8 @@ class Task:
     """A question as commands ask it: which of its fields are options (all unless named), and what else they are told.
 
     Its help is a `title` and what the options do not say `about` it. Devices are told what is left of it by
-    `_ON_DEVICE`. Where local people answer an invitation, `invited` is what it is to, `beside` names the options that
-    may stand beside it in a release (it says the rest) and `not_first` those that may not stand beside --invite-out;
-    `only_invited` people answer nothing else, told these fields.
+    `_ON_DEVICE`. Where local people answer an invitation, `first` names the options that go with --invite-out alone and
+    `not_first` those that may not stand beside it.
     """
 
     kind: str
@@ -63,10 +61,8 @@ class Task:
     asked: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     mixer: bool = False
-    invited: str = ""
-    beside: tuple[str, ...] = ()
+    first: tuple[str, ...] = ("n",)
     not_first: tuple[str, ...] = ()
-    only_invited: tuple[str, ...] | None = None
     more: tuple[Option, ...] = ()
     declare: Callable[..., Any] = Options.__call__
     declare_on_device: bool = True
@@ -77,18 +73,10 @@ class Task:
         needed = ("column",) if any(one.name == "column" for one in every) else ()
         return some(self.kind, *fields, needed=needed, later=True)
 
-    @property
-    def says_rest(self) -> bool:
-        """Whether an invitation says all that a release must know; the answers are then in FILE."""
-        return bool(self.invited) and "reports" not in self.asked
-
-    def on_device(self) -> Options | None:
+    def on_device(self) -> Options:
         """The fields of the question that devices need."""
-        names = self.only_invited
-        if names is None:
-            every = (one.name for one in some(self.kind, *self.fields).fields)
-            names = tuple(name for name in every if name in _ON_DEVICE)
-        return self.asks(*names) if names else None
+        every = (one.name for one in some(self.kind, *self.fields).fields)
+        return self.asks(*(name for name in every if name in _ON_DEVICE))
 
 
 def _people(file: Any, people: Options | None) -> tuple[Any, People]:
@@ -105,16 +93,12 @@ def _release_command(name: str, task: Task) -> click.Command:
         file: Any, trust: Trusts | None, question: Options, promise: Options, asked: Releasing,
         people: Options | None = None, mixer: Options | None = None, **more: Any,
     ) -> None:  # fmt: skip
-        _check_phase(task, file, asked)
-        if asked.invite is not None and task.says_rest:
-            _combine(task, file, trust, question, promise, people, asked)
-            return
+        if asked.invite_out is None:
+            must_not_join("a release in one go", *task.first)
+        else:
+            must_not_join("invite-out", *task.not_first)
         if trust is None:
-            stated = task.says_rest and task.only_invited is not None
-            instead = ", or --invite, whose invitation states it" if stated else ""
-            raise InvalidInput(f"`trust` must be given, or --everyone or --trial-opt-in{instead}. Got none of them.")
-        if asked.invite_out is not None and task.invited == "mean":
-            question.values["form"] = "steered"
+            raise InvalidInput("`trust` must be given, or --everyone or --trial-opt-in. Got none of them.")
         file, known = _people(file, people)
         declared = task.declare(question, **more)
         study = cli_options.one_question(declared, promise(), trust=trust, people=known, level=asked.level, mixer=mixer)
@@ -122,7 +106,7 @@ def _release_command(name: str, task: Task) -> click.Command:
 
     told = [one for one in (*_RELEASED, *task.asked, *(["mixed"] if task.mixer else [])) if one not in task.without]
     run.__doc__ = "\n\n".join(filter(None, (task.title, task.about)))
-    made = command(
+    return command(
         name, rows_argument, trust_options(), *task.more, insist_option,
         question=task.asks(*task.fields),
         people=some(People, *task.people, later=True) if task.people else None,
@@ -130,50 +114,36 @@ def _release_command(name: str, task: Task) -> click.Command:
         mixer=_MIXER if task.mixer else None,
         asked=some(Releasing, *told),
     )(run)  # fmt: skip
-    if "tally" in task.beside:  # the second phase may read a tally in place of a file
-        next(one for one in made.params if one.name == "file").required = False
-    return made
 
 
-def _check_phase(task: Task, file: Any, asked: Releasing) -> None:
-    """Refuse options that would be passed over in silence, and phases that do not go together."""
-    if asked.invite is not None and asked.invite_out is not None and "invite-out" not in task.beside:
-        raise InvalidInput("`invite` must not join `invite-out`: they are two phases. Got both.")
-    second, tallied = asked.invite is not None and task.says_rest, "tally" in task.beside
-    instead = second and (asked.tally is not None or bool(asked.mixed))
-    if (file is None and not instead) or (tallied and file is not None and asked.tally is not None):
-        raise InvalidInput("`file` must be given, or --invite and --tally in its place. Got another set of them.")
-    if second:
-        must_not_join("invite", *(one for one in cli_options.all_given() if one not in (*_WHERE, *task.beside)))
-        return
-    if task.says_rest and task.only_invited is not None:
-        must_not_join("a first phase or a trial", "assume-mechanism", "mixed", "tally")
-    if asked.invite_out is None:
-        must_not_join("a release in one go", "n", *(("batch", "shuffled-delta") if tallied else ()))
-    else:
-        must_not_join("invite-out", *task.not_first)
+@command(
+    INVITATION, invitation_argument, rows_in("FILE", required=False), trust_options(draws=False),
+    question=some("regression", "joint", later=True),
+    people=some(People, "column", later=True),
+    asked=some(Releasing, "level", *PAID, "out", "plot", "as_json", "full"),
+)  # fmt: skip
+def _release_invited(
+    invitation: Path, file: Any, trust: Trusts | None, question: Options, people: Options, asked: Releasing
+) -> None:
+    """Publish what follows from the answers to an invitation, which says the rest.
 
-
-def _combine(
-    task: Task, file: Any, trust: Trusts | None, question: Options, promise: Options, people: Options | None,
-    asked: Releasing,
-) -> None:  # fmt: skip
-    """Phase two: reports that answer an invitation, which says the rest."""
+    FILE holds the reports that `hybridp randomise INVITATION.json` wrote; of records a --tally, or --mixed batches, may
+    stand in for it. Nothing of trusted people is read or charged again. --invite-out writes the invitation to those who
+    are asked next about quantiles.
+    """
     from hybridp.protocols.driver import release_invited
+    from hybridp.tasks.transcript import read_invitation
 
-    assert asked.invite is not None
-    stated = {**promise.values, "record": len(question.values.get("columns", ())) or None}
-    own = {name: one for name, one in stated.items() if one is not None and name in ("epsilon", "delta", "record")}
+    instead = _ELSEWHERE.get(read_invitation(invitation).task.called)
+    must(instead is None, "invitation", f"must be given to `hybridp {instead} --invite`", invitation)
     with asked.working():
         result = release_invited(
             file,
-            asked.invite,
-            task.invited,
+            invitation,
             trust=trust,
-            person=None if people is None else people.values["column"],
-            level=asked.level if given("level") else None,
-            joint=question.values.get("joint") or None,
-            asked=own if task.invited == "heavy hitters" else None,
+            person=people.values["column"],
+            level=asked.level if cli_options.given("level") else None,
+            joint=question.values["joint"] or None,
             **asked.said(*PAID),
         )
     asked.finish(result)
@@ -188,23 +158,15 @@ Without --trust all rows report. Writes the same rows with the reports and how t
 randomised row are left empty. With --batch, where there is one, it writes what a mixer would hand on: reports with the
 larger epsilon that a batch of this size allows, and nothing else, sorted, so that their order tells nothing.
 """
-_ANSWERS = """What a device does with an invitation: one private report for each local person, and nothing else.
-
-Without --trust all rows report.
-"""
 
 
 def _randomise_command(name: str, task: Task) -> click.Command:
-    alone = task.only_invited is not None
     declare: Callable[..., Any] = task.declare if task.declare_on_device else Options.__call__
 
     def run(
-        file: Any, trust: Trusts | None, promise: Options, asked: Writing, question: Options | None = None,
-        people: Options | None = None, mixer: Options | None = None, **more: Any,
+        file: Any, trust: Trusts | None, question: Options, people: Options, promise: Options, asked: Writing,
+        mixer: Options | None = None, **more: Any,
     ) -> None:  # fmt: skip
-        if asked.invite is not None or alone:
-            _answer(task, file, trust, question, people, promise, asked)
-            return
         (file, known), stated = _people(file, people), promise()
         study = cli_options.one_question(declare(question, **more), stated, trust=trust, people=known, mixer=mixer)
         drawn = trust.trial_opt_in if drawn_trust(trust) else None
@@ -213,60 +175,67 @@ def _randomise_command(name: str, task: Task) -> click.Command:
             result = study.randomise(file, asked.out, keep=asked.kept, **how)
         said_randomised(result, asked, result.alone(stated), result.promise, drawn=drawn is not None)
 
-    told = ["out", "seed", "table", "as_json", *([] if alone else ["keep"]), *(["invite"] if task.invited else [])]
-    told += ["mixed"] if alone and task.mixer else []
-    promise = ("epsilon",) if alone else tuple(one for one in _DEVICES_PROMISE if one in task.promise)
-    people = task.people if alone else ("column",)
-    accepted = "epsilon_column" in promise or (task.invited and not alone)
+    promise = tuple(one for one in _DEVICES_PROMISE if one in task.promise)
     more = task.more if task.declare_on_device else ()
-    run.__doc__ = _ANSWERS if alone else _REPORTS
+    run.__doc__ = _REPORTS
     return command(
-        name, rows_argument, trust_options(devices=True, draws=not alone), *more, insist_option,
+        name, rows_argument, trust_options(devices=True), *more, insist_option,
         question=task.on_device(),
-        people=some(People, *people, later=True) if people else None,
-        promise=some(Promise, *promise, needed=() if accepted else ("epsilon",), later=True),
-        mixer=_MIXER if task.mixer and not alone else None,
-        asked=some(Writing, *told),
+        people=some(People, "column", later=True),
+        promise=some(Promise, *promise, needed=() if "epsilon_column" in promise else ("epsilon",), later=True),
+        mixer=_MIXER if task.mixer else None,
+        asked=some(Writing, "out", "seed", "table", "as_json", "keep"),
     )(run)  # fmt: skip
 
 
+@command(
+    INVITATION, invitation_argument, rows_argument, trust_options(devices=True, draws=False),
+    question=some("records", "columns", later=True),
+    number=some("number", "missing", later=True),
+    people=some(People, "column", "record_key", later=True),
+    promise=some(Promise, "epsilon", "delta", needed=("epsilon",)),
+    asked=some(Writing, "out", "keep", "seed", "table", "as_json", "mixed"),
+)  # fmt: skip
 def _answer(
-    task: Task, file: Any, trust: Trusts | None, question: Options | None, people: Options | None, promise: Options,
-    asked: Writing,
+    invitation: Path, file: Any, trust: Trusts | None, question: Options, number: Options, people: Options,
+    promise: Promise, asked: Writing,
 ) -> None:  # fmt: skip
-    """What devices do with an invitation, which says the rest but for what people accept."""
+    """What a device does with an invitation: one private report for each local person, and nothing else.
+
+    Without --trust all rows report. --epsilon, and --delta, are the most that people accept: an invitation that asks
+    for more is refused. Of records --person and --column say where FILE has them, of a number --missing what a missing
+    one counts as.
+    """
     from hybridp.protocols.devices import answer_invitation
 
-    if asked.invite is None:
-        raise click.UsageError("Missing option '--invite'.")
-    alone = task.only_invited is not None
-    if not alone:
-        must_not_join("invite", *(one for one in cli_options.all_given() if one not in _ANSWERED))
-    values = {} if question is None else question.values
-    told: dict[str, Any] = {} if people is None else {**people.values}
-    told |= {"trust": trust, "person": told.pop("column", None), "kept": asked.kept, "mixed": asked.mixed, **asked.run}
-    told |= {"record": tuple(values.get("columns", ())), "missing": cli_options.number_or_word(values.get("missing"))}
-    accepts = promise.values["epsilon"], promise.values.get("delta") or 0.0
+    told = {"person": people.values["column"], "record_key": people.values["record_key"], "mixed": asked.mixed}
     with progress("randomising"):
-        result = answer_invitation(task.invited, file, asked.out, asked.invite, accepts=accepts, **told)
-    document = result.alone(told="reports" if alone else "randomised")
-    said_randomised(result, asked, document, result.promise)
+        result = answer_invitation(
+            file,
+            asked.out,
+            invitation,
+            accepts=(promise.epsilon, promise.delta),
+            trust=trust,
+            record=tuple(question.values["columns"]),
+            missing=cli_options.number_or_word(number.values["missing"]),
+            kept=asked.kept,
+            **told,
+            **asked.run,
+        )
+    said_randomised(result, asked, result.alone(), result.promise)
 
 
 @command(
     "synth", rows_argument, trust_options(devices=True), insist_option,
     stated=StatedSchema,
     question=some("table", "marginals", "thresholds", later=True),
-    stated_promise=some(Promise, "epsilon", later=True),
-    asked=some(Writing, "out", "keep", "seed", "table", "as_json", "invite"),
+    promise=some(Promise, "epsilon", needed=("epsilon",)),
+    asked=some(Writing, "out", "keep", "seed", "table", "as_json"),
 )  # fmt: skip
 def _randomise_synth(
-    file: Any, stated: StatedSchema, trust: Trusts | None, question: Options, stated_promise: Options, asked: Writing
+    file: Any, stated: StatedSchema, trust: Trusts | None, question: Options, promise: Promise, asked: Writing
 ) -> None:
     """Replace each local person's row by one report on one of the stated marginals, private by itself.
-
-    The marginals are those of --marginals, or of the --invite of people who trust and chose them; --epsilon is then the
-    most that people accept, and an invitation that asks for more is refused.
 
     The device draws the marginal, whatever the row holds. Without --trust all rows are randomised. Writes the same rows
     with the columns `report`, `report_mechanism` and `report_batch`; a randomised row keeps none of the schema's
@@ -274,28 +243,19 @@ def _randomise_synth(
     """
     from hybridp.curator.sums import Columns
     from hybridp.device.files import Asked, write_reports
-    from hybridp.device.questions import must_accept
     from hybridp.protocols.devices import Randomised
 
-    if asked.invite is not None:
-        from hybridp.tasks.transcript import read_invitation
-
-        must_not_join("invite", *FIXED_BY_INVITATION)
-        invite = read_invitation(asked.invite, "synthetic data").invite
-        must_accept(invite.promise, stated_promise.values["epsilon"])
-    else:
-        must_be_stated(question.values)
-        if stated_promise.values["epsilon"] is None:
-            raise click.UsageError("Missing option '--epsilon'.")
-        workload, _ = workload_of(stated.features()[0], question.values)
-        invite = marginal_invite(workload, PureDP(stated_promise().epsilon))
+    must_be_stated(question.values)
+    workload, _ = workload_of(stated.features()[0], question.values)
+    assert promise.epsilon is not None
+    invite = marginal_invite(workload, PureDP(promise.epsilon))
     with progress("randomising"):
         told = [Asked(invite, Columns("", trust))]
         (written,), left_out = write_reports(file, told, asked.out, table=asked.table, kept=asked.kept, rng=asked.rng)
     drawn, counts = drawn_trust(trust), ({"table": written}, {"table": invite.text})
     simulated = asked.rng.simulated or drawn
     result = Randomised(str(asked.out), *counts, tuple(left_out), simulated, asked.rng.label, promise=invite.promise)
-    document = {**result.alone(told="randomised"), "marginals": len(invite.mechanism.marginals)}
+    document = {**result.alone(), "marginals": len(invite.mechanism.marginals)}
     said_randomised(result, asked, document, invite.promise, drawn=drawn)
 
 
@@ -321,16 +281,14 @@ _QUANTILES = Task(
     kind="number",
     fields=("column", "lower", "upper", "missing", "local", "noise", "joint", "estimator", "at", "below", "above"),
     people=_PEOPLE,
-    asked=("tally", "form", "invite_out", "invite"),
-    invited="distribution",
-    beside=(*_TRUST, "person", "invite-out"),
+    asked=("tally", "form", "invite_out"),
     more=(_spread,),
     declare=_quantiles,
     declare_on_device=False,
     title="Quantiles of a number, shares of people below values, and its spread, with intervals and a receipt.",
     about="""The reports, or their tally, may be those of an old mean: they are charged once, and with --estimator
     lm-only nothing else is spent. Without --at the median is told. --invite-out names windows around the quantiles,
-    within which people are asked later, and --invite may write the next invitation.""",
+    within which people are asked later.""",
 )
 _SHARES = Task(
     kind="choice",
@@ -349,10 +307,8 @@ _TASKS = {
         people=_PEOPLE,
         promise=("epsilon", "delta", "trusted_epsilon", "epsilon_column", "share"),
         promised=(),
-        asked=("tally", "invite_out", "local_people", "invite"),
+        asked=("tally", "invite_out", "local_people"),
         mixer=True,
-        invited="mean",
-        beside=(*_TRUST, "person"),
         not_first=(*_FIRST, "form", "by", "tally", "mixed", "batch"),
         title="The mean of a column: estimate, interval, whether the groups agree, and a privacy receipt.",
         about="""With --invite-out trusted people say where people lie, and local people are asked within that window.
@@ -377,13 +333,11 @@ _TASKS = {
         people=_PEOPLE,
         promise=("epsilon", "delta"),
         promised=("epsilon", "delta"),
-        asked=("tally", "invite_out", "invite"),
-        without=("collection",),
+        asked=("invite_out",),
+        without=("collection", "assume_mechanism", "mixed"),
         mixer=True,
-        invited="heavy hitters",
-        beside=("epsilon", "delta", "record", "tally", "mixed"),
+        first=("batch", "shuffled-delta"),
         not_first=(*_FIRST, "plot", "out", "joint"),
-        only_invited=("columns",),
         title="Heavy hitters: discovered by those who trust, counted by everyone.",
         about="One record a person counts. In one go with --simulate-local, or where nobody is local.",
     ),
@@ -403,20 +357,16 @@ _TASKS = {
         promise=("epsilon", "delta"),
         asked=("tally", "reports", "invite"),
         without=("level",),
-        invited="kmeans",
-        only_invited=(),
         title="Centres of K clusters with noisy sizes and a privacy receipt; nobody's label.",
         about="""Trusted rows hold points. Local people's reports come in a file of their own, as answers to an
-        invitation (`hybridp randomise kmeans`), or their raw points are randomised here for a trial. Points outside the
-        bounds are clipped.""",
+        invitation (`hybridp randomise INVITATION.json`), or their raw points are randomised here for a trial. Points
+        outside the bounds are clipped.""",
     ),
     "regression": Task(
         kind="regression",
-        asked=("invite_out", "local_people", "invite"),
-        invited="regression",
-        beside=("joint", "collection"),
+        asked=("invite_out", "local_people"),
+        without=("assume_mechanism",),
         not_first=(*_FIRST, "plot", "out", "joint"),
-        only_invited=(),
         title="Coefficients of a target on columns: estimates, intervals, whether the groups agree, and a receipt.",
         about="In one go with --simulate-local, or where nobody is local.",
     ),
@@ -427,13 +377,15 @@ release = cli_options.Verb(
     "Publish an estimate, with interval and receipt, from a table of trusted values and local reports.",
     *(_release_command(name, task) for name, task in _TASKS.items()),
     release_file,
+    _release_invited,
 )
 randomise = cli_options.Verb(
     "randomise",
     "What a device does: values in, reports out that are private by themselves.",
-    *(_randomise_command(name, task) for name, task in _TASKS.items()),
+    *(_randomise_command(name, task) for name, task in _TASKS.items() if KINDS[task.kind].reported),
     _randomise_synth,
     randomise_file,
+    _answer,
 )
 
 

@@ -162,7 +162,7 @@ def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, a
     with tables.open_rows(path, table=table) as rows:
         for name in names:
             if name not in rows.columns:
-                rule = "must hold the reports that `hybridp randomise regression --invite` writes"
+                rule = "must hold the reports that `hybridp randomise INVITATION.json` writes"
                 raise InvalidInput(f"`file` {rule}. Got {rows.name} without the column `{name}`.")
         says, result = summing.check_mechanism(rows, None, MECHANISM, mechanism), tables.add_up(rows, query)
     assumed = summing.named_mechanism(MECHANISM, says, result.local_people, assume=assume)

@@ -59,13 +59,13 @@ class Randomised:
         each = {name: {"randomised": sent, "mechanism": self.mechanisms[name]} for name, sent in self.reports.items()}
         return {"schema": 1, "questions": each, **file, **({"batch": dict(batch)} if batch else {})}
 
-    def alone(self, stated: Promise | None = None, *, told: str = "randomised") -> dict[str, Any]:
+    def alone(self, stated: Promise | None = None) -> dict[str, Any]:
         """The same of one question alone; `stated` is what the study promises, None where an invitation says it."""
         (file, batch), ((name, sent),) = self._told(), self.reports.items()
         said: Any = self.promise if stated is None or stated.personal else stated
         promised = ("personal", 0.0) if said is None else (said.epsilon, said.delta)
         kept = dict(zip(("epsilon", "delta"), promised, strict=True))
-        return {**file, told: sent, "mechanism": self.mechanisms[name], **kept, **self.windows, **batch}
+        return {**file, "randomised": sent, "mechanism": self.mechanisms[name], **kept, **self.windows, **batch}
 
 
 def randomise_study(
@@ -217,8 +217,12 @@ def _answer_invitation(
     return _write_answers(said, data, out, columns, {"table": table, "rng": rng}, name=question.name, mixed=mixed)
 
 
+_TAKEN = {"number": ("person", "missing", "keep"), "marginal": ("keep",), "line": ("person",),
+          "slot": ("person", "column", "record-key", "mixed")}  # fmt: skip
+"""What may be told of the people who answer an invitation; nothing of others."""
+
+
 def answer_invitation(
-    what: str | None,
     data: Any,
     out: Path,
     invite: Path,
@@ -234,12 +238,17 @@ def answer_invitation(
     table: str | None = None,
     rng: Randomness | None = None,
 ) -> Randomised:
-    """Local people's answers to an invitation, which must be to `what`, and says the rest.
+    """Local people's answers to an invitation, which says the rest.
 
     `accepts` is the most that people accept, epsilon and delta: an invitation that asks for more is refused. Without
     `trust` all rows are local. With `mixed` people trust the mixer that an invitation to records states.
     """
-    said = read_invitation(invite, what)
+    said = read_invitation(invite)
+    given = {"person": person, "column": record, "record-key": record_key, "missing": missing, "keep": kept}
+    refusal = f"must be left out: an answer to this invitation, to {said.task.called}, has no use for it"
+    for name, value in (*given.items(), ("mixed", mixed)):
+        unsaid = value is None or value is False or value == ()
+        must(unsaid or name in _TAKEN.get(said.invite.way, ()), name, refusal, value)
     where: dict[str, Any] = {"table": table, "rng": secure() if rng is None else rng}
     columns = Columns(said.names, trust, person=person, missing=said.missing)
     if said.invite.way in ("number", "marginal"):

@@ -248,7 +248,7 @@ def _expected(task: Any, columns: Any, sizes: Any, given: int | None, raw: bool,
     """
     if not inviting and not raw:
         if sizes.local:
-            raise not_invited(columns.trust, task.called)
+            raise not_invited(columns.trust)
         return 0
     many: int = sizes.local if given is None else given
     if inviting:
@@ -417,31 +417,28 @@ def _tallied(tally: Any) -> Raw:
 
 
 _READ = {"number": _in_rows, "line": _line, "marginal": _in_rows, "slot": _slots}
+_TAKEN = {"number": ("trust", "person"), "marginal": ("trust",), "slot": ("tally", "mixed")}
+"""What may be told of the answers to an invitation; nothing of others."""
 
 
 def release_invited(
-    data: Any,
-    invite: Path,
-    what: str | None = None,
-    *,
-    ledger: Ledger | str | PathLike[str] | None = None,
-    asked: Mapping[str, float] | None = None,
-    **how: Any,
+    data: Any, invite: Path, *, ledger: Ledger | str | PathLike[str] | None = None, **how: Any
 ) -> Release:
     """Answers to an invitation, blended with all that it holds. No noise is drawn and no raw value is read.
 
     The answers are charged once, however often they are used; others to the same invitation again, and those of a later
     phase, which other people gave, not. A ledger that is made for it holds no promise to trusted people, who have spent
-    theirs. `asked` (epsilon, delta, record) is refused where the invitation states something else. `how` is as in
-    `ask_invited`.
+    theirs. `how` is as in `ask_invited`; what these answers have no use for is refused.
     """
-    said = read_invitation(invite, what)
-    promise: Any = said.task.guarantee
-    states = {"epsilon": promise.epsilon, "delta": promise.delta, "record": len(said.names)}
-    for name, wanted in (asked or {}).items():
-        must(states[name] == wanted, name, f"must be {states[name]:g}, as in the invitation", wanted)
-    mixing, way = said.task.mixing, ask_invited(said, data, **how)
-    totals = {"local": promise} | ({} if mixing is None else {"shuffled": PureDP(mixing.epsilon)})
+    said = read_invitation(invite)
+    taken, task = _TAKEN.get(said.invite.way, ()), said.task
+    taken += ("invite_out",) * (not task.by_invitation) + ("joint",) * hasattr(task, "joint")
+    taken += ("collection",) * (said.first_reports is None)  # later phases are charged under the first one's name
+    for name in ("trust", "person", "tally", "mixed", "invite_out", "joint", "collection"):
+        rule = f"must be left out: answers to this invitation, to {task.called}, have no use for it"
+        must(not how.get(name) or name in taken, name.replace("_", "-"), rule, how.get(name))
+    mixing, way = task.mixing, ask_invited(said, data, **how)
+    totals = {"local": task.guarantee} | ({} if mixing is None else {"shuffled": PureDP(mixing.epsilon)})
     with paying(ledger, totals, trial=said.simulated) as books:
         must_have_paid(books, invite)
         return pay_for(way, books)

@@ -150,11 +150,11 @@ def report_slots(slots: Ints, invite: OnList, *, rng: Randomness) -> SlotReports
     return SlotReports(len(slots), simulate_counts(mechanism, slots, rng=rng))
 
 
-def not_invited(trust: Trusts, command: str) -> UnusablePublicRows:
+def not_invited(trust: Trusts) -> UnusablePublicRows:
     """Rows of local people whom nobody asked."""
     return UnusablePublicRows(
         f"{local_rows(label_column(trust) or LABEL)}, and nobody asked them: make an invitation with --invite-out and "
-        f"reports with `hybridp randomise {command}`, or add --simulate-local for a trial on raw rows."
+        "reports with `hybridp randomise INVITATION.json`, or add --simulate-local for a trial on raw rows."
     )
 
 
@@ -325,7 +325,7 @@ class TablePeople(SummedPeople):
         rule = "must leave somebody trusted: only they can discover records"
         must(people.trusted_people > 0, "trust", rule, "nobody")
         if people.local_people and not self._no_reports:
-            raise not_invited(self.columns.trust, "heavy-hitters")
+            raise not_invited(self.columns.trust)
         self.simulated = self.raw
         records, noisy = modelling.found_records(people, asked.mechanism, rng=self.rng)
         return records, noisy.tolist(), people.discovery_people, people.estimation_people
@@ -340,7 +340,7 @@ class TablePeople(SummedPeople):
         if others.people and not raw and local is None:
             raise UnusablePublicRows(
                 f"{local_rows(label_column(columns.trust) or LABEL)}: give their --reports with the --invite that they "
-                "answer (`hybridp randomise kmeans`), or add --simulate-local for a trial on raw rows."
+                "answer (`hybridp randomise INVITATION.json`), or add --simulate-local for a trial on raw rows."
             )
         self.simulated = self.simulated or (raw and (others.people > 0 or drawn_trust(columns.trust)))
         if local is not None:
