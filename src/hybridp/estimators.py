@@ -257,18 +257,15 @@ def _told(numbers: list[float | None], unknown: float) -> Floats:
 
 def _stated_bounds(name: str, bounds: tuple[ArrayLike, ArrayLike] | None, dims: int) -> tuple[list[float], list[float]]:
     """(lower, upper), each a number for all columns or one for each. There is no default: it would clip in silence."""
-    if bounds is None:
-        raise InvalidInput(
-            f"`{name}` must be given: (lower, upper), public and chosen without looking at the data; what lies outside "
-            "is clipped. Got none."
-        )
+    rule = f"must be given as (lower, upper), numbers or {dims} numbers each, lower below upper: public, and chosen "
+    rule += "without looking at the data; what lies outside is clipped"
+    must(bounds is not None, name, rule, "none")
     try:
-        lower, upper = (np.broadcast_to(np.asarray(b, dtype=np.float64), (dims,)).tolist() for b in bounds)
+        lower, upper = (np.broadcast_to(np.asarray(b, dtype=np.float64), (dims,)) for b in bounds or ())
     except (ValueError, TypeError):
-        raise InvalidInput(f"`{name}` must be (lower, upper), numbers or {dims} numbers each. Got others.") from None
-    ok = all(low < high for low, high in zip(lower, upper, strict=True))
-    must(ok, name, "must have lower below upper in every column", "another")
-    return lower, upper
+        raise InvalidInput(f"`{name}` {rule}. Got others.") from None
+    must(bool((lower < upper).all()), name, rule, "others")
+    return lower.tolist(), upper.tolist()
 
 
 def _warn_of_scalers(columns: NDArray[np.float64]) -> None:
@@ -300,15 +297,12 @@ def _trusted_rows(trust: ArrayLike | None, people: int) -> NDArray[np.bool_]:
     """Who trusts: everybody, unless each row says `trusted` or `local`, or True or False."""
     if trust is None:
         return np.ones(people, dtype=np.bool_)
-    given = np.asarray(trust)
+    given = np.asarray(trust).astype(str)
     must(given.shape == (people,), "trust", f"must have one entry for each of the {people} rows", given.shape)
-    if given.dtype == np.object_ and all(isinstance(entry, bool | np.bool_) for entry in given):
-        given = given.astype(np.bool_)  # pandas may keep them as objects
-    if given.dtype == np.bool_:
-        return given
-    known = np.isin(given, ("trusted", "local"))
-    must(bool(known.all()), "trust", "must say trusted or local (or be True or False) for every row", "another value")
-    return np.asarray(given == "trusted")
+    trusted, local = np.isin(given, ("trusted", "True")), np.isin(given, ("local", "False"))
+    rule = "must say trusted or local (or be True or False) for every row"
+    must(bool((trusted | local).all()), "trust", rule, "another value")
+    return trusted
 
 
 def _randomness_of(random_state: Any) -> Randomness:

@@ -103,8 +103,8 @@ BAD = [
     (f"{PLAN} --sd 1:2", "'--sd'"),
     ("plan study.toml people.csv --n 9 --opt-in .1", "`n` must not go with a table"),
     *((f"plan mean --groups {text}", "`groups` must") for text in ("0.1:7;2:3", "nan:5", "1:0")),
-    (f"{LOG} --popularity bad.csv", "`count`"),
-    (f"{LOG} --popularity negative.csv", "`popularity`"),
+    (f"{LOG} --popularity plenty", "`popularity`"),
+    (f"{LOG} --popularity 1:1e9", "`popularity`"),
     (f"{FIT} --bins town", "must be written like"),
     ("synth answer folder.csv age=3", "`model` must be the folder"),
 ]  # fmt: skip
@@ -132,8 +132,6 @@ def place(folder: Path) -> Path:
     """What the commands read, right and wrong."""
     text = crowd().head(200).to_csv(index=False)
     (folder / "crowd.csv").write_text(text.replace(text.splitlines()[1].split(",")[1], SECRET, 1))
-    (folder / "bad.csv").write_text("count\nplenty\n")
-    (folder / "negative.csv").write_text("count\n5\n-1\n")
     (folder / "notes.json").write_text("{}")
     (folder / "headerless.csv").write_text(f"20000,trusted\n{SECRET},local\n")
     depts = [dept for dept, n in {"law": 120, "sales": 240, "post": 30, "mail": 10}.items() for _ in range(n)]

@@ -30,7 +30,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -111,43 +110,29 @@ def shown_probability(shares: ArrayLike, people: int, mechanism: Discovery) -> F
 
     A record that nobody holds is never shown.
     """
-    from scipy.special import gammaln
+    from scipy.stats import poisson
 
-    rates = np.asarray(shares, dtype=np.float64) * people
-    out = np.ones(len(rates))
     limit = mechanism.threshold + 40 * mechanism.scale
-    near = np.flatnonzero(rates < limit + 12 * math.sqrt(limit) + 40)
-    if not len(near):
-        return out
-    # The curve is smooth in the rate: a fine grid of rates, then interpolation, whatever the number of records.
-    grid = np.geomspace(1e-9, max(float(rates[near].max()), 1e-8), 400)
     counts = np.arange(1, int(limit + 14 * math.sqrt(limit + 40) + 80))
-    passes = np.array([mechanism.shown(int(c)) for c in counts])
-    log_mass = counts * np.log(grid)[:, None] - grid[:, None] - gammaln(counts + 1)
-    curve = np.minimum(np.exp(log_mass) @ passes, 1.0)
-    curve += np.maximum(0.0, 1 - np.exp(-grid) - np.exp(log_mass).sum(axis=1))  # counts beyond the table pass
-    out[near] = np.interp(rates[near], grid, curve, left=0.0)
-    return out
+    passes = [mechanism.shown(count) for count in counts.tolist()]
+    # The curve is smooth in the rate: a fine grid of rates, then interpolation, whatever the number of records.
+    rates = np.geomspace(1e-9, limit + 12 * math.sqrt(limit) + 40, 400)
+    curve = poisson.pmf(counts, rates[:, None]) @ passes + poisson.sf(counts[-1], rates)  # larger counts pass
+    return np.asarray(np.interp(np.asarray(shares) * people, rates, np.minimum(curve, 1.0), left=0.0, right=1.0))
 
 
-def draw_ranks(plan: Plan, ax: Axes | None, shares: Floats, errors: Floats) -> Axes:
-    """Shares against ranks with the intervals to expect, and how many are discovered; needs matplotlib."""
-    ax = style.new_axes(ax, 7.4, 4.2)
-    rank, discovered = np.arange(1, len(shares) + 1), plan.predicted["discovered"]
-    low, high = (np.maximum(shares + side * 1.96 * errors, shares[-1] / 10) for side in (-1, 1))
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.fill_between(rank, low, high, color=style.TRUSTED, alpha=0.22, lw=0)
-    ax.plot(rank, shares, color=style.INK, lw=2)
-    ax.set_xlim(1, len(shares))
-    ax.set_ylim(shares[-1] / 5, float(high[0]) * 1.4)
-    if discovered <= len(shares):
-        ax.axvline(discovered, color=style.LOCAL, lw=1)
-        place = {"xycoords": ax.get_xaxis_transform(), "ha": "right", "va": "top"}
-        style.note(ax, f"{discovered:,.0f} discovered", (discovered, 1), (-5, -4), 9.5, style.LOCAL, **place)
-    about = "The line is the assumed popularity; the band holds 95% of the estimates to expect of a record there."
-    title = plan.in_words().title
-    style.dress(ax, title, about, x="rank of the record", y="share of people", percents="y", grid="both")
+def draw_ranks(plan: Plan, ax: Axes | None) -> Axes:
+    """The most frequent records' shares with the intervals to expect; needs matplotlib."""
+    top, discovered = plan.predicted["top"], plan.predicted["discovered"]
+    rows = []
+    for rank, (share, error) in enumerate(zip(top["share"], top["standard_error"], strict=True), 1):
+        low, high, words = max(share - 1.96 * error, 0.0), share + 1.96 * error, style.percent(share, 3)
+        rows.append(style.Row(f"rank {rank}", share, low, high, words, words))
+    ax = style.new_axes(ax, 7.2, 1.8 + 0.28 * len(rows))
+    style.interval_rows(ax, rows)
+    about = "A bar holds 95% of the estimates to expect of a record with the assumed share at its dot."
+    title = f"{plan.in_words().title}: {discovered:,.0f} records discovered"
+    style.dress(ax, title, about, x="share of people", percents="x")
     return ax
 
 
@@ -209,8 +194,7 @@ def plan_records(study: RecordsTask, crowd: Crowd) -> Plan:
         mechanisms={"local": k_randomised_response(PureDP(study.guarantee.epsilon), cells.slots).name},
         assumes=["one record a person, drawn independently; records without a hierarchy"],
     )
-    picture = partial(draw_ranks, shares=p[top], errors=errors)
-    return crowd.planned(study, {"shares": facts}, picture=picture, setting=cells)
+    return crowd.planned(study, {"shares": facts}, picture=draw_ranks, setting=cells)
 
 
 # --- a regression -----------------------------------------------------------------------------------------------------

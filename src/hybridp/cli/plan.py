@@ -262,38 +262,22 @@ def _name(values: dict[str, Any], name: str, what: str, most: int = 10_000) -> N
 
 @planned(
     "heavy-hitters",
-    click.option(
-        "--popularity", default="1", show_default=True, metavar="POWER[:RECORDS]|FILE",
-        help="It falls as rank to this power, over so many distinct records (1e6); or a file with a column of counts "
-        "or shares.",
-    ),
-    click.option("--column", default="count", show_default=True, help="The column of that file."),
+    click.option("--popularity", default="1", show_default=True, metavar="POWER[:RECORDS]",
+                 help="It falls as rank to this power, over so many distinct records (1e6)."),
     crowd=TWO,
     question=some("records", "head", later=True),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
 )  # fmt: skip
-def heavy_hitters(question: Options, popularity: str, column: str, **given: Any) -> Plan:
+def heavy_hitters(question: Options, popularity: str, **given: Any) -> Plan:
     """Expected size of the head list and error of its estimates, for a popularity curve."""
+    from hybridp.bench.models import zipf
+
+    power, _, records = popularity.partition(":")
+    falls, distinct = numbers("popularity", power), count.convert(records or "1e6", None, None)
+    must(len(falls) == 1, "popularity", "must be a power, or POWER:RECORDS", popularity)
+    must(distinct <= 50_000_000, "popularity", "must be of at most 50,000,000 records", f"{distinct:,}")
     question.values["columns"] = ("record",)
-    return _plan(question(), **given, people=People(column="person"), popularity=_popularity(popularity, column))
-
-
-def _popularity(stated: str, column: str) -> Any:
-    power, _, records = stated.partition(":")
-    if isinstance(known := cli_options.number_or_word(power), float):
-        distinct = count.convert(records or "1e6", None, None)
-        must(distinct <= 50_000_000, "popularity", "must be of at most 50,000,000 records", f"{distinct:,}")
-        from hybridp.bench.models import zipf
-
-        return zipf(distinct, known)
-    from hybridp.curator.sums import number_column, open_rows
-
-    with open_rows(Path(stated)) as rows:
-        values = number_column(rows, column)
-    total = float(values.sum())
-    if not (len(values) and total > 0 and bool((values >= 0).all())):
-        raise InvalidInput(f"`popularity` must hold counts or shares of 0 or more in the column {column}. Got others.")
-    return values / total if total > 1 + 1e-9 else values
+    return _plan(question(), **given, people=People(column="person"), popularity=zipf(distinct, falls[0]))
 
 
 @planned(

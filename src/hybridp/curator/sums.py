@@ -51,7 +51,7 @@ from hybridp.public.trust import LOCAL, TRUSTED, Trusts, label_column, rule_of
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.tables import sql
-from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, stream
+from hybridp.tables.engine import answers, fresh, keep, local_copy, stream
 from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, TABLES, Rows, Source, TableLike, open_rows, shown, unstated
 from hybridp.tables.sql import VIEW, Columns, column, labelled, local_rows, named_mechanism, number_of, select, text
 from hybridp.tables.totals import (
@@ -72,7 +72,7 @@ __all__ += ["TableLike", "TrustedAnswers", "all_empty", "as_numbers", "batch_dig
 __all__ += ["check_answers", "check_batches", "check_mechanism", "column_reports", "count_answers", "count_between"]
 __all__ += ["count_people", "count_rows", "epsilon_counts", "group_sizes", "grouped", "levels", "local_numbers"]
 __all__ += ["local_rows", "lots", "must_be_public", "must_read_again", "named_mechanism"]
-__all__ += ["noisy_sums", "number_column", "open_rows", "people_query", "read", "read_answers", "read_as"]
+__all__ += ["noisy_sums", "open_rows", "people_query", "read", "read_answers", "read_as"]
 __all__ += ["read_mechanism", "read_slots", "release_clipped", "release_counts", "release_sums", "release_totals"]
 __all__ += ["release_window", "report_sums", "rounded_cells", "rows_of", "shown", "sizes_of", "slot_counts"]
 __all__ += ["slots_told", "squares", "unstated", "with_public"]
@@ -299,16 +299,6 @@ def epsilon_counts(rows: Rows, epsilon: str) -> Levels:
     if not all(group["asked"] is not None and group["asked"] >= 0 for group in groups):
         raise UnusablePublicRows(f"Column `{epsilon}` must hold an epsilon of 0 or more for every person.")
     return _levels(groups)
-
-
-def number_column(rows: Rows, name: str) -> NDArray[np.float64]:
-    """A column of numbers, none of them missing. For public figures: nothing is protected here."""
-    rows.need("count-column", name)
-    rows = local_copy(rows, [name])
-    result = np.ma.filled(arrays(rows, select({"value": number_of(rows, name)}, VIEW))["value"], np.nan)
-    if not bool(np.isfinite(result).all()):
-        raise UnusableRows(f"Column `{name}` must hold a finite number in every row.")
-    return np.asarray(result, dtype=np.float64)
 
 
 # --- by public group --------------------------------------------------------------------------------------------------
