@@ -292,8 +292,8 @@ def test_a_changed_document_is_refused(kind: Kind) -> None:
         if path[-1] in ("total", "squares") and isinstance(new, int):
             continue  # another number may still be a possible sum
         tried += 1
-        with pytest.raises(InvalidInput):
-            Tally.from_dict(changed)
+        with pytest.raises(InvalidInput):  # of a vector, where its invitation is known: a release states it
+            replace(Tally.from_dict(changed), invite=kind.empty.invite)
     assert tried > 10
 
 
@@ -360,14 +360,16 @@ def test_texts_that_describe_nothing() -> None:
 
 def test_a_vector_tally_of_other_bounds_than_its_text_says_is_refused() -> None:
     """Its reports would be read in another unit than the devices', with an error that nobody states."""
-    kind = KINDS["vector"]
-    document = kind.add(kind.empty, kind.rows).to_dict()
-    for name, changed in (
-        ("upper", [20.0, 2.0, 200_000.0]), ("lower", [-10.0, -2.0, -100.0]), ("epsilon", 9.0), ("reported", 2)
+    kind, names = KINDS["vector"], ("a", "b", "c")
+    read = Tally.from_dict(kind.add(kind.empty, kind.rows).to_dict())
+    assert replace(read, invite=kind.empty.invite).add(kind.rows).people == 400
+    wider, lower = VectorBounds.of([0, -1, 100], [20, 2, 200_000]), VectorBounds.of([-10, -2, -100], [10, 1, 100_000])
+    for box, epsilon, columns in (
+        (wider, 3.0, names), (lower, 3.0, names), (BOX, 9.0, names), (BOX, 3.0, ("a", "b", "z"))
     ):  # fmt: skip
-        other = {**document, "invite": {**document["invite"], name: changed}}
-        with pytest.raises(InvalidInput, match="must"):
-            Tally.from_dict({**other, "digest": digest(other)})
+        other = Invite(box, vector_reports("sampling", PureDP(epsilon), 3, box.ratio), columns)
+        with pytest.raises(InvalidInput, match="must be that of the tally"):
+            replace(read, invite=other)
 
 
 @every_kind

@@ -151,7 +151,7 @@ def test_more_that_is_refused(reports: str) -> None:
     refused(tally.add, f"part1.csv --tally one.json {SHAPE}", "`tally` must be one of the mechanism")
     refused(tally.merge, "one.json --out one.json", "`out` must name a new file")
     Path("torn.json").write_text("{")
-    for command, line in ((tally.show, "torn.json"), (tally.add, "part1.csv --tally torn.json")):
+    for command, line in ((tally.merge, "torn.json --out all.json"), (tally.add, "part1.csv --tally torn.json")):
         refused(command, line, "`tally` must name a file")
     done(RANDOMISE["mean"], f"people.csv {MEAN.replace('--epsilon 1', '--epsilon 2')} --keep id,eps --out other.csv")
     assert isinstance(run(tally.add, "other.csv --trust trust --tally one.json").exception, UnusableRows)

@@ -303,7 +303,7 @@ def test_a_password_is_never_repeated(location: str) -> None:
 
 @pytest.mark.parametrize("line", ["randomise mean URL --column v "
     "--missing middle --lower 0 --upper 1 --epsilon 1 --out o.csv",
-                                  "tally add URL --tally s.json", "tally show URL"])  # fmt: skip
+                                  "tally add URL --tally s.json"])  # fmt: skip
 def test_a_url_where_a_file_is_meant(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from click.testing import CliRunner
 

@@ -11,6 +11,7 @@ Sums forget who is in them, so that reports added twice cannot be seen in them. 
 its batches and refuses one that it has. Detected: the same batch added again, or two tallies that share one. Not
 detected: one report in two batches of different names, or anything added without a name.
 
+>>> from hybridp.public.budgets import PureDP
 >>> from hybridp.public.randomisers import dithered_bit
 >>> empty = Tally.of(Invite(Bounds(0, 60), dithered_bit(PureDP(1.0))))
 >>> whole = empty.add([12.5, 71.0, -3.25])
@@ -27,22 +28,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import PureDP, promised
-from hybridp.public.distribution import BinnedReports, ReportBins, report_bins
+from hybridp.public.budgets import promised
+from hybridp.public.distribution import BinnedReports, report_bins
 from hybridp.public.envelope import opened, sealed
 from hybridp.public.lattice import Bounds, Floats, Groups, Sums, column_sums, grouped_sums, joined, numbers
 from hybridp.public.messages import OWN_EPSILON, Invite, OwnEpsilon, ReportsByEpsilon, SlotReports, reports_digest
 from hybridp.public.personal import local_terms
-from hybridp.public.randomisers import Randomiser, randomiser
-from hybridp.public.vector import VectorBounds, VectorReportSums
-from hybridp.public.vector_randomisers import ScalarReports, scalar_reports, unit_vector
+from hybridp.public.randomisers import randomiser
+from hybridp.public.vector import VectorReportSums
 
 __all__ = ["MOST_BATCHES", "Tally", "invite_in"]
 
@@ -52,7 +51,6 @@ _LONGEST_NAME = 200
 _SLACK = 1e-9  # a report's own rounding
 _OWN_SLACK = 1e-4  # a device's probabilities are whole cells, which moves a reach by a few millionths
 _TEXT = re.compile(r"([a-z-]+)\(((?:[a-z]+=[^,]+,){0,2})lower=([^,]+),upper=([^,)]+)\)(?: on `((?:[^`]|``)*)`)?")
-_KINDS = {"number": "mean", "vector": "vector-mean", "own": "personal-mean"}
 
 
 def _shown(collection: str | None) -> str:
@@ -64,26 +62,6 @@ def _check_name(what: str, name: str) -> None:
     must(ok, what, f"must be a name of 1 to {_LONGEST_NAME} printable characters", f"{len(name)} characters")
 
 
-@lru_cache(maxsize=8)
-def _bins(randomiser: Randomiser) -> ReportBins:
-    return report_bins(randomiser)
-
-
-def _stated(kind: str, mechanism: str, stated: Any) -> Invite[Any, Any] | None:
-    """The invitation that a document of this kind is about, by the mechanism's text and what is stated beside it."""
-    if kind in ("mean", "personal-mean"):
-        return invite_in(mechanism)
-    must(kind in ("vector-mean", "slots"), "tally", "must be of a kind that is added up", "another")
-    if kind == "slots":
-        return None
-    bounds = VectorBounds.of(stated["lower"], stated["upper"], norm=stated["norm"], radius=stated["radius"])
-    promise, d, reported = PureDP(stated["epsilon"]), bounds.dimensions, stated["reported"]
-    plan = unit_vector(promise, d, bounds.ratio) if reported is None else scalar_reports(promise, d, reported)
-    invite = Invite(bounds, plan, tuple(stated["columns"]))
-    must(invite.text == mechanism, "mechanism", "must be the one of the tally's bounds", "another")
-    return invite
-
-
 @dataclass(frozen=True, slots=True)
 class Tally:
     """Reports of one mechanism (its text), added up, and where they come from: the collection's name, the batches, and
@@ -91,19 +69,21 @@ class Tally:
 
     `sums` are kept by a key: a column's place, or everybody's own epsilon, so let people choose among a few. Whoever
     asked for epsilon 0 is silent: they are counted, with zeros, and whatever stands beside them is not looked at.
-    `counts` are those of slots or cells (of which the `invite` is another document), or of reports on one number by
-    public bins, which tell the distribution. There are none where a mean alone is to be told: an estimate that is
-    published alone promises more because nothing else is.
+    `counts` are those of slots or cells, or of reports on one number by public bins, which tell the distribution. There
+    are none where a mean alone is to be told: an estimate that is published alone promises more because nothing else
+    is.
     """
 
+    kind: str
     mechanism: str
-    invite: Invite[Any, Any] | None
     people: int = 0
     sums: Groups = ()
     counts: tuple[int, ...] | None = None
     collection: str | None = None
     simulated: bool = False
     batches: frozenset[str] = frozenset()
+    invite: Invite[Any, Any] | None = field(default=None, compare=False, repr=False)
+    """What the reports answer: a document holds its text alone, which leads back to it where it is about one number."""
 
     def __post_init__(self) -> None:
         if self.collection is not None:
@@ -115,20 +95,29 @@ class Tally:
         must(keys == sorted(set(keys)), "tally", "must hold each sum once, in order", "others")
         must(self.people >= 0 and min(counts, default=0) >= 0, "counts", "must not be negative", "a negative one")
         must(not counts or sum(counts) == self.people, "counts", "must count every report once", "others")
-        if self.invite is None:
+        if self.kind == "slots":
             must(bool(counts) and not keys, "slots", "must be at least 1", 0)
         elif self.kind == "personal-mean":
             ok = all(key >= 0 for key in keys) and all(one.people for one in sums) and self.counts is None
             must(ok, "epsilons", "must be 0 or more, and somebody's", "others")
             must(sum(one.people for one in sums) == self.people, "people", "must be counted once", self.people)
         else:
-            columns, named = self.invite.encoding.dimensions, self.columns or ("one",)
-            ok = len(named) == len(set(named)) == columns and keys == list(range(columns))
-            ok = ok and (self.counts is None or (not self.columns and len(counts) == _bins(self.invite.mechanism).size))
-            must(ok, "columns", f"must name each of the {columns} columns once", len(named))
-            ok = sum(one.people for one in sums) == self.people * self._reported
-            ok = ok and self.people >= max(one.people for one in sums)
-            must(ok, "people", f"must each report {self._reported} of {columns} columns", self.people)
+            must(self.kind in ("mean", "vector-mean"), "tally", "must be of a kind that is added up", "another")
+            ok = bool(keys) and keys == list(range(len(keys))) and (self.kind == "vector-mean" or len(keys) == 1)
+            must(ok, "columns", "must have a sum each", f"{len(keys)} sums")
+            must(self.people >= max(one.people for one in sums), "people", "must each report once", self.people)
+        if self.invite is not None and self.kind != "slots":
+            self._check_answers(self.invite)
+
+    def _check_answers(self, invite: Invite[Any, Any]) -> None:
+        """Refuse sums and counts that no answers to the invitation have."""
+        must(invite.text == self.mechanism, "mechanism", "must be that of the tally", "another")
+        if self.kind != "personal-mean":
+            columns, reported = invite.encoding.dimensions, invite.mechanism.reported
+            bins = self.counts is None or (columns == 1 and len(self.counts) == report_bins(invite.mechanism).size)
+            must(bins and len(self.sums) == columns, "columns", f"must be {columns}", len(self.sums))
+            ok = sum(one.people for _, one in self.sums) == self.people * reported
+            must(ok, "people", f"must each report {reported} of {columns} columns", self.people)
         for key, one in self.sums:
             one.check_reach(float(self._reaches(np.array([key]))[0]))
 
@@ -145,26 +134,14 @@ class Tally:
         if invite.way in ("number", "own"):  # a document holds the text alone, which must lead back to this mechanism
             must(invite_in(invite.text) == invite, "mechanism", "must be one that its text describes", invite.text)
         if invite.way == "own":
-            return cls(invite.text, invite, collection=collection)
-        if invite.way not in _KINDS:
-            return cls(invite.text, None, counts=(0,) * invite.encoding.categories, collection=collection)
-        bins = None if sums_only or invite.way == "vector" else (0,) * _bins(invite.mechanism).size
+            return cls("personal-mean", invite.text, collection=collection, invite=invite)
+        if invite.way not in ("number", "vector"):
+            slots = (0,) * invite.encoding.categories
+            return cls("slots", invite.text, counts=slots, collection=collection, invite=invite)
+        bins = None if sums_only or invite.way == "vector" else (0,) * report_bins(invite.mechanism).size
         sums = tuple((float(j), Sums()) for j in range(invite.encoding.dimensions))
-        return cls(invite.text, invite, 0, sums, bins, collection)
-
-    @property
-    def kind(self) -> str:
-        return "slots" if self.invite is None else _KINDS[self.invite.way]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Of several, their names."""
-        return self.invite.question if self.invite is not None and self.invite.way == "vector" else ()
-
-    @property
-    def _reported(self) -> int:
-        """Of how many columns everybody tells."""
-        return 1 if self.invite is None else int(self.invite.mechanism.reported)
+        kind = "mean" if invite.way == "number" else "vector-mean"
+        return cls(kind, invite.text, 0, sums, bins, collection, invite=invite)
 
     def named(self, batch: str, *, simulated: bool = False) -> Tally:
         """For the reports of one more batch, which must be new."""
@@ -191,25 +168,26 @@ class Tally:
         Of own epsilons a row is the report and the epsilon that it was made with; of a vector it has NaN where a column
         was not reported; reports that name a slot are counted slot by slot.
         """
-        if self.invite is None:
+        if self.kind == "slots":
             must(bool((reports >= 0).all()), "counts", "must not be negative", "a negative one")
             return self._joined(int(reports.sum()), (), reports.tolist())
-        own = self.kind == "personal-mean"
-        x = numbers("reports", reports, *((2,) if own else (len(self.columns),) if self.columns else ()))
-        (centres, halves), asked = np.array(self.invite.encoding.sides).T, x[:, 1] if own else np.zeros(len(x))
+        assert self.invite is not None
+        own, reported, sides = self.kind == "personal-mean", self.invite.mechanism.reported, self.invite.encoding.sides
+        x = numbers("reports", reports, *((2,) if own else (len(sides),) if self.kind == "vector-mean" else ()))
+        (centres, halves), asked = np.array(sides).T, x[:, 1] if own else np.zeros(len(x))
         must(bool((asked >= 0).all()), "epsilons", "must be 0 or more for everybody", "others")
         units = ((x[:, :1] if own else x.reshape(len(x), len(centres))) - centres) / halves
         units = np.where(asked[:, None] > 0, units, 0.0) if own else units
-        ok = bool(((~np.isnan(units)).sum(axis=1) == self._reported).all())
-        must(ok, "reports", f"must hold {self._reported} of {len(centres)} columns in every row", "another number")
+        ok = bool(((~np.isnan(units)).sum(axis=1) == reported).all())
+        must(ok, "reports", f"must hold {reported} of {len(sides)} columns in every row", "another number")
         ok = bool((np.isnan(units) | (np.abs(units) <= self._reaches(asked)[:, None])).all())
         must(ok, "reports", "must lie where this mechanism can put them", "one that does not")
         if own:
             return self._joined(len(x), grouped_sums(units[:, 0], asked), None)
         counts = None
         if self.counts is not None:
-            bins = _bins(self.invite.mechanism)
-            counts = np.bincount(bins.numbers(x, *self.invite.encoding.sides[0]), minlength=bins.size).tolist()
+            bins = report_bins(self.invite.mechanism)
+            counts = np.bincount(bins.numbers(x, *sides[0]), minlength=bins.size).tolist()
         return self._joined(len(x), tuple((float(j), one) for j, one in enumerate(column_sums(units))), counts)
 
     def _joined(self, people: int, sums: Groups, counts: Sequence[int] | None) -> Tally:
@@ -235,10 +213,11 @@ class Tally:
 
     def summary(self) -> Any:
         """What the blend reads, in the unit coordinate: exact sums, rounded once."""
-        if self.invite is None:
+        if self.kind == "slots":
             return SlotReports(self.people, np.array(self.counts, dtype=np.int64))
         if self.kind == "personal-mean":
             return ReportsByEpsilon.of(self.sums)
+        assert self.invite is not None
         return VectorReportSums.of(self.people, [one for _, one in self.sums], self.invite.mechanism)
 
     def distribution(self) -> BinnedReports:
@@ -248,25 +227,12 @@ class Tally:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has no infinity: keys are texts, each the shortest that identifies its double."""
-        stated = None
-        if self.invite is not None and self.columns:
-            bounds, reports = self.invite.encoding, self.invite.mechanism
-            stated = {
-                "columns": list(self.columns),
-                "lower": [float(b.lower) for b in bounds.bounds],
-                "upper": [float(b.upper) for b in bounds.bounds],
-                "norm": bounds.norm,
-                "radius": bounds.radius,
-                "epsilon": reports.guarantee.epsilon,
-                "reported": reports.reported if isinstance(reports, ScalarReports) else None,
-            }
         content = {
             "kind": self.kind,
             "people": self.people,
             "mechanism": self.mechanism,
             "collection": self.collection,
             "batches": sorted(self.batches),
-            "invite": stated,
             "sums": {repr(key): asdict(sums) for key, sums in self.sums},
             "counts": None if self.counts is None else list(self.counts),
         }
@@ -283,12 +249,13 @@ class Tally:
         try:
             stated = opened(document, TITLE)
             people, counts, mechanism = document["people"], document["counts"], document["mechanism"]
-            invite = _stated(document["kind"], mechanism, document["invite"])
+            kind = document["kind"]
+            invite = invite_in(mechanism) if kind in ("mean", "personal-mean") else None
             whole = isinstance(mechanism, str) and all(type(n) is int for n in (people, *(counts or ())))
             sums = tuple((float(key), Sums(**part)) for key, part in document["sums"].items())
             result = cls(
-                mechanism, invite, people, sums, None if counts is None else tuple(counts), stated["collection"],
-                stated["simulated"], frozenset(stated["batches"]),
+                kind, mechanism, people, sums, None if counts is None else tuple(counts), stated["collection"],
+                stated["simulated"], frozenset(stated["batches"]), invite,
             )  # fmt: skip
             # The whole is written again: other fields, other types and another mechanism's text all show.
             if whole and result.to_dict() == document:

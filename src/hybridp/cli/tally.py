@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from hybridp.public.study import Promise
 from hybridp.public.trust import Trusts
 from hybridp.tasks.mean import vector_task
 
-__all__ = ["add", "merge", "show"]
+__all__ = ["add", "merge"]
 
 
 @telling(
@@ -39,7 +40,7 @@ def add(
 ) -> Any:  # fmt: skip
     """Add files of reports to a tally: all of them, or none.
 
-    FILE is what `hybridp randomise` wrote; with --trust only local rows are read. A new tally of vectors needs their
+    FILE is what `hybridp randomise` wrote; with --trust only local rows are read. Reports on vectors need their
     --column, bounds and promise, as the devices had them; of several questions' reports, --column alone says whose. The
     state holds counts and exact sums, whatever the number of reports; a file that it has already is refused. Reports on
     one number are counted by public bins too, from which `hybridp release quantiles --tally` tells the distribution at
@@ -65,9 +66,10 @@ def add(
         wanted = number_tally(files[0], where, table=table_name, collection=collection, sums_only=sums_only)
     start = before or wanted
     assert start is not None
-    # What the command line says of a tally that exists must be true of it.
-    if wanted is not None and (wanted.kind, wanted.mechanism) != (start.kind, start.mechanism):
-        raise InvalidInput("`tally` must be one of the mechanism and columns given. Got another's.")
+    if wanted is not None:  # what the command line says of a tally that exists must be true of it
+        if (wanted.kind, wanted.mechanism) != (start.kind, start.mechanism):
+            raise InvalidInput("`tally` must be one of the mechanism and columns given. Got another's.")
+        start = replace(start, invite=wanted.invite)
     if collection not in (None, start.collection):
         raise InvalidInput(f"`collection` must be {start.collection}, as in the tally. Got {collection}.")
     if sums_only and start.kind == "mean" and start.counts is not None:
@@ -96,18 +98,6 @@ def merge(files: tuple[Path, ...], out: Path) -> Any:
     save_tally(result, out)
     document = {**_about(result), "out": str(out), "merged": len(files)}
     return document, f"{len(files)} tallies with {result.people:,} reports merged into {out}."
-
-
-@telling("show", click.argument("state", type=FILE_PATH))
-def show(state: Path) -> Any:
-    """What a tally holds: how many reports, by which mechanism, in how many batches."""
-    result = load_tally(state)
-    document = {**_about(result), "state": str(state), "bytes": state.stat().st_size}
-    lines = []
-    for name in ("kind", "people", "mechanism", "collection", "batches", "entries", "bytes"):
-        value = document[name]
-        lines.append(f"{name:<11}{f'{value:,}' if isinstance(value, int) else 'none' if value is None else value}")
-    return {**document, "batch_names": sorted(result.batches)}, "\n".join(lines)
 
 
 def _about(found: Tally) -> dict[str, Any]:

@@ -148,8 +148,9 @@ def ask_table(
         must(not raw, "simulate_local", "must not join a tally", raw)
         # The tally's digest is that of local reports: batches charged under it would be free from then on.
         must(not mixed, "mixed", "must go without a tally", f"{len(mixed)} batches beside one")
-        task.check_tally(tally, columns.names)
+        task.check_tally(tally)
         collection = tally.stands_in(text, collection)
+        tally = replace(tally, invite=task.named(columns.names))
         digest = tally.digest
 
     alone = task.by_invitation and not raw and digest is None  # local people are asked later, if at all

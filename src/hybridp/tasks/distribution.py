@@ -136,7 +136,7 @@ class DistributionTask(Task):
         some = all(0 < part < 1 for part in phases) and len(phases) < 10 and abs(sum(phases) - 1) < 1e-6
         must(some, "phases", "must be a few shares of the local people that add up to 1", tuple(phases))
 
-    def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
+    def check_tally(self, tally: Any) -> None:
         tally.distribution()
 
     def ask(self, crowd: Crowd) -> Conversation:

@@ -195,7 +195,7 @@ class KMeansTask(Task):
     def check_inviting(self, *, trial: bool) -> None:
         must(False, "invite-out", "must be planned from the numbers of people (`mapped`): it needs no rows", "one")
 
-    def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
+    def check_tally(self, tally: Any) -> None:
         cells = 0 if self.invite is None else self.invite.encoding.cells
         must(cells > 0, "reports", "must be given together with the invitation", "a tally")
         must(len(tally.counts) == cells, "tally", f"must count the {cells} cells", len(tally.counts))

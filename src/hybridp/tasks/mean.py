@@ -259,7 +259,7 @@ class MeanTask(_Means):
         own, told = (None if one is None else one[0] for one in (got.trusted, got.local and got.local.columns))
         return blend(own, told, self.rule)
 
-    def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
+    def check_tally(self, tally: Any) -> None:
         self.check_mixed()
         alone = self.publish == "full" or tally.counts is None
         must(alone, "tally", "must be made with --publish estimate-only, as the release is", "one with bins")
@@ -339,10 +339,6 @@ class VectorTask(_Means):
         d = self.bounds.dimensions
         must(len(columns.names) == d, "columns", f"must be as many as the bounds ({d})", len(columns.names))
         return self
-
-    def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
-        told = tally.columns
-        must(told == names, "tally", "must hold reports on these columns", ", ".join(told))
 
     def mechanism(self, guarantee: Guarantee) -> VectorReports:
         return vector_reports(self.local, guarantee, self.bounds.dimensions, self.bounds.ratio)

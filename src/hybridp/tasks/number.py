@@ -52,9 +52,6 @@ class NumberTask(OfMean):
     by_column = True
     of_everybody = "several statistics"
 
-    def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
-        must(False, "tally", "must be left out where a sum and counts are both asked for", "one")
-
     def ask(self, crowd: Crowd) -> Conversation:
         got = yield self.mean.asked(crowd.names, bins=self.distribution is not None)
         made = {"rows": crowd.rows(self.mean.bounds.centre), **crowd.made()}

@@ -71,9 +71,6 @@ class PersonalTask(Task):
     def invite(self) -> Invite[Bounds, OwnEpsilon]:
         return Invite(self.bounds, OwnEpsilon())
 
-    def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
-        """Any tally of reports by epsilon."""
-
     def check_mixed(self) -> None:
         rule = "must go with the least number of people of one epsilon in a batch (--batch)"
         must(self.mixing is not None, "mixed", rule, "none")
@@ -206,9 +203,7 @@ _WARNING = (
 )
 
 
-def _by_epsilon(
-    trusted: WeightedSum, epsilons: Floats, people: Ints, share: float
-) -> dict[str, Any]:
+def _by_epsilon(trusted: WeightedSum, epsilons: Floats, people: Ints, share: float) -> dict[str, Any]:
     """What trusted people asked for and what they got. Who spends less than this release might have has more privacy,
     for free. Infinity is written "inf", and at most 1,000 levels are listed."""
 
