@@ -19,10 +19,10 @@ import numpy as np
 
 from benchmarks.utility import BETAS, DOCS, beta_population, in_parallel, write_between
 from hybridp.blend.mean import Rule
-from hybridp.public.budgets import PureDP
-from hybridp.public.mean import sum_noise
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import sum_noise
 from hybridp.public.randomisers import best_randomiser
-from hybridp.randomness import seeded
 from hybridp_lab.baselines.local import local_additive
 from hybridp_lab.simulate import trials
 

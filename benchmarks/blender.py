@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from benchmarks.utility import DOCS, write_between
 from hybridp.blend.heavy import HeavyBlend
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.randomisers import share_oracle, subset_selection
-from hybridp.randomness import seeded
 from hybridp.tasks.records import RecordsTask
 from hybridp_lab.baselines.heavy_metrics import WILDCARD, ndcg, ndcg_of_ndcgs
 from hybridp_lab.baselines.oracles import AnyOracle, optimised_unary

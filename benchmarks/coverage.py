@@ -47,15 +47,14 @@ from hybridp.blend.groups import JointBlend, blend_joint, mean_gaps, published_g
 from hybridp.blend.mean import Blend, blend
 from hybridp.blend.plausible import plausible, windows_around
 from hybridp.blend.shares import ShareBlend, blend_shares
-from hybridp.public.budgets import PureDP
+from hybridp.noise import Randomness, seeded
 from hybridp.public.distribution import PHASES
 from hybridp.public.groups import STEPS, Joint
-from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import randomised_response, share_oracle
+from hybridp.public.randomisers import Bounds, randomised_response, share_oracle
 from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, tick_noise
-from hybridp.randomness import Randomness, seeded
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.mean import MeanTask
 from hybridp_lab.simulate import hear

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.engine_rows import SCHEMA
 from hybridp.curator.models import Codes
-from hybridp.public.lattice import Bounds
+from hybridp.public.randomisers import Bounds
 from hybridp.tables import Columns, Query, Report, Rows, add_up, discovery_counts, sample_records
 from hybridp.tables.engine import drop
 from hybridp.tables.totals import codes

@@ -37,9 +37,9 @@ from numpy.typing import NDArray
 from benchmarks.utility import DOCS, write_between
 from hybridp.bench.models import zipf
 from hybridp.blend.heavy import HeavyBlend
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.noise import seeded, synthetic_data_generator
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.randomisers import share_oracle
-from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.tasks.records import RecordsTask
 from hybridp_lab.baselines.heavy import gather, ldpminer, pem, scatter, tcm_only, text_codes
 from hybridp_lab.baselines.heavy_metrics import l1_error, ndcg

@@ -26,9 +26,9 @@ import numpy as np
 
 from benchmarks.heavy_rows import PLAIN, generate
 from hybridp.curator.sums import Columns
+from hybridp.noise import secure, seeded
 from hybridp.protocols.driver import release as release_heavy_hitters
-from hybridp.public.budgets import ApproxDP
-from hybridp.randomness import secure, seeded
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.tables import open_rows
 from hybridp.tasks.records import RecordsTask
 

@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from hybridp.randomness import seeded
+from hybridp.noise import seeded
 from hybridp_lab.papers.mean2020.kmeans_trials import METHODS, Cell, experiment
 
 __all__ = ["main"]

@@ -28,11 +28,11 @@ import numpy as np
 
 from hybridp.blend.kmeans import packed, radius_for
 from hybridp.curator.models import held_rows, release_moves
+from hybridp.noise import secure, seeded
 from hybridp.protocols.rows import LatticePeople
-from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, packing, round_noise
-from hybridp.public.rounds import drive
-from hybridp.randomness import secure, seeded
+from hybridp.public.mechanisms import ApproxDP, PureDP
+from hybridp.public.messages import drive
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp_lab.papers.mean2020.kmeans_trials import paper_points
 

@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise
-from hybridp.public.budgets import PureDP
+from hybridp.noise import seeded
 from hybridp.public.distribution import CELLS, BinnedReports, report_bins
-from hybridp.public.lattice import Bounds
-from hybridp.public.randomisers import LEVELS
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.randomisers import LEVELS, Bounds
 from hybridp.public.shares import CountNoise, NoisyCounts
-from hybridp.randomness import seeded
 from hybridp.tasks.distribution import DistributionTask, publish
 from hybridp_lab.simulate import hear
 

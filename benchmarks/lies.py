@@ -21,11 +21,9 @@ import pyarrow as pa
 from hybridp import PureDP, seeded
 from hybridp.blend.mean import Rule
 from hybridp.curator.sums import Columns
-from hybridp.noise import reports
+from hybridp.noise import reports, synthetic_data_generator
 from hybridp.protocols.driver import release as release_mean
-from hybridp.public.lattice import Bounds
-from hybridp.public.randomisers import LEVELS
-from hybridp.randomness import synthetic_data_generator
+from hybridp.public.randomisers import LEVELS, Bounds
 from hybridp.tasks.mean import MeanTask
 
 __all__ = ["main"]

@@ -22,12 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.noise import reports
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
+from hybridp.noise import Randomness, reports, secure, seeded, synthetic_data_generator
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import Invite, LocalSummary
-from hybridp.public.randomisers import LocalName, randomiser
-from hybridp.randomness import Randomness, secure, seeded, synthetic_data_generator
+from hybridp.public.randomisers import Bounds, LocalName, randomiser
 
 __all__ = ["Figures", "local_users", "main"]
 

@@ -30,13 +30,11 @@ from hybridp.blend.mean import Rule
 from hybridp.blend.means import Spread, combine, learn_variance
 from hybridp.curator.models import release_weighted_sum
 from hybridp.device.reports import randomise_own
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.mean import sum_noise
-from hybridp.public.messages import ReportsByEpsilon
+from hybridp.noise import Randomness, seeded, synthetic_data_generator
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import ReportsByEpsilon, sum_noise
 from hybridp.public.personal import adpm_weights
-from hybridp.public.randomisers import LEVELS, best_randomiser
-from hybridp.randomness import Randomness, seeded, synthetic_data_generator
+from hybridp.public.randomisers import LEVELS, Bounds, best_randomiser
 from hybridp_lab.simulate import collect
 
 __all__ = ["CHOICES", "Crowd", "main", "population", "run"]

@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.public.budgets import PureDP
+from hybridp.noise import secure, seeded, synthetic_data_generator
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import k_randomised_response, subset_selection
-from hybridp.randomness import secure, seeded, synthetic_data_generator
 from hybridp_lab.baselines.oracles import AnyOracle as Oracle
 from hybridp_lab.baselines.oracles import (
     local_hashing,

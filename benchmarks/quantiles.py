@@ -42,12 +42,11 @@ from numpy.typing import NDArray
 from hybridp import noise
 from hybridp.blend.distribution import Evidence, Shape, blended
 from hybridp.blend.plausible import plausible, windows_around
-from hybridp.public.budgets import PureDP
+from hybridp.noise import Randomness, seeded
 from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, cell_chances, report_bins
-from hybridp.public.lattice import Bounds
-from hybridp.public.randomisers import WORD, Randomiser, estimate
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.randomisers import WORD, Bounds, Randomiser, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts
-from hybridp.randomness import Randomness, seeded
 from hybridp.tasks.distribution import DistributionTask
 from hybridp_lab.baselines.oracles import optimised_unary
 from hybridp_lab.simulate import hear

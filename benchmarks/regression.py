@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.curator.sums import Columns
+from hybridp.noise import seeded
 from hybridp.protocols.driver import release
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.vector import VectorBounds
-from hybridp.randomness import seeded
+from hybridp.public.mechanisms import ApproxDP, PureDP
+from hybridp.public.messages import VectorBounds
 from hybridp.tasks.regression import RegressionTask
 
 __all__ = ["main"]

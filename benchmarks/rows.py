@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hybridp.public.lattice import Bounds
+from hybridp.public.randomisers import Bounds
 from hybridp.tables import Query, Report, add_up, open_rows
 
 LOWER, UPPER = 0.0, 100.0

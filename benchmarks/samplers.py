@@ -15,8 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hybridp.noise import discrete_gaussian, discrete_laplace
-from hybridp.randomness import Randomness, secure, seeded
+from hybridp.noise import Randomness, discrete_gaussian, discrete_laplace, secure, seeded
 
 __all__ = ["main"]
 

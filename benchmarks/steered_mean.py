@@ -20,13 +20,13 @@ import numpy as np
 
 from hybridp.blend.mean import Rule
 from hybridp.curator.sums import Raw, _cuts, release_counts, release_sums, release_window, squares
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.messages import LocalSummary, TrustedSummary
-from hybridp.public.rounds import Answer, Between, Crowd, Later, Numbers, Within, drive
+from hybridp.noise import Randomness, seeded
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import LocalSummary, TrustedSummary, drive
+from hybridp.public.randomisers import Bounds
+from hybridp.public.rounds import Answer, Between, Crowd, Later, Numbers, Within
 from hybridp.public.shares import NoisyCounts
 from hybridp.public.steered_mean import WindowSums
-from hybridp.randomness import Randomness, seeded
 from hybridp.tasks.mean import MeanTask, publish_mean
 from hybridp.tasks.steered import SteeredTask
 

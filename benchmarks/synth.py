@@ -66,10 +66,10 @@ def one(method: str, name: str, epsilon: float, seed: int, *setting: str) -> dic
     """One fit in this process: its errors, CPU seconds (the fit alone) and largest memory."""
     from hybridp.bench.synth import evaluate, present_error
     from hybridp.curator.models import Codes
+    from hybridp.noise import seeded
     from hybridp.protocols.driver import fit_synth
-    from hybridp.public.budgets import ApproxDP
+    from hybridp.public.mechanisms import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
-    from hybridp.randomness import seeded
     from hybridp.tasks.table import TableTask
 
     records, real = rows()

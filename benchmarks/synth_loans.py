@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from hybridp.curator.models import Codes
-from hybridp.public.budgets import ApproxDP
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Schema, Workload
-from hybridp.randomness import seeded
 from hybridp_lab.papers.rap2023.workloads import sample_workload
 
 PEOPLE, FEATURES, WIDTH = 42_535, 48, 4_427

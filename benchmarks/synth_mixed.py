@@ -27,11 +27,11 @@ from hybridp.blend.tables import blend_tables
 from hybridp.curator.models import Codes, measure_table
 from hybridp.curator.sums import Raw
 from hybridp.device.reports import simulated_marginals
+from hybridp.noise import seeded
 from hybridp.protocols.driver import fit_synth
-from hybridp.public.budgets import ApproxDP
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.rounds import Answer
-from hybridp.randomness import seeded
 from hybridp.tasks.table import TableTask
 from hybridp.tasks.transcript import save_model, write_invitation
 

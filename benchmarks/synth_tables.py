@@ -124,10 +124,10 @@ def _rows(people: int) -> int:
 def _ours(folder: str, how: str, epsilon: float, seed: int) -> dict[str, float]:
     from hybridp.blend.tables import round_rows
     from hybridp.curator.models import Codes
+    from hybridp.noise import seeded
     from hybridp.protocols.driver import fit_synth
-    from hybridp.public.budgets import ApproxDP
+    from hybridp.public.mechanisms import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
-    from hybridp.randomness import seeded
     from hybridp.tasks.table import TableTask
 
     kept = np.load(f"{folder}/in.npz")

@@ -29,11 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.mean import EstimatorName, Rule
-from hybridp.public.budgets import PureDP
-from hybridp.public.mean import Setting, hybrid, kvh_weight, over_best, sum_noise
-from hybridp.public.messages import TrustedSummary
+from hybridp.noise import seeded, synthetic_data_generator
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import Setting, TrustedSummary, hybrid, kvh_weight, over_best, sum_noise
 from hybridp.public.randomisers import best_randomiser
-from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.simulate import errors, trials
 
 __all__ = ["BETAS", "DOCS", "Cell", "Found", "beta_population", "in_parallel", "main", "run", "write_between"]

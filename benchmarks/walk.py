@@ -53,8 +53,8 @@ def walking() -> Iterator[Passed]:
 def trusted_salary(folder: Path) -> Passed:
     from hybridp.curator.sums import Columns
     from hybridp.protocols.driver import release as release_mean
-    from hybridp.public.budgets import PureDP
-    from hybridp.public.lattice import Bounds
+    from hybridp.public.mechanisms import PureDP
+    from hybridp.public.randomisers import Bounds
     from hybridp.tasks.mean import MeanTask
 
     file = folder / "salaries.csv"
@@ -69,7 +69,7 @@ def trusted_salary(folder: Path) -> Passed:
 
 def local_salary(folder: Path) -> Passed:
     from hybridp.device.client import local_report
-    from hybridp.randomness import secure
+    from hybridp.noise import secure
     from hybridp.service import studies
     from hybridp.service.core import Service
     from hybridp.service.settings import Limits, Settings

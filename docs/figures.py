@@ -19,13 +19,11 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from hybridp.bench.simulate import salary_like
 from hybridp.curator.sums import Raw, release_sums, squares
-from hybridp.noise import reports
+from hybridp.noise import reports, seeded, synthetic_data_generator
 from hybridp.pareto import dpareto, final_front, grid_search, load_problem, random_search, staircase
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import LocalSummary
-from hybridp.public.randomisers import dithered_bit, piecewise
-from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.public.randomisers import Bounds, dithered_bit, piecewise
 from hybridp.release import style
 from hybridp.study import Study
 from hybridp.study import kmeans as release_kmeans

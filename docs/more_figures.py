@@ -28,18 +28,15 @@ from hybridp.bench.trust import error_curves
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.sums import Columns, Raw, Source, release_counts
 from hybridp.device.reports import simulated_reports
+from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.protocols.driver import release as release_distribution
 from hybridp.protocols.driver import release as release_groups
 from hybridp.protocols.driver import release as release_mean
-from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
-from hybridp.public.lattice import Bounds
-from hybridp.public.mean import sum_noise
-from hybridp.public.mechanisms import discrete_laplace
+from hybridp.public.mechanisms import ApproxDP, PureDP, discrete_laplace
+from hybridp.public.messages import VectorBounds, sum_noise
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import LEVELS, dithered_bit, piecewise
-from hybridp.public.vector import VectorBounds
-from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.public.randomisers import LEVELS, Bounds, dithered_bit, piecewise
 from hybridp.study import Study
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.mean import MeanTask, VectorTask

@@ -26,8 +26,8 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
+from hybridp.noise import secure, seeded, synthetic_data_generator
 from hybridp.public.mixing import Signer, new_key, text
-from hybridp.randomness import secure, seeded, synthetic_data_generator
 from hybridp.service import studies
 from hybridp.service.app import build_app, listen
 from hybridp.service.settings import Limits, Settings

@@ -17,9 +17,9 @@ from zlib import crc32
 
 import numpy as np
 
-from hybridp import randomness
+from hybridp import noise
 
-_system = randomness._system_words
+_system = noise._system_words
 _programs: Iterator[str] | None = None  # names for the programs that what runs now will start
 
 
@@ -27,16 +27,16 @@ _programs: Iterator[str] | None = None  # names for the programs that what runs 
 def of(name: str | None) -> Iterator[None]:
     """Within, the system's words are those of this name; without one they are the system's."""
     global _programs
-    before = randomness._system_words, _programs
+    before = noise._system_words, _programs
     if name is None:
-        randomness._system_words, _programs = _system, None
+        noise._system_words, _programs = _system, None
     else:
         play(seed(name))
         _programs = (f"{name}, program {i}" for i in count(1))
     try:
         yield
     finally:
-        randomness._system_words, _programs = before
+        noise._system_words, _programs = before
 
 
 def of_the_next_program() -> tuple[int, int] | None:
@@ -52,20 +52,20 @@ def play(numbers: tuple[int, int]) -> None:
     """From now on the system's words are those of this seed."""
     source, lock = np.random.SFC64(numbers), Lock()
 
-    def words(n: int) -> randomness.Words:
+    def words(n: int) -> noise.Words:
         with lock:
             return source.random_raw(n)
 
-    randomness._system_words = words
+    noise._system_words = words
 
 
-def replay(words: Iterable[int]) -> randomness.Randomness:
+def replay(words: Iterable[int]) -> noise.Randomness:
     """A source that hands out these words, and fails when they are used up."""
     left = list(words)
 
-    def source(n: int) -> randomness.Words:
+    def source(n: int) -> noise.Words:
         assert n <= len(left), "more words were drawn than the test provides"
         taken, left[:] = left[:n], left[n:]
         return np.array(taken, dtype=np.uint64)
 
-    return randomness.Randomness(simulated=True, label="replayed words", source=source, children=lambda n: [])
+    return noise.Randomness(simulated=True, label="replayed words", source=source, children=lambda n: [])

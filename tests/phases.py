@@ -14,7 +14,8 @@ from hybridp.protocols.driver import release, release_invited
 from hybridp.protocols.rows import LatticePeople
 from hybridp.public import envelope
 from hybridp.public.heavy import HeadList
-from hybridp.public.rounds import Many, drive
+from hybridp.public.messages import drive
+from hybridp.public.rounds import Many
 from hybridp.release.release import Release
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.transcript import Transcript, kept_missing, read_invitation

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hybridp.public.lattice import LEVELS
 from hybridp.public.messages import SQUARE_STEPS
+from hybridp.public.randomisers import LEVELS
 from hybridp.tables import Lattice, Number, Query, Report, Totals
 
 __all__ = ["figures", "number_query"]

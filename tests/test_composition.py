@@ -13,8 +13,7 @@ from tests.test_ledger import of, spend
 
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.ledger import SHARES, Charge, Ledger, tight_epsilon
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.mechanisms import gaussian_sigma
+from hybridp.public.mechanisms import ApproxDP, PureDP, gaussian_sigma
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from hybridp.errors import BudgetExceeded, InvalidInput, LedgerProblem, UnusablePublicRows, UnusableRows
 from hybridp.ledger import Charge, Ledger
-from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
+from hybridp.public.mechanisms import ApproxDP, Neighbours, PureDP
 from tests import warm
 
 
@@ -202,7 +202,7 @@ CHILD = """
 import os, sys, time
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Charge, Ledger
-from hybridp.public.budgets import PureDP
+from hybridp.public.mechanisms import PureDP
 path, log, epsilon, fail_every = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
 out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 ledger = Ledger.open(path)
@@ -273,7 +273,7 @@ def test_processes_racing_for_the_last_budget(tmp_path: Path) -> None:
 def test_only_one_of_many_creators_wins(tmp_path: Path) -> None:
     script = (
         "import sys; from hybridp.ledger import Ledger; from hybridp.errors import LedgerProblem\n"
-        "from hybridp.public.budgets import PureDP\n"
+        "from hybridp.public.mechanisms import PureDP\n"
         "try: Ledger.create(sys.argv[1], {'all': PureDP(float(sys.argv[2]))})\n"
         "except LedgerProblem: sys.exit(2)\n"
     )
@@ -352,7 +352,7 @@ READ_ONLY = """
 import os, sys
 from hybridp.errors import LedgerProblem
 from hybridp.ledger import Charge, Ledger
-from hybridp.public.budgets import PureDP
+from hybridp.public.mechanisms import PureDP
 os.chdir(sys.argv[1])
 if os.geteuid() == 0:
     os.setuid(65534)  # permissions do not bind root

@@ -29,11 +29,10 @@ from hybridp import InvalidInput, Ledger, Source, Study, seeded
 from hybridp.blend.tally import Tally
 from hybridp.device.client import local_report, trusted_report
 from hybridp.protocols.reports import add_file, invitation_tally, number_tally, save_tally
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import Invite
 from hybridp.public.mixing import Signer, new_key, text
-from hybridp.public.randomisers import dithered_bit
+from hybridp.public.randomisers import Bounds, dithered_bit
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings

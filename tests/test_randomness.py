@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from hybridp.errors import InvalidInput
-from hybridp.randomness import Randomness, secure, seeded
+from hybridp.noise import Randomness, secure, seeded
 
 pytestmark = pytest.mark.system_randomness
 

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from hybridp.randomness import secure
+from hybridp.noise import secure
 from tests import chance, warm
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -104,7 +104,7 @@ def test_a_commit_is_checked_by_the_checkers_of_make_test_and_fetches_nothing() 
 
 def _words(name: str | None) -> list[str]:
     """What a draw in this process and in two programs gives under this name."""
-    code = "from hybridp.randomness import secure; print(secure().words(2))"
+    code = "from hybridp.noise import secure; print(secure().words(2))"
     with chance.of(name):
         return [str(secure().words(2)), warm.run(code, check=True).stdout, warm.run(code, check=True).stdout]
 

@@ -32,8 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public.budgets import PureDP
-from hybridp.randomness import Randomness
+from hybridp.noise import Randomness
+from hybridp.public.mechanisms import PureDP
 from hybridp.testing import Case, laws, less_scale
 
 __all__ = ["Noise", "geometric", "half_the_scale", "laplace"]

@@ -30,8 +30,8 @@ import opendp.prelude as dp
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public.budgets import PureDP
-from hybridp.randomness import Randomness
+from hybridp.noise import Randomness
+from hybridp.public.mechanisms import PureDP
 from hybridp.testing import Case, laws, less_scale
 
 __all__ = ["Careless", "OpenDPLaplace", "case", "half_described", "half_drawn"]

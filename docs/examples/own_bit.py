@@ -21,10 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.noise import bernoulli, uniform_below
-from hybridp.public.budgets import PureDP
+from hybridp.noise import Randomness, bernoulli, uniform_below
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import LEVELS, exact_exp
-from hybridp.randomness import Randomness
 
 __all__ = ["OwnBit", "own_bit", "own_bit_reports"]
 
@@ -70,7 +69,7 @@ def own_bit(guarantee: PureDP) -> OwnBit:
     return OwnBit(guarantee, int(WORD / (exact_exp(guarantee.epsilon) + 1)) + 1)
 
 
-# In the library: src/hybridp/noise/
+# In the library: src/hybridp/noise.py
 def own_bit_reports(mechanism: OwnBit, levels: NDArray[np.int64], *, rng: Randomness) -> NDArray[np.float64]:
     """A report for each level 0..LEVELS. Integers are compared, so that every probability is exactly the stated one."""
     above = levels > uniform_below(LEVELS, len(levels), rng=rng)

@@ -18,7 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
-from hybridp.public.rounds import Conversation, Crowd
+from hybridp.public.messages import Conversation
+from hybridp.public.rounds import Crowd
 from hybridp.public.study import Declaration, Vector
 from hybridp.release.release import statistic
 from hybridp.tasks.declared import register

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from hybridp import noise
 from hybridp.errors import must
-from hybridp.public.budgets import PureDP
-from hybridp.randomness import Randomness
+from hybridp.noise import Randomness
+from hybridp.public.mechanisms import PureDP
 
 __all__ = ["OwnSteps", "own_steps", "own_steps_noise"]
 
@@ -67,7 +67,7 @@ def own_steps(guarantee: PureDP, sensitivity: int) -> OwnSteps:
     return OwnSteps(guarantee, sensitivity, scale)
 
 
-# In the library: src/hybridp/noise/
+# In the library: src/hybridp/noise.py
 def own_steps_noise(mechanism: OwnSteps, size: int, *, rng: Randomness) -> NDArray[np.int64]:
     """Exact draws: which step is a discrete Laplace draw, and where on the step an even one."""
     d = mechanism.sensitivity

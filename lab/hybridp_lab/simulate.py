@@ -17,14 +17,12 @@ from hybridp.blend.distribution import Evidence
 from hybridp.blend.mean import Blend, Rule, blend
 from hybridp.curator.sums import Raw, release_sums
 from hybridp.errors import must
+from hybridp.noise import Randomness, synthetic_data_generator
 from hybridp.public.distribution import BinnedReports
-from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import LocalSummary, TrustedSummary
-from hybridp.public.randomisers import LEVELS, Randomiser
-from hybridp.public.rounds import drive
+from hybridp.public.messages import LocalSummary, TrustedSummary, drive
+from hybridp.public.randomisers import LEVELS, Bounds, Randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
-from hybridp.randomness import Randomness, synthetic_data_generator
 from hybridp.tasks.distribution import DistributionTask, ask_counts
 from hybridp_lab.baselines.local import Report, reports
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.randomisers import share_oracle
 from hybridp.tasks.records import RecordsTask
 from hybridp_lab.attacks import ATTACKS, ESTIMATORS, LIARS, Outcome, run_attacks
@@ -85,8 +85,8 @@ def test_maximal_gain_is_what_cao_jia_and_gong_say() -> None:
 
 def test_a_record_is_promoted_by_what_a_fake_report_adds(outcomes: list[Outcome]) -> None:
     """K-ary randomised response: f (1-q)/(p-q) of everybody for the record, taken from all others; cut off at all."""
+    from hybridp.noise import seeded
     from hybridp.public.randomisers import k_randomised_response
-    from hybridp.randomness import seeded
     from hybridp_lab.attacks import records
 
     truth = np.array([0.5, 0.3, 0.15, 0.05])

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.noise import secure, seeded, synthetic_data_generator
 from hybridp.public.heavy import discovery
-from hybridp.randomness import secure, seeded, synthetic_data_generator
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp_lab.baselines import heavy as rivals
 from hybridp_lab.baselines.heavy import (
     code_text,

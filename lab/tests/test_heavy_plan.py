@@ -12,9 +12,9 @@ from scipy import stats
 from hybridp.bench.crowd import Crowd, Guesses
 from hybridp.bench.models import plan_records, shown_probability, zipf
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP
+from hybridp.noise import seeded
 from hybridp.public.heavy import discovery
-from hybridp.randomness import seeded
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.release.plan import Plan
 from hybridp.tasks.records import RecordsTask
 from hybridp_lab.papers.blender.collection import simulate_heavy

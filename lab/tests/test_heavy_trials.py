@@ -13,11 +13,11 @@ from hybridp.bench.models import zipf
 from hybridp.blend import heavy as blending
 from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.noise import seeded
 from hybridp.public.heavy import HeadList, OneSlot, counting_noise, discovery
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import OptInCounts
 from hybridp.public.randomisers import Oracle
-from hybridp.randomness import seeded
 from hybridp.tasks.records import RecordsTask
 from hybridp_lab.baselines.oracles import local_hashing, optimised_unary
 from hybridp_lab.papers.blender.collection import HeavyTrial, simulate_heavy

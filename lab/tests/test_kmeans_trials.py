@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hybridp.noise import seeded
 from hybridp.public.kmeans import Box
-from hybridp.randomness import seeded
 from hybridp_lab.papers.mean2020.kmeans_trials import LAYOUT, experiment, paper_points, wcss
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tests.plans import plan_papers
 
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.randomisers import Bounds
 from hybridp_lab.baselines.offer import trust_offer
 
 UNIT = Bounds(0, 1)

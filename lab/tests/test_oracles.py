@@ -32,9 +32,9 @@ from tests.contract.oracle_laws import (
 )
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.randomisers import estimate, k_randomised_response, share_oracle
-from hybridp.randomness import seeded
 from hybridp.testing.laws import WORD
 from hybridp_lab.baselines import oracles as oracle_noise
 from hybridp_lab.baselines.oracles import (

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from hybridp.errors import InvalidInput
-from hybridp.randomness import seeded
+from hybridp.noise import seeded
 from hybridp_lab.problems.sparse_vector import sparse_vector
 
 pytest.importorskip("torch")

@@ -11,10 +11,10 @@ import pytest
 from hybridp.bench.simulate import salary_like
 from hybridp.blend.mean import Rule
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import PureDP
-from hybridp.public.mean import sum_noise
+from hybridp.noise import secure, seeded
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import sum_noise
 from hybridp.public.randomisers import LEVELS
-from hybridp.randomness import secure, seeded
 from hybridp_lab.baselines.local import local_additive
 from hybridp_lab.simulate import Trial, collect, errors, trials
 

@@ -12,9 +12,9 @@ from scipy import stats
 
 from hybridp.blend.heavy import Estimate
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.noise import secure, seeded
 from hybridp.public.heavy import HeadList
-from hybridp.randomness import secure, seeded
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp_lab.papers.blender.two_stage import (
     Order,
     TwoStage,

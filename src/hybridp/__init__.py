@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from hybridp.errors import BudgetExceeded as BudgetExceeded
     from hybridp.errors import HybridpError as HybridpError
     from hybridp.errors import InvalidInput as InvalidInput
+    from hybridp.errors import TrustRule as TrustRule
     from hybridp.estimators import HybridKMeans as HybridKMeans
     from hybridp.estimators import HybridLinearRegression as HybridLinearRegression
     from hybridp.estimators import HybridLogisticRegression as HybridLogisticRegression
     from hybridp.ledger import Ledger as Ledger
+    from hybridp.noise import secure as secure
+    from hybridp.noise import seeded as seeded
     from hybridp.pareto.run import dpareto as dpareto
-    from hybridp.public.budgets import ZCDP as ZCDP
-    from hybridp.public.budgets import ApproxDP as ApproxDP
-    from hybridp.public.budgets import Neighbours as Neighbours
-    from hybridp.public.budgets import PureDP as PureDP
-    from hybridp.public.trust import TrustRule as TrustRule
-    from hybridp.randomness import secure as secure
-    from hybridp.randomness import seeded as seeded
+    from hybridp.public.mechanisms import ZCDP as ZCDP
+    from hybridp.public.mechanisms import ApproxDP as ApproxDP
+    from hybridp.public.mechanisms import Neighbours as Neighbours
+    from hybridp.public.mechanisms import PureDP as PureDP
     from hybridp.release.plan import Plan as Plan
     from hybridp.release.release import Release as Release
     from hybridp.release.release import compare_waves as compare_waves
@@ -49,13 +49,12 @@ __version__ = "0.2.0"
 
 _MODULES = {
     "curator.sums": "Source",
-    "errors": "BudgetExceeded HybridpError InvalidInput",
+    "errors": "BudgetExceeded HybridpError InvalidInput TrustRule",
     "ledger": "Ledger",
     "pareto.run": "dpareto",
     "estimators": "HybridKMeans HybridLinearRegression HybridLogisticRegression",
-    "public.budgets": "ApproxDP Neighbours PureDP ZCDP",
-    "public.trust": "TrustRule",
-    "randomness": "secure seeded",
+    "public.mechanisms": "ApproxDP Neighbours PureDP ZCDP",
+    "noise": "secure seeded",
     "release.plan": "Plan",
     "release.release": "Release compare_waves read result_schema",
     "study": "Study count heavy_hitters kmeans mean quantiles regression shares total vector_mean",

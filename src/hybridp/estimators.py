@@ -25,7 +25,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hybridp.errors import InvalidInput, PromiseWarning, must
-from hybridp.randomness import Randomness, secure, seeded
+from hybridp.noise import Randomness, secure, seeded
 from hybridp.study import Study
 
 __all__ = ["HybridKMeans", "HybridLinearRegression", "HybridLogisticRegression"]

@@ -32,15 +32,14 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import InvalidInput, TrustRule, must
 from hybridp.public.study import Collection, Declaration, Mixer, People, Promise, Question
-from hybridp.public.trust import TrustRule
 
 if TYPE_CHECKING:
     from hybridp.curator.sums import TableLike
     from hybridp.ledger import Ledger
+    from hybridp.noise import Randomness
     from hybridp.protocols.devices import Randomised
-    from hybridp.randomness import Randomness
     from hybridp.release.plan import Plan
     from hybridp.release.release import Release
 

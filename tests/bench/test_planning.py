@@ -16,14 +16,11 @@ from hybridp.bench.trust import opt_ins_needed
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.sums import Raw, release_sums, squares
 from hybridp.errors import InvalidInput
-from hybridp.noise import reports
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.mean import sum_noise, sup_over_best
-from hybridp.public.messages import LocalSummary
+from hybridp.noise import reports, seeded
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import LocalSummary, sum_noise, sup_over_best
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import LEVELS, randomiser
-from hybridp.randomness import seeded
+from hybridp.public.randomisers import LEVELS, Bounds, randomiser
 from hybridp.release.plan import Plan
 from hybridp.tasks.mean import MeanTask
 from hybridp.tasks.shares import SharesTask

@@ -14,10 +14,10 @@ from hybridp.bench.synth import (
     present_error,
 )
 from hybridp.curator.models import Codes, measure_table
+from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.protocols.driver import fit_synth
-from hybridp.public.budgets import ApproxDP
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload, pieces
-from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.tasks.table import TableTask
 
 SCHEMA = Schema.from_domain({"a": 3, "b": 4, "c": 2})

@@ -13,12 +13,12 @@ from hybridp.bench.synth import evaluate, plan_rows
 from hybridp.curator.models import Codes
 from hybridp.curator.sums import Raw
 from hybridp.device.reports import simulated_marginals
+from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.protocols.driver import fit_synth
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.randomisers import share_oracle
 from hybridp.public.rounds import Answer
-from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.plan import Plan
 from hybridp.tasks.table import TableTask
 from hybridp.tasks.transcript import save_model, write_invitation

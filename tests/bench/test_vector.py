@@ -14,12 +14,10 @@ from hybridp import Study
 from hybridp.blend.mean import Rule, blend_columns
 from hybridp.curator.sums import Raw, release_sums
 from hybridp.device.reports import reach_reports
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import Bounds, column_sums
-from hybridp.public.messages import Invite
-from hybridp.public.vector import VectorBounds, VectorReportSums, vector_noise
-from hybridp.public.vector_randomisers import VectorReports, vector_reports
-from hybridp.randomness import seeded
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import ApproxDP, PureDP
+from hybridp.public.messages import Invite, VectorBounds, VectorReportSums, vector_noise
+from hybridp.public.randomisers import Bounds, VectorReports, column_sums, vector_reports
 from hybridp.release.plan import Plan
 
 N, TRUSTED, D, TRIALS = 900, 150, 5, 180

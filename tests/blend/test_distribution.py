@@ -12,12 +12,11 @@ from scipy import stats
 from hybridp import noise
 from hybridp.blend.distribution import Evidence, Seen, Shape, SharesBelow, blended, counts_seen, fit, reports_seen
 from hybridp.blend.plausible import Plausible, plausible
-from hybridp.public.budgets import PureDP
+from hybridp.noise import seeded
 from hybridp.public.distribution import CELLS, BinnedReports, cell_chances, report_bins
-from hybridp.public.lattice import Bounds
-from hybridp.public.randomisers import LEVELS, LocalName, randomiser
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.randomisers import LEVELS, Bounds, LocalName, randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts, count_noise
-from hybridp.randomness import seeded
 from hybridp.tasks.distribution import DistributionTask, places_around
 from hybridp_lab.simulate import hear
 

@@ -12,16 +12,13 @@ from scipy import stats
 from hybridp.blend.groups import JointBlend, apart, blend_joint, mean_gaps, pair_chances, published_gap
 from hybridp.blend.mean import Rule, blend
 from hybridp.errors import InvalidInput
-from hybridp.noise.reports import oracle_reports
-from hybridp.public.budgets import PureDP
+from hybridp.noise import oracle_reports, seeded
 from hybridp.public.groups import STEPS, Grouping, Joint
-from hybridp.public.lattice import Bounds
-from hybridp.public.mechanisms import discrete_laplace
+from hybridp.public.mechanisms import PureDP, discrete_laplace
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import LEVELS, randomiser, subset_selection, support_counts
+from hybridp.public.randomisers import LEVELS, Bounds, randomiser, subset_selection, support_counts
 from hybridp.public.shares import NoisyCounts, ShareReports
-from hybridp.randomness import seeded
 from hybridp.release.receipt import Receipt
 from hybridp.release.release import Release, compare_waves
 

@@ -13,14 +13,12 @@ from scipy import stats
 from hybridp.blend import heavy as blending
 from hybridp.blend.heavy import Estimate, better_queries, combine, from_noisy_counts, from_oracle, project
 from hybridp.blend.shares import simplex
-from hybridp.noise import discrete_laplace
-from hybridp.noise.reports import simulate_counts
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.noise import discrete_laplace, seeded, simulate_counts, synthetic_data_generator
 from hybridp.public.heavy import HeadList, OneSlot, counting_noise
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import SlotReports
 from hybridp.public.randomisers import Oracle, k_randomised_response
 from hybridp.public.shuffling import Mixing
-from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.tasks.records import RecordsTask
 
 HEAD = HeadList.of([("a", "1"), ("a", "2"), ("b", "1"), ("c", "1"), ("c", "2"), ("c", "3")])

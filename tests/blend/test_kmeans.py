@@ -10,10 +10,10 @@ import pytest
 from hybridp.blend.kmeans import Clusters, blend_map, blend_round, centres_of_map, radius_for
 from hybridp.device.reports import answer_map
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import PureDP
+from hybridp.noise import seeded
 from hybridp.public.kmeans import STEPS, Box, Grid, TrustedRound, map_invite, map_noise, nearest, round_noise
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.shares import ShareReports
-from hybridp.randomness import seeded
 
 BOX = Box((0.0, 0.0), (1.0, 1.0))
 CENTRES = np.floor(np.array([[0.25, 0.3], [0.7, 0.75], [0.8, 0.2]]) * STEPS)

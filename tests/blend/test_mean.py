@@ -16,13 +16,11 @@ from scipy import optimize, stats
 from hybridp.bench.simulate import salary_like
 from hybridp.blend.mean import ESTIMATORS, EstimatorName, Rule, blend
 from hybridp.errors import InvalidInput
-from hybridp.public import mean as theory
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.mean import sum_noise
-from hybridp.public.mechanisms import discrete_laplace
-from hybridp.public.messages import SQUARE_STEPS, LocalSummary, NoisySquares, TrustedSummary
+from hybridp.noise import seeded
+from hybridp.public import messages as theory
+from hybridp.public.mechanisms import ApproxDP, PureDP, discrete_laplace
+from hybridp.public.messages import SQUARE_STEPS, LocalSummary, NoisySquares, TrustedSummary, sum_noise
 from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
-from hybridp.randomness import seeded
 from hybridp_lab.baselines.local import local_additive
 from hybridp_lab.simulate import Trial, trials
 

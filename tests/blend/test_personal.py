@@ -14,13 +14,11 @@ from hybridp.curator.models import release_weighted_sum
 from hybridp.curator.sums import Raw, release_sums
 from hybridp.device.reports import randomise_own
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.mean import Setting, kvh_weight, sum_noise
-from hybridp.public.messages import LocalSummary, ReportsByEpsilon, WeightedSum
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import LocalSummary, ReportsByEpsilon, Setting, WeightedSum, kvh_weight, sum_noise
 from hybridp.public.personal import adpm_weights, local_terms
-from hybridp.public.randomisers import LEVELS, best_randomiser
-from hybridp.randomness import seeded
+from hybridp.public.randomisers import LEVELS, Bounds, best_randomiser
 
 UNIT = Bounds(-1, 1)
 

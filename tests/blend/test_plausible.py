@@ -14,12 +14,11 @@ from scipy import optimize, stats
 from hybridp import noise
 from hybridp.blend.distribution import Evidence, Seen, SharesBelow, blended, gini, variance
 from hybridp.blend.plausible import Ladder, Plausible, normal_reach, plausible
-from hybridp.public.budgets import PureDP
+from hybridp.noise import seeded
 from hybridp.public.distribution import CELLS, BinnedReports, cell_chances, report_bins
-from hybridp.public.lattice import Bounds
-from hybridp.public.randomisers import LEVELS, WORD, Piecewise, randomiser
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.randomisers import LEVELS, WORD, Bounds, Piecewise, randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
-from hybridp.randomness import seeded
 from hybridp.release.release import Release
 from hybridp.tasks.distribution import DistributionTask, publish
 from hybridp_lab.simulate import hear

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from hybridp.blend.mean import pooled
-from hybridp.noise import reports
-from hybridp.public.budgets import PureDP
+from hybridp.noise import reports, seeded, synthetic_data_generator
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import LEVELS, Randomiser, dithered_bit, piecewise
-from hybridp.randomness import seeded, synthetic_data_generator
 
 WEAK, STRONG = dithered_bit(PureDP(1.0)), piecewise(PureDP(5.0))
 

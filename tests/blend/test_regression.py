@@ -20,11 +20,11 @@ from hybridp.blend.regression import (
     widest,
 )
 from hybridp.device.reports import answer_question
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import column_sums
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import VectorBounds, VectorReportSums
+from hybridp.public.randomisers import column_sums
 from hybridp.public.regression import LADDER, Line, OnLine, line_invite
-from hybridp.public.vector import VectorBounds, VectorReportSums
-from hybridp.randomness import seeded
 
 BETA = np.array([0.1, 0.4, -0.3])
 SECOND = np.array([[1.0, 0.1, 0.0], [0.1, 0.3, 0.05], [0.0, 0.05, 0.2]])

@@ -11,13 +11,10 @@ import pytest
 from hybridp.blend.mean import Blend, Rule, blend
 from hybridp.blend.means import seal
 from hybridp.curator.sums import Raw, release_sums
-from hybridp.noise import reports
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.mean import sum_noise
-from hybridp.public.messages import LocalSummary, TrustedSummary
-from hybridp.public.randomisers import LEVELS, Randomiser, randomiser
-from hybridp.randomness import seeded
+from hybridp.noise import reports, seeded
+from hybridp.public.mechanisms import ApproxDP, PureDP
+from hybridp.public.messages import LocalSummary, TrustedSummary, sum_noise
+from hybridp.public.randomisers import LEVELS, Bounds, Randomiser, randomiser
 
 PROMISE = ApproxDP(1.0, 1e-6)
 

@@ -15,8 +15,8 @@ from hybridp import noise
 from hybridp.blend.shares import blend_shares, to_simplex
 from hybridp.device.reports import simulated_reports
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import PureDP
-from hybridp.public.mechanisms import DiscreteLaplace
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import DiscreteLaplace, PureDP
 from hybridp.public.messages import Invite
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import randomised_response, share_oracle
@@ -27,7 +27,6 @@ from hybridp.public.shares import (
     count_noise,
     tick_noise,
 )
-from hybridp.randomness import seeded
 
 RARE = [0.01, 0.09, 0.3, 0.6]
 

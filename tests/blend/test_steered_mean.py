@@ -9,10 +9,10 @@ import pytest
 
 from hybridp.blend.means import blend_window
 from hybridp.curator.sums import release_window
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import LocalSummary
-from hybridp.public.randomisers import LEVELS, best_randomiser, dithered_bit
+from hybridp.public.randomisers import LEVELS, Bounds, best_randomiser, dithered_bit
 from hybridp.public.steered_mean import (
     PILOT_SHARE,
     SQUARES_SHARE,
@@ -22,7 +22,6 @@ from hybridp.public.steered_mean import (
     WindowSums,
     normal_people,
 )
-from hybridp.randomness import seeded
 
 K, N, EPSILON = 4000, 400_000, 1.0
 BIT = dithered_bit(PureDP(EPSILON))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hybridp.blend.tables import blend_tables
-from hybridp.public.budgets import PureDP
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import share_oracle
 from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable

@@ -22,15 +22,22 @@ from hybridp.blend.mean import Rule, blend, blend_columns
 from hybridp.blend.tally import Tally, invite_in
 from hybridp.device.reports import randomise_many, randomise_own, randomise_steps
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import PureDP
+from hybridp.noise import seeded
 from hybridp.public.envelope import digest
 from hybridp.public.heavy import HeadList, slot_response
-from hybridp.public.lattice import STEPS, Bounds, Sums, exact_sums, grouped_sums
-from hybridp.public.messages import Invite, OwnEpsilon
-from hybridp.public.randomisers import LOCAL_NAMES, piecewise, randomiser
-from hybridp.public.vector import VectorBounds
-from hybridp.public.vector_randomisers import vector_reports
-from hybridp.randomness import seeded
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import Invite, OwnEpsilon, VectorBounds
+from hybridp.public.randomisers import (
+    LOCAL_NAMES,
+    STEPS,
+    Bounds,
+    Sums,
+    exact_sums,
+    grouped_sums,
+    piecewise,
+    randomiser,
+    vector_reports,
+)
 
 BOUNDS = Bounds(-3, 57)
 INVITE = Invite(BOUNDS, randomiser("best", PureDP(1.0)))

@@ -9,14 +9,18 @@ import pytest
 
 from hybridp.blend.mean import Rule, blend, blend_columns
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import PureDP
-from hybridp.public.mean import holm
-from hybridp.public.mechanisms import DiscreteLaplace
+from hybridp.public.mechanisms import DiscreteLaplace, PureDP
 from hybridp.public.mechanisms import discrete_laplace as laplace_noise
-from hybridp.public.messages import LocalSummary, TrustedSummary
-from hybridp.public.randomisers import LEVELS
-from hybridp.public.vector import HALF, VectorBounds, VectorReportSums, vector_noise
-from hybridp.public.vector_randomisers import scalar_reports
+from hybridp.public.messages import (
+    HALF,
+    LocalSummary,
+    TrustedSummary,
+    VectorBounds,
+    VectorReportSums,
+    holm,
+    vector_noise,
+)
+from hybridp.public.randomisers import LEVELS, scalar_reports
 
 PLAN = scalar_reports(PureDP(1.0), 3, 1)
 RULES = [

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hybridp.ledger import Ledger
-from hybridp.public.budgets import PureDP
+from hybridp.public.mechanisms import PureDP
 from hybridp.release.release import sole
 from tests import warm
 

@@ -12,7 +12,7 @@ import pytest
 import hybridp.cli
 from hybridp.cli.app import cli
 from hybridp.cli.options import INVITATION, Verb
-from hybridp.public.fields import Fields, declared
+from hybridp.errors import Fields, declared
 from hybridp.public.study import Number, People, Points, Promise, Records, Table, Vector
 
 from .conftest import Runner

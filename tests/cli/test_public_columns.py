@@ -13,8 +13,8 @@ from hybridp.curator.sums import Columns
 from hybridp.errors import HybridpError
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_mean
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import ApproxDP, PureDP
+from hybridp.public.randomisers import Bounds
 from hybridp.tasks.mean import MeanTask
 
 RELEASES = {

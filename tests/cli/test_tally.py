@@ -16,7 +16,7 @@ from hybridp.cli.options import INVITATION
 from hybridp.cli.tasks import randomise, release
 from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
-from hybridp.public.budgets import PureDP
+from hybridp.public.mechanisms import PureDP
 
 RELEASE, RANDOMISE = release.tasks, randomise.tasks
 SECRET = "987654.321"

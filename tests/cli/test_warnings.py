@@ -10,8 +10,8 @@ import pytest
 from hybridp.curator.sums import Columns
 from hybridp.errors import PromiseWarning
 from hybridp.protocols.driver import release as release_mean
-from hybridp.public.budgets import ApproxDP, PureDP, doubts
-from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import ApproxDP, PureDP, doubts
+from hybridp.public.randomisers import Bounds
 from hybridp.tasks.mean import MeanTask
 
 from .conftest import Runner

@@ -20,9 +20,9 @@ import pytest
 from hybridp.public import mechanisms as m
 from hybridp.public import randomisers as o
 from hybridp.public import randomisers as r
-from hybridp.public import vector_randomisers as v
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public import randomisers as v
 from hybridp.public.kmeans import Box, Grid, map_invite
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.testing import (
     Case,

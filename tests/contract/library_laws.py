@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from hybridp.device.reports import choose_names
-from hybridp.public.randomisers import LEVELS, DitheredBit
-from hybridp.public.vector_randomisers import UnitVector
-from hybridp.randomness import seeded
+from hybridp.noise import seeded
+from hybridp.public.randomisers import LEVELS, DitheredBit, UnitVector
 from hybridp.testing import WORD, Case, Law, need, promise
 from hybridp.testing.draws import TINY_P, N
 from hybridp.testing.laws import enumerated, gaussian, of_outcomes, precise, real, unstated

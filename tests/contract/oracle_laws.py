@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.randomisers import estimate
-from hybridp.randomness import seeded
 from hybridp.testing import Case, Law, fewer_flips, more_truth, promises
 from hybridp.testing.laws import precise, real
 

@@ -12,15 +12,16 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from hybridp import noise
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.noise import seeded
 from hybridp.public.mechanisms import (
+    ApproxDP,
     DiscreteGaussian,
     DiscreteLaplace,
+    PureDP,
     discrete_gaussian,
     gaussian_sigma,
     laplace_scale,
 )
-from hybridp.randomness import seeded
 from hybridp.testing import Case, Promise, laws
 from hybridp.testing.draws import outputs
 

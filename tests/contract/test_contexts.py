@@ -14,16 +14,16 @@ PROGRAM = """
 from fractions import Fraction
 import numpy as np
 from hybridp import noise
-from hybridp.noise.additive import settle_below_exp, settle_geometric
+from hybridp.noise import settle_below_exp, settle_geometric
 from hybridp.ledger import DELTA, EPSILON, units
 from hybridp.public import randomisers as o
 from hybridp.public import randomisers as r, vector_randomisers as v
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.kmeans import map_invite
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.public.mechanisms import discrete_gaussian, discrete_laplace
-from hybridp.randomness import seeded
+from hybridp.noise import seeded
 
 for epsilon in (0.002, 0.1, 1.0, 2.345678901234567, 8.0, 30.0):
     pure, approx = PureDP(epsilon), ApproxDP(epsilon, 1e-6)

@@ -9,9 +9,10 @@ import mpmath as mp
 import pytest
 
 from hybridp.errors import InvalidInput
-from hybridp.public import kmeans, mechanisms, randomisers, vector_randomisers
+from hybridp.public import kmeans, mechanisms, randomisers
 from hybridp.public import randomisers as oracles
-from hybridp.public.budgets import ApproxDP
+from hybridp.public import randomisers as vector_randomisers
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.tasks.kmeans import Plan
 from hybridp.testing import Case, Law, Promise
 from hybridp.testing.laws import (

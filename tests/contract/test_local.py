@@ -7,7 +7,7 @@ import math
 import pytest
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.randomisers import (
     LEVELS,
     DitheredBit,

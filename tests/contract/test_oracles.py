@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from tests.chance import replay
 
 from hybridp.errors import InvalidInput
-from hybridp.noise.reports import oracle_reports, simulate_counts
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.noise import oracle_reports, seeded, simulate_counts
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.randomisers import (
     Oracle,
     estimate,
@@ -26,7 +26,6 @@ from hybridp.public.randomisers import (
     subset_selection,
     support_counts,
 )
-from hybridp.randomness import seeded
 from hybridp.testing.laws import WORD
 
 from .oracle_laws import *  # noqa: F403

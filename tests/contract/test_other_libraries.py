@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hybridp.public.budgets import PureDP
+from hybridp.public.mechanisms import PureDP
 from hybridp.testing import Broken, Case, Law, broken, hold, laws, less_scale
 
 from .catalogue import example

@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from hybridp.public.budgets import PureDP
+from hybridp.noise import Randomness
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import LEVELS
-from hybridp.randomness import Randomness
 from hybridp.testing import Case, Law, broken, fewer_flips, less_scale, promises
 from hybridp.testing.laws import WORD, enumerated, precise, real
 

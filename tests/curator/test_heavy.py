@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hybridp.curator.models import discover_answers
-from hybridp.public.budgets import ApproxDP
+from hybridp.noise import seeded
 from hybridp.public.heavy import discovery
-from hybridp.randomness import seeded
+from hybridp.public.mechanisms import ApproxDP
 
 
 def test_records_leave_in_an_order_that_tells_nothing_of_people() -> None:

@@ -10,9 +10,9 @@ import pytest
 from hybridp.curator.models import cell_counts, cluster_totals, held_rows, release_cells, table_rows
 from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import PureDP
+from hybridp.noise import seeded
 from hybridp.public.kmeans import STEPS, Box, Grid, packing, round_noise
-from hybridp.randomness import seeded
+from hybridp.public.mechanisms import PureDP
 from hybridp.tables import open_rows
 
 BOX = Box((0.0, -1.0), (1.0, 2.0))

@@ -12,14 +12,11 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hybridp.curator.sums import Columns, Raw, levels, open_rows, read
 from hybridp.device.reports import randomise_many, reach_reports
 from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.noise import seeded
 from hybridp.protocols.rows import sum_reports
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.mean import sum_noise
-from hybridp.public.mechanisms import DiscreteLaplace
-from hybridp.public.messages import Invite
-from hybridp.public.randomisers import dithered_bit
-from hybridp.randomness import seeded
+from hybridp.public.mechanisms import ApproxDP, DiscreteLaplace, PureDP
+from hybridp.public.messages import Invite, sum_noise
+from hybridp.public.randomisers import Bounds, dithered_bit
 
 BOUNDS = Bounds(0, 100)
 INVITE = Invite(BOUNDS, dithered_bit(PureDP(1.0)))

@@ -12,10 +12,10 @@ import pytest
 from hybridp.curator import models as curating
 from hybridp.curator.models import release_weighted_sum
 from hybridp.errors import InvalidInput
+from hybridp.noise import Randomness, seeded
 from hybridp.public.messages import WeightedSum
 from hybridp.public.personal import adpm_weights
 from hybridp.public.randomisers import LEVELS
-from hybridp.randomness import Randomness, seeded
 
 INF = math.inf
 

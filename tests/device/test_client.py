@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import InvalidInput
-from hybridp.noise import dithered, reports
-from hybridp.public.budgets import PureDP
+from hybridp.noise import Randomness, dithered, reports, seeded
 from hybridp.public.heavy import HeadList
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import LEVELS, best_randomiser, dithered_bit, k_randomised_response
-from hybridp.randomness import Randomness, seeded
 
 VECTORS = json.loads((Path(__file__).parents[1] / "service" / "vectors.json").read_text(encoding="utf-8"))
 HEAD = HeadList.of([("maps", "m.org"), ("news", "a.org"), ("news", "b.org"), ("wéather", "w.org")])

@@ -17,11 +17,10 @@ from hybridp.device.reports import (
     randomise_steps,
 )
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP
-from hybridp.public.lattice import Bounds
+from hybridp.noise import secure, seeded
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.messages import Invite
-from hybridp.public.randomisers import LEVELS, LocalName, randomiser
-from hybridp.randomness import secure, seeded
+from hybridp.public.randomisers import LEVELS, Bounds, LocalName, randomiser
 
 KINDS: tuple[LocalName, ...] = ("dithered", "piecewise")
 SALARY = Bounds(10_000, 90_000)

@@ -16,12 +16,10 @@ from scipy import stats
 
 from hybridp.device import reports as device
 from hybridp.device.reports import choose_names, randomise_steps, reach_reports
-from hybridp.public.budgets import PureDP
-from hybridp.public.messages import Invite
-from hybridp.public.randomisers import WORD
-from hybridp.public.vector import VectorBounds
-from hybridp.public.vector_randomisers import ScalarReports, UnitVector, scalar_reports, unit_vector, vector_reports
-from hybridp.randomness import seeded
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import Invite, VectorBounds
+from hybridp.public.randomisers import WORD, ScalarReports, UnitVector, scalar_reports, unit_vector, vector_reports
 
 TINY_P = 1e-6
 Floats = NDArray[np.float64]

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from tests.chance import replay
 
+from hybridp import noise as _exact
 from hybridp.errors import InvalidInput
-from hybridp.noise import LARGEST_SCALE, bernoulli, discrete_gaussian, discrete_laplace, uniform_below
-from hybridp.noise import additive as _exact
-from hybridp.randomness import secure, seeded
+from hybridp.noise import LARGEST_SCALE, bernoulli, discrete_gaussian, discrete_laplace, secure, seeded, uniform_below
 
 Number = float | Fraction
 Pmf = Callable[[NDArray[np.int64]], NDArray[np.float64]]

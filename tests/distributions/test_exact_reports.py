@@ -13,10 +13,9 @@ import pytest
 from tests.chance import replay
 
 from hybridp.errors import InvalidInput
-from hybridp.noise import categories, reports
-from hybridp.public.budgets import PureDP
+from hybridp.noise import categories, reports, secure, seeded, synthetic_data_generator
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import LEVELS, WORD, dithered_bit, k_randomised_response, piecewise
-from hybridp.randomness import secure, seeded, synthetic_data_generator
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 5.0])

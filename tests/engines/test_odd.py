@@ -19,8 +19,8 @@ from hybridp.errors import HybridpError, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release
 from hybridp.public.heavy import HeadList
-from hybridp.public.lattice import Bounds
 from hybridp.public.queries import Feature, Schema
+from hybridp.public.randomisers import Bounds
 from hybridp.tables import Columns as TableColumns
 from hybridp.tables import (
     Source,

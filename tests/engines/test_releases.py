@@ -12,7 +12,7 @@ from tests.engines.conftest import Columns, fill_postgres, source_of, spark, wri
 from tests.queries import number_query
 from tests.questions import TASKS, crowd, declare
 
-from hybridp.randomness import seeded
+from hybridp.noise import seeded
 from hybridp.tables import add_up, open_rows
 from tests import warm
 

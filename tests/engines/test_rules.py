@@ -8,9 +8,8 @@ import pytest
 from tests.engines.conftest import ENGINES, Columns, fill_postgres, source_of, write_parquet
 from tests.queries import number_query
 
-from hybridp.errors import InvalidInput, UnusablePublicRows
-from hybridp.public.trust import TrustRule
-from hybridp.randomness import seeded
+from hybridp.errors import InvalidInput, TrustRule, UnusablePublicRows
+from hybridp.noise import seeded
 from hybridp.tables import Totals, add_up, open_rows
 
 N = 300

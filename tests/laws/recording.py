@@ -22,8 +22,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from hybridp import noise, randomness
-from hybridp.randomness import Randomness
+from hybridp import noise
+from hybridp.noise import Randomness
 from hybridp.testing import laws
 
 __all__ = ["Draw", "Recording", "apart", "gaussians", "laplaces", "multiplier", "rho_of", "span_of"]
@@ -64,7 +64,7 @@ class Recording:
     def as_the_systems(self) -> Iterator[Recording]:
         """Everything that asks the operating system's generator for words, in this process, asks this tape."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(randomness, "_system_words", self.take)
+            patch.setattr(noise, "_system_words", self.take)
             yield self
 
     @property

@@ -19,7 +19,7 @@ from tests.questions import question
 
 from hybridp import InvalidInput, Ledger, PureDP, Study
 from hybridp.errors import UnusablePublicRows
-from hybridp.public.budgets import ApproxDP
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.study import Declaration
 from hybridp.tasks.transcript import read_invitation
 

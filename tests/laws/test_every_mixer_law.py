@@ -13,7 +13,7 @@ import pytest
 from tests.questions import Sent, crowd, declare
 
 from hybridp import InvalidInput, Ledger, PureDP, Study, seeded
-from hybridp.public.budgets import ApproxDP
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.shares import share_mixing
 from hybridp.public.shuffling import Mixing, central_epsilon
 from hybridp.release.release import Release

@@ -19,7 +19,7 @@ from tests.questions import INVITED, TASKS, Sent, crowd, declare
 
 from hybridp import ApproxDP, BudgetExceeded, HybridpError, Ledger, PureDP, seeded
 from hybridp.errors import InvalidInput, LedgerProblem, UnusableRows
-from hybridp.randomness import Randomness
+from hybridp.noise import Randomness
 from hybridp.release.receipt import CURATOR, VIEWER
 from hybridp.release.release import Release
 from hybridp.tasks.declared import ledger_totals

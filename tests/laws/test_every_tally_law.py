@@ -15,8 +15,8 @@ from tests.questions import INVITED, TASKS, Sent, crowd, declare
 from hybridp import ApproxDP, BudgetExceeded, Ledger, seeded
 from hybridp.blend.tally import Tally
 from hybridp.errors import InvalidInput
+from hybridp.noise import Randomness
 from hybridp.protocols.reports import add_file, invitation_tally, number_tally, save_tally
-from hybridp.randomness import Randomness
 from hybridp.release.release import Release
 from hybridp.tasks.declared import ledger_totals
 from hybridp.tasks.mean import vector_task

@@ -14,13 +14,12 @@ from scipy import stats
 
 from hybridp.curator.sums import Columns, Source
 from hybridp.ledger import Ledger
-from hybridp.noise.reports import rounded_up
+from hybridp.noise import rounded_up, seeded
 from hybridp.protocols.driver import release as release_groups
 from hybridp.protocols.driver import release as release_joint
-from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
-from hybridp.public.lattice import Bounds
-from hybridp.randomness import seeded
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.randomisers import Bounds
 from hybridp.tasks.groups import PrivateGroupsTask
 from hybridp.tasks.mean import MeanTask
 

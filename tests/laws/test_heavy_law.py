@@ -24,8 +24,8 @@ from tests.service.declared import study_of
 
 from hybridp.curator.sums import Columns
 from hybridp.ledger import Ledger
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.randomness import seeded
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.release.receipt import CURATOR, VIEWER
 from hybridp.tasks.records import RecordsTask
 from hybridp.testing import laws

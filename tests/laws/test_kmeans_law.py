@@ -27,8 +27,8 @@ from hybridp.curator.models import held_rows
 from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
-from hybridp.public.budgets import ZCDP, ApproxDP, PureDP
 from hybridp.public.kmeans import STEPS, Box, round_noise
+from hybridp.public.mechanisms import ZCDP, ApproxDP, PureDP
 from hybridp.release.receipt import CURATOR, VIEWER
 from hybridp.tasks.kmeans import KMeansTask, Plan
 from tests import phases as files

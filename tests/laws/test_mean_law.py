@@ -26,15 +26,13 @@ from hybridp.curator import sums
 from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
+from hybridp.noise import seeded
 from hybridp.protocols.driver import release as release_groups
 from hybridp.protocols.driver import release as release_mean
-from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
-from hybridp.public.lattice import Bounds
-from hybridp.public.mean import sum_noise
-from hybridp.public.messages import LocalSummary, TrustedSummary
-from hybridp.public.randomisers import DitheredBit, randomiser
-from hybridp.randomness import seeded
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import LocalSummary, TrustedSummary, sum_noise
+from hybridp.public.randomisers import Bounds, DitheredBit, randomiser
 from hybridp.release.receipt import VIEWER
 from hybridp.release.release import sole
 from hybridp.tasks.distribution import DistributionTask

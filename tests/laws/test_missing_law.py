@@ -24,16 +24,13 @@ from hybridp.blend.mean import Rule
 from hybridp.curator.sums import Columns, Raw, release_sums
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
 from hybridp.ledger import Ledger
+from hybridp.noise import seeded
 from hybridp.protocols.driver import release as release_mean
 from hybridp.protocols.driver import release as release_shares
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.mean import answered_noise, sum_noise
-from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
-from hybridp.public.messages import LocalSummary
+from hybridp.public.mechanisms import ApproxDP, DiscreteLaplace, PureDP, discrete_laplace
+from hybridp.public.messages import LocalSummary, answered_noise, sum_noise
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import randomiser
-from hybridp.randomness import seeded
+from hybridp.public.randomisers import Bounds, randomiser
 from hybridp.tasks.mean import MeanTask, publish_mean
 from hybridp.tasks.shares import SharesTask, publish_shares
 

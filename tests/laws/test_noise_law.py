@@ -13,8 +13,8 @@ import pytest
 
 from hybridp.curator.models import release_weighted_sum
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP
 from hybridp.public.mechanisms import (
+    ApproxDP,
     DiscreteLaplace,
     discrete_gaussian_profile,
     discrete_laplace,

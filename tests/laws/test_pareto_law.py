@@ -13,9 +13,9 @@ import pytest
 from tests.laws.recording import Recording
 
 from hybridp.errors import BudgetExceeded
+from hybridp.noise import seeded
 from hybridp.pareto import Evaluation, LogReal, Problem, Space, guarded, publishing_cost, release_front
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.randomness import seeded
+from hybridp.public.mechanisms import ApproxDP, PureDP
 
 SPACE = Space({"b": LogReal(0.01, 100)})
 SENSITIVITY = 0.004

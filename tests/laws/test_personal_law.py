@@ -15,7 +15,7 @@ import pytest
 
 from hybridp import noise
 from hybridp.ledger import Ledger
-from hybridp.public.budgets import PureDP
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import best_randomiser
 from hybridp.release.release import sole
 

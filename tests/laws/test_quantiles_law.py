@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hybridp.ledger import Ledger
-from hybridp.public.budgets import PureDP
+from hybridp.public.mechanisms import PureDP
 from hybridp.tasks.transcript import read_invitation
 
 from .means import command, local, read, trusted, whole, write

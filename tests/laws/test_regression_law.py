@@ -22,8 +22,8 @@ from hybridp import PureDP, Study, seeded
 from hybridp.curator.models import held_rows
 from hybridp.ledger import Ledger
 from hybridp.protocols.rows import LatticePeople
-from hybridp.public.rounds import Crowd, drive
-from hybridp.public.vector import VectorBounds
+from hybridp.public.messages import VectorBounds, drive
+from hybridp.public.rounds import Crowd
 from hybridp.release.release import sole
 from hybridp.tasks.regression import RegressionTask
 

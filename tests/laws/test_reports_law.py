@@ -20,10 +20,9 @@ from tests.service.declared import study_of
 
 from hybridp import Study, noise
 from hybridp.device.client import local_report
-from hybridp.noise.reports import oracle_reports
-from hybridp.public.budgets import PureDP
-from hybridp.public.randomisers import DitheredBit, Oracle, best_randomiser, piecewise, share_oracle
-from hybridp.public.vector_randomisers import unit_vector
+from hybridp.noise import oracle_reports
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.randomisers import DitheredBit, Oracle, best_randomiser, piecewise, share_oracle, unit_vector
 
 from .means import LEVELS, LOWER, UPPER, WORD, command, flips, level, local, new, read, write
 from .recording import Recording, apart

@@ -28,11 +28,10 @@ from hybridp import InvalidInput, Study, seeded
 from hybridp.device.client import local_report, trusted_report
 from hybridp.protocols.driver import release_invited
 from hybridp.public import envelope
-from hybridp.public.budgets import PureDP
-from hybridp.public.messages import MECHANISM
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import MECHANISM, VectorBounds
 from hybridp.public.randomisers import dithered_bit
 from hybridp.public.regression import Line, line_invite
-from hybridp.public.vector import VectorBounds
 from hybridp.release.release import Release
 from hybridp.service import studies
 from hybridp.service.formats import reports_on

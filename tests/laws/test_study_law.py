@@ -15,7 +15,7 @@ import pytest
 from hybridp import InvalidInput, Ledger, PureDP, Study
 from hybridp.errors import BudgetExceeded
 from hybridp.ledger import Charge, Noted, tight_epsilon, together
-from hybridp.public.budgets import ApproxDP
+from hybridp.public.mechanisms import ApproxDP
 
 from .means import LEVELS, LOWER, UPPER, command, level, whole, write
 from .recording import Recording, apart, laplaces, span_of

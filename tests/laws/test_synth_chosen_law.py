@@ -20,10 +20,9 @@ from tests.laws.test_synth_mixed_law import DELTA, SIZES, cells_of, measured, or
 
 from hybridp.cli.app import main
 from hybridp.ledger import Ledger
-from hybridp.noise import uniform_below
-from hybridp.noise.reports import oracle_reports
+from hybridp.noise import oracle_reports, uniform_below
 from hybridp.public import envelope
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.synth import MeasuredTable
 from hybridp.tasks.table import packed
 from hybridp.tasks.transcript import load_model, read_invitation

@@ -22,14 +22,12 @@ from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 from hybridp.cli.app import main
 from hybridp.device.reports import report_marginals
 from hybridp.ledger import Ledger
-from hybridp.noise import uniform_below
-from hybridp.noise.reports import oracle_reports
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.noise import oracle_reports, seeded, uniform_below
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.randomisers import Oracle
 from hybridp.public.shares import marginal_invite
 from hybridp.public.synth import MeasuredTable
-from hybridp.randomness import seeded
 from hybridp.tasks.table import unpacked
 from hybridp.tasks.transcript import load_model
 

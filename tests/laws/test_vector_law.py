@@ -18,8 +18,8 @@ from hybridp.blend.mean import Rule
 from hybridp.curator.sums import Columns, read_answers, release_sums
 from hybridp.curator.sums import read as read_totals
 from hybridp.ledger import Ledger
-from hybridp.public.budgets import PureDP
-from hybridp.public.vector import VectorBounds
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import VectorBounds
 from hybridp.release.release import sole
 from hybridp.tables import open_rows
 from hybridp.tasks.mean import VectorTask

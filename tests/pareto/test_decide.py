@@ -8,6 +8,7 @@ import pytest
 from toys import SPACE, laplace_epsilon, toy, true_error
 
 from hybridp.errors import InvalidInput
+from hybridp.noise import seeded
 from hybridp.pareto import (
     Problem,
     final_front,
@@ -16,8 +17,7 @@ from hybridp.pareto import (
     release_front,
     suggest,
 )
-from hybridp.public.budgets import PureDP
-from hybridp.randomness import seeded
+from hybridp.public.mechanisms import PureDP
 
 
 @pytest.fixture(scope="module")

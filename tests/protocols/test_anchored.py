@@ -14,13 +14,11 @@ from hybridp.curator import sums as curating
 from hybridp.curator.sums import Columns, Raw, open_rows
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
-from hybridp.noise import reports
+from hybridp.noise import reports, seeded, synthetic_data_generator
 from hybridp.protocols.driver import release as release_mean
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import LocalSummary, TrustedSummary
-from hybridp.public.randomisers import LEVELS, Randomiser
-from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.public.randomisers import LEVELS, Bounds, Randomiser
 from hybridp.tasks.mean import MeanTask
 
 COLUMNS = Columns("pay", "trust", missing="middle")

@@ -13,12 +13,12 @@ import pytest
 from hybridp.curator.sums import Columns
 from hybridp.errors import UnusablePublicRows
 from hybridp.ledger import Ledger
+from hybridp.noise import seeded
 from hybridp.protocols.driver import release as release_distribution
 from hybridp.protocols.driver import release as release_shares
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.queries import Feature
-from hybridp.randomness import seeded
+from hybridp.public.randomisers import Bounds
 from hybridp.study import Study
 from hybridp.tasks.declared import ledger_totals
 from hybridp.tasks.distribution import DistributionTask

@@ -15,9 +15,9 @@ import pytest
 from tests.plans import plan_mean, plan_vector
 
 from hybridp.blend.mean import Rule
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.vector import VectorBounds
+from hybridp.public.mechanisms import ApproxDP, PureDP
+from hybridp.public.messages import VectorBounds
+from hybridp.public.randomisers import Bounds
 from hybridp.tasks.mean import MeanTask, VectorTask
 from hybridp.tasks.regression import RegressionTask
 

@@ -15,8 +15,8 @@ from hybridp.bench.models import zipf
 from hybridp.curator.sums import Columns
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
-from hybridp.public.budgets import ApproxDP
-from hybridp.randomness import seeded
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.release.release import Release
 from hybridp.tasks.records import RecordsTask
 from tests import phases as files

@@ -17,18 +17,16 @@ from hybridp.blend.mean import Rule
 from hybridp.curator.models import read_codes
 from hybridp.curator.sums import Columns, Source
 from hybridp.device.files import Asked, write_reports
-from hybridp.errors import HybridpError, InvalidInput
+from hybridp.errors import HybridpError, InvalidInput, TrustRule
 from hybridp.ledger import Ledger
+from hybridp.noise import seeded
 from hybridp.protocols.driver import release as release_groups
 from hybridp.protocols.driver import release as release_mean
-from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
-from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import Invite
 from hybridp.public.queries import Feature, Schema
-from hybridp.public.randomisers import randomiser
-from hybridp.public.trust import TrustRule
-from hybridp.randomness import seeded
+from hybridp.public.randomisers import Bounds, randomiser
 from hybridp.tasks.mean import MeanTask
 from hybridp.tasks.personal import ACCOUNTS, PersonalTask
 from hybridp.tasks.shares import SharesTask

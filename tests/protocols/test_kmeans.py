@@ -10,11 +10,12 @@ from tests.phases import release_points
 
 from hybridp.curator.models import held_rows
 from hybridp.errors import InvalidInput
+from hybridp.noise import seeded
 from hybridp.protocols.rows import LatticePeople
-from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box
-from hybridp.public.rounds import Cells, drive
-from hybridp.randomness import seeded
+from hybridp.public.mechanisms import ApproxDP, PureDP
+from hybridp.public.messages import drive
+from hybridp.public.rounds import Cells
 from hybridp.tasks.kmeans import KMeansTask
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))

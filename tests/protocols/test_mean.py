@@ -16,8 +16,8 @@ from hybridp.curator.sums import Columns
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import SEALED, Ledger
 from hybridp.protocols.driver import release as release_mean
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.randomisers import Bounds
 from hybridp.release.receipt import VIEWER
 from hybridp.release.release import Release
 from hybridp.tasks.mean import MeanTask

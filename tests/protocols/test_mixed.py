@@ -21,21 +21,24 @@ from hybridp.blend.tally import Tally
 from hybridp.curator import sums as curating
 from hybridp.curator.sums import Columns, Raw
 from hybridp.device.reports import randomise_many, reach_reports
-from hybridp.errors import InvalidInput
+from hybridp.errors import InvalidInput, TrustRule
 from hybridp.ledger import Ledger
-from hybridp.noise import reports
-from hybridp.noise.reports import oracle_reports
+from hybridp.noise import Randomness, oracle_reports, reports, seeded, synthetic_data_generator
 from hybridp.protocols.driver import release as release_mean
-from hybridp.public.budgets import ApproxDP, PureDP, promised
-from hybridp.public.lattice import Bounds, column_sums
-from hybridp.public.messages import Invite, LocalSummary
+from hybridp.public.mechanisms import ApproxDP, PureDP, promised
+from hybridp.public.messages import Invite, LocalSummary, OnVector, VectorBounds, VectorReportSums
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import LEVELS, Oracle, k_randomised_response, subset_selection, support_counts
+from hybridp.public.randomisers import (
+    LEVELS,
+    Bounds,
+    Oracle,
+    column_sums,
+    k_randomised_response,
+    subset_selection,
+    support_counts,
+)
 from hybridp.public.shares import NoisyCounts, ShareReports, mixed_oracle, share_mixing
 from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
-from hybridp.public.trust import TrustRule
-from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
-from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.tasks.mean import MeanTask, VectorTask, publish_mean
 from hybridp.tasks.shares import SharesTask, publish_shares
 from hybridp.tasks.task import Batches, mixed_batches

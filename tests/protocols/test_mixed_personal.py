@@ -18,11 +18,11 @@ from hybridp.bench.models import plan_personal
 from hybridp.curator.sums import Columns, Source
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
+from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.protocols.driver import release as release_mean
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.randomisers import Bounds
 from hybridp.public.shuffling import LevelMixing, central_epsilon, mixed_delta
-from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.receipt import COLLUDING, MIXED
 from hybridp.release.release import sole
 from hybridp.tasks.personal import ACCOUNTS, MIXED_ACCOUNT, PersonalTask

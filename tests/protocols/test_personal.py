@@ -14,13 +14,13 @@ from hybridp.curator.sums import Columns, Source
 from hybridp.device.reports import randomise_own
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger
+from hybridp.noise import seeded
 from hybridp.protocols.driver import release as release_mean
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import Invite, OwnEpsilon
 from hybridp.public.personal import PersonalDP
-from hybridp.public.study.questions import PERSONAL_ESTIMATORS
-from hybridp.randomness import seeded
+from hybridp.public.questions import PERSONAL_ESTIMATORS
+from hybridp.public.randomisers import Bounds
 from hybridp.release.receipt import VIEWER
 from hybridp.release.release import Release
 from hybridp.tasks.personal import ACCOUNTS, PersonalTask

@@ -16,11 +16,11 @@ from hybridp.curator.sums import Columns
 from hybridp.device.reports import randomise_many
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
+from hybridp.noise import seeded
 from hybridp.protocols.driver import release as release_mean
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import Invite
-from hybridp.randomness import seeded
+from hybridp.public.randomisers import Bounds
 from hybridp.tasks.mean import MeanTask
 
 STUDY = MeanTask(Bounds(0, 100), PureDP(1.0))

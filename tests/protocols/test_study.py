@@ -132,8 +132,8 @@ def test_a_ledger_that_a_refusal_made_goes_again_and_a_trials_is_no_ones_else(pe
 
 def test_plans_are_of_each_part_and_read_no_value(people: Path, tmp_path: Path) -> None:
     """The plan at a part is the plan of that epsilon alone; values that change change nothing of it."""
-    from hybridp.public.budgets import ApproxDP
-    from hybridp.public.lattice import Bounds
+    from hybridp.public.mechanisms import ApproxDP
+    from hybridp.public.randomisers import Bounds
 
     study = declare(NUMBER, VECTOR, RECORDS)
     plan = study.plan(people)

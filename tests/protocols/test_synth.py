@@ -16,12 +16,12 @@ from hybridp.curator.models import Codes
 from hybridp.curator.sums import Raw
 from hybridp.errors import BudgetExceeded, InvalidInput, NotShown
 from hybridp.ledger import Ledger, tight_epsilon
+from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.protocols.driver import fit_file, fit_synth, must_have_paid
 from hybridp.protocols.rows import CodePeople
 from hybridp.public import envelope
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.queries import Schema, Threshold, Workload
-from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.tasks import table
 from hybridp.tasks.table import NoSignalWarning, TableTask, packed
 from hybridp.tasks.transcript import load_model, save_model, write_invitation

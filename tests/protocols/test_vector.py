@@ -12,12 +12,11 @@ import pytest
 from hybridp.blend.mean import Rule
 from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput
+from hybridp.noise import seeded
 from hybridp.protocols.driver import release as release_mean
-from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
-from hybridp.public.messages import TrustedSummary
-from hybridp.public.vector import VectorBounds, VectorReportSums
-from hybridp.randomness import seeded
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import TrustedSummary, VectorBounds, VectorReportSums
 from hybridp.tasks.mean import MeanTask, VectorTask, publish_mean
 from hybridp.tasks.personal import PersonalTask
 

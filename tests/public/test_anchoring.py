@@ -17,8 +17,8 @@ from hybridp.public.anchoring import (
     clipping_loss,
     leash,
 )
-from hybridp.public.budgets import PureDP
-from hybridp.public.vector import VectorBounds
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import VectorBounds
 from hybridp.tasks.mean import VectorTask
 
 

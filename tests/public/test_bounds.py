@@ -10,8 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hybridp.errors import InvalidInput
-from hybridp.public.lattice import Bounds
-from hybridp.public.randomisers import LEVELS
+from hybridp.public.randomisers import LEVELS, Bounds
 
 ends = st.floats(-1e12, 1e12).filter(lambda x: x == 0 or abs(x) > 1e-9)
 

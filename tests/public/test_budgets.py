@@ -10,15 +10,7 @@ import pytest
 from dp_accounting.rdp import RdpAccountant
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import (
-    ZCDP,
-    ApproxDP,
-    Neighbours,
-    PureDP,
-    as_approx,
-    promised,
-    zcdp_for,
-)
+from hybridp.public.mechanisms import ZCDP, ApproxDP, Neighbours, PureDP, as_approx, promised, zcdp_for
 
 
 def test_a_promise_keeps_its_delta_and_its_neighbours() -> None:

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from hybridp.errors import InvalidInput
-from hybridp.public.mean import NormalLaplace, log_upper_tail
+from hybridp.public.messages import NormalLaplace, log_upper_tail
 
 
 def log_tail_by_quadrature(x: float, s: float, b: float) -> float:

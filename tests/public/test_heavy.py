@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery
+from hybridp.public.mechanisms import ApproxDP, PureDP
 
 PROMISES = [(4.0, 1e-5), (1.0, 1e-3), (0.5, 1e-4), (2.0, 1e-7)]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx
 from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, nearest, packing, separation
+from hybridp.public.mechanisms import ZCDP, ApproxDP, PureDP, as_approx
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.tasks.kmeans import KMeansTask

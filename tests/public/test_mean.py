@@ -13,7 +13,7 @@ import pytest
 from scipy.optimize import brentq, minimize_scalar
 
 from hybridp.errors import InvalidInput
-from hybridp.public.mean import (
+from hybridp.public.messages import (
     Setting,
     critical_c,
     critical_n,

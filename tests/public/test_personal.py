@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import PureDP
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.personal import PersonalDP, adpm_weights, local_terms, local_variances
 from hybridp.public.randomisers import DitheredBit, best_randomiser
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import PureDP
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import VectorBounds
 from hybridp.public.regression import (
     KindName,
     Line,
@@ -21,7 +22,6 @@ from hybridp.public.regression import (
     scale_share,
     sensitivities,
 )
-from hybridp.public.vector import VectorBounds
 
 HALF = 2**24
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import Invite
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import share_oracle

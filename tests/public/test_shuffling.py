@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.shares import share_mixing
 from hybridp.public.shuffling import central_epsilon, largest_local_epsilon, mixed_delta, overstated
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.questions import question
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP, split
+from hybridp.public.mechanisms import ApproxDP, PureDP, split
 from hybridp.public.study import (
     KINDS,
     Collection,
@@ -269,9 +269,8 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     from hybridp.blend.heavy import HeavyEstimator
     from hybridp.blend.mean import ESTIMATORS
     from hybridp.blend.shares import SHARE_ESTIMATORS
-    from hybridp.public.randomisers import LocalName
-    from hybridp.public.study.questions import PERSONAL_ESTIMATORS
-    from hybridp.public.vector_randomisers import VectorLocalName
+    from hybridp.public.questions import PERSONAL_ESTIMATORS
+    from hybridp.public.randomisers import LocalName, VectorLocalName
     from hybridp.tasks.regression import FormName
 
     def words(kind: str, name: str) -> set[str]:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ZCDP, ApproxDP, as_approx
+from hybridp.public.mechanisms import ZCDP, ApproxDP, as_approx
 from hybridp.public.queries import Schema, Threshold, Workload, at_least
 from hybridp.public.synth import (
     adaptive_rounds,

@@ -12,16 +12,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from hybridp import noise
-from hybridp.public.budgets import PureDP
-from hybridp.public.mean import (
-    SMALLEST_VARIANCE,
-    posterior_variance,
-    predicted_se,
-    raw_variance,
-    upper_variance,
-)
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import SMALLEST_VARIANCE, posterior_variance, predicted_se, raw_variance, upper_variance
 from hybridp.public.randomisers import LEVELS, Randomiser, dithered_bit, piecewise
-from hybridp.randomness import seeded
 
 RANDOMISERS: list[Randomiser] = [
     dithered_bit(PureDP(0.5)),

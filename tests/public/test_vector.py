@@ -13,17 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP, zcdp_for
 from hybridp.public.mechanisms import (
+    ApproxDP,
     DiscreteGaussian,
     DiscreteLaplace,
+    PureDP,
     gaussian_is_enough,
     gaussian_sigma,
     vector_gaussian,
+    zcdp_for,
 )
-from hybridp.public.messages import Invite
-from hybridp.public.vector import HALF, VectorBounds, VectorReportSums, vector_noise
-from hybridp.public.vector_randomisers import scalar_reports
+from hybridp.public.messages import HALF, Invite, VectorBounds, VectorReportSums, vector_noise
+from hybridp.public.randomisers import scalar_reports
 
 
 @st.composite

@@ -12,12 +12,13 @@ import pytest
 from scipy.special import betaincinv, gammaln
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.randomisers import WORD, dithered_bit
-from hybridp.public.vector_randomisers import (
+from hybridp.public.mechanisms import ApproxDP, PureDP
+from hybridp.public.randomisers import (
+    WORD,
     ScalarReports,
     UnitVector,
     cap_moment,
+    dithered_bit,
     scalar_reports,
     unit_vector,
     vector_reports,

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from hybridp.blend.mean import Rule
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.mean import sum_noise
-from hybridp.public.messages import LocalSummary, TrustedSummary
-from hybridp.public.randomisers import LEVELS, randomiser
-from hybridp.randomness import secure, seeded
+from hybridp.noise import secure, seeded
+from hybridp.public.mechanisms import ApproxDP, PureDP
+from hybridp.public.messages import LocalSummary, TrustedSummary, sum_noise
+from hybridp.public.randomisers import LEVELS, Bounds, randomiser
 from hybridp.release.release import Release, sole
 from hybridp.tasks.mean import MeanTask, publish_mean
 

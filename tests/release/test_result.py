@@ -20,9 +20,9 @@ import hybridp.bench.study
 import hybridp.bench.synth
 import hybridp.release.synth
 from hybridp.blend.mean import Blend
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.mean import NormalLaplace
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import NormalLaplace
+from hybridp.public.randomisers import Bounds
 from hybridp.release import style
 from hybridp.release.release import GroupEstimate, Release, Result, mean_release
 from hybridp.service.html import shown_release

@@ -131,10 +131,10 @@ def test_a_plan_without_predictions_is_refused() -> None:
 def test_a_synthetic_table_keeps_to_it_too(tmp_path: Path) -> None:
     """Its fits are frozen by their form alone, as their last digits belong to the processor."""
     from hybridp.curator.models import Codes
+    from hybridp.noise import seeded
     from hybridp.protocols.driver import fit_synth
-    from hybridp.public.budgets import ApproxDP
+    from hybridp.public.mechanisms import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
-    from hybridp.randomness import seeded
     from hybridp.release.release import Release
     from hybridp.tasks.table import TableTask
 

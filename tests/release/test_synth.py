@@ -14,12 +14,12 @@ from scipy import stats
 
 from hybridp.curator.models import Codes, measure_table
 from hybridp.errors import InvalidInput
+from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.protocols.driver import fit_synth
-from hybridp.public.budgets import ApproxDP
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
 from hybridp.public.synth import MeasuredTable
 from hybridp.public.workloads import parse_formula
-from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.table import TableTask
 from hybridp.tasks.transcript import load_model, save_model

@@ -18,26 +18,23 @@ import numpy as np
 
 from hybridp.device.client import local_report
 from hybridp.device.reports import reach_reports, report_options
-from hybridp.noise import bernoulli, categories, reports, uniform_below
-from hybridp.noise.reports import oracle_reports
-from hybridp.public.budgets import PureDP
+from hybridp.noise import Randomness, bernoulli, categories, oracle_reports, reports, seeded, uniform_below
 from hybridp.public.heavy import HeadList
-from hybridp.public.lattice import Bounds
-from hybridp.public.messages import Invite
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import Invite, VectorBounds
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import (
     LEVELS,
+    Bounds,
     DitheredBit,
     Piecewise,
     dithered_bit,
     k_randomised_response,
     piecewise,
     randomised_response,
+    scalar_reports,
     subset_selection,
 )
-from hybridp.public.vector import VectorBounds
-from hybridp.public.vector_randomisers import scalar_reports
-from hybridp.randomness import Randomness, seeded
 from hybridp.service.plans import parse_plan
 from hybridp.service.words import task_of
 from hybridp.tasks.regression import FormName, RegressionTask

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from hybridp.public.budgets import PureDP
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import LEVELS, dithered_bit
 from hybridp.release.release import sole
 from hybridp.service.core import Service

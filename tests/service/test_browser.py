@@ -16,10 +16,9 @@ from hybridp.device.client import (
     shuffled_report,
     trusted_report,
 )
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.randomisers import dithered_bit
-from hybridp.randomness import seeded
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.randomisers import Bounds, dithered_bit
 from hybridp.release.release import sole
 
 from . import live

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
-from hybridp.randomness import seeded
+from hybridp.noise import seeded
 from hybridp.release.release import sole
 
 from . import live

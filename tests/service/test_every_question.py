@@ -19,7 +19,7 @@ from tests.questions import TASKS, crowd
 
 from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import HybridpError
-from hybridp.randomness import seeded
+from hybridp.noise import seeded
 from hybridp.release.release import Release
 from hybridp.service import studies
 from hybridp.service.app import build_app

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import HybridpError, InvalidInput
-from hybridp.randomness import secure
+from hybridp.noise import secure
 from hybridp.service import releasing, studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service

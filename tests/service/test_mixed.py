@@ -15,9 +15,9 @@ from starlette.testclient import TestClient
 
 from hybridp.device.client import fetch_task, local_report, send_shuffled, shuffled_report, trusted_report
 from hybridp.errors import InvalidInput
+from hybridp.noise import seeded
 from hybridp.public.mixing import HEAD, Batch, Signer, check_ticket, from_text, new_key, pack_batch, public, seal, text
 from hybridp.public.shuffling import central_epsilon, mixed_delta
-from hybridp.randomness import seeded
 from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.core import Service

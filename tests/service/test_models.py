@@ -13,7 +13,7 @@ import pytest
 
 from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import InvalidInput
-from hybridp.randomness import seeded
+from hybridp.noise import seeded
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan

@@ -20,11 +20,11 @@ pytest.importorskip("fastapi")
 
 from hybridp.device.client import local_report
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import PureDP
+from hybridp.noise import Randomness, seeded
 from hybridp.public.kmeans import Box, Grid, map_invite
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import VectorBounds
 from hybridp.public.regression import Line, line_invite
-from hybridp.public.vector import VectorBounds
-from hybridp.randomness import Randomness, seeded
 from hybridp.service.formats import described, reports_on
 
 from .sent import alone

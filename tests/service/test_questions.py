@@ -19,10 +19,10 @@ from hybridp.device.client import local_report, trusted_report
 from hybridp.device.questions import answer_to
 from hybridp.device.reports import report_options
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.noise import secure, seeded
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.study import Declaration
-from hybridp.randomness import secure, seeded
 from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service

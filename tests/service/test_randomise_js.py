@@ -21,8 +21,9 @@ from scipy.stats import chi2
 from hybridp.device import client
 from hybridp.device.client import local_report
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.noise import secure
 from hybridp.public.heavy import HeadList, normalised
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.randomisers import (
     LEVELS,
     WORD,
@@ -35,7 +36,6 @@ from hybridp.public.randomisers import (
     randomised_response,
     subset_selection,
 )
-from hybridp.randomness import secure
 from hybridp.service.plans import parse_plan
 from hybridp.service.words import task_of
 

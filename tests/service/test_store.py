@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from hybridp import ledger as rule
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem
 from hybridp.ledger import Charge, Ledger
-from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
+from hybridp.public.mechanisms import ApproxDP, Neighbours, PureDP
 from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.core import Service

@@ -16,8 +16,8 @@ import pytest
 
 from hybridp.device import client
 from hybridp.errors import InvalidInput
+from hybridp.noise import Randomness, secure
 from hybridp.public.heavy import normalised
-from hybridp.randomness import Randomness, secure
 
 from . import live
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import (
     LEVELS,
     WORD,

@@ -19,9 +19,8 @@ import pytest
 from tests.queries import number_query
 
 from hybridp import Source
-from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows
-from hybridp.public.trust import TrustRule
-from hybridp.randomness import seeded
+from hybridp.errors import InvalidInput, TrustRule, UnusablePublicRows, UnusableRows
+from hybridp.noise import seeded
 from hybridp.tables import Query, Rows, Totals, add_up, open_rows
 from hybridp.tables.engine import answers
 

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hybridp.errors import UnusableRows
-from hybridp.public.vector import VectorBounds
+from hybridp.public.messages import VectorBounds
 from hybridp.tables import Query, Report, add_up, open_rows
 
 NAMES = ("a", "b", "c")

@@ -18,12 +18,11 @@ from hybridp.blend.heavy import Estimate, blend_heavy, held, local_estimate, tri
 from hybridp.blend.shares import to_simplex
 from hybridp.curator.models import threshold_counts
 from hybridp.curator.sums import noisy_sums
-from hybridp.noise import categories
-from hybridp.public.budgets import ApproxDP
+from hybridp.noise import Randomness, categories, synthetic_data_generator
 from hybridp.public.heavy import HeadList, counting_noise, discovery
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.messages import SlotReports
 from hybridp.public.randomisers import Oracle
-from hybridp.randomness import Randomness, synthetic_data_generator
 from hybridp.tasks import records as protocol
 from hybridp_lab.attacks.recovering import ldp_recover, normalised
 from hybridp_lab.papers.blender.two_stage import (

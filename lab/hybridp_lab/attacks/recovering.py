@@ -33,7 +33,7 @@ def ldp_recover(poisoned: Floats, oracle: Oracle, targets: Sequence[int] = (), a
     told them (LDPRecover*). ``(1 + eta) f - eta f_fake`` estimates the honest shares, and the nearest shares that are
     not negative and add up to 1 are the answer.
 
-    >>> from hybridp.public.budgets import PureDP
+    >>> from hybridp.public.mechanisms import PureDP
     >>> from hybridp.public.randomisers import share_oracle
     >>> bool(ldp_recover(np.array([0.6, 0.3, 0.1]), share_oracle(PureDP(1.0), 3))[0] > 0.6)
     True

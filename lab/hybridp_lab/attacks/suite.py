@@ -32,14 +32,12 @@ from hybridp.curator import sums as curating
 from hybridp.curator.sums import Raw, release_counts
 from hybridp.device.reports import simulated_reports
 from hybridp.errors import must
-from hybridp.noise import reports
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
+from hybridp.noise import Randomness, reports, seeded, synthetic_data_generator
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import LocalSummary
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import LEVELS
+from hybridp.public.randomisers import LEVELS, Bounds
 from hybridp.public.shares import NoisyCounts, ShareReports
-from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.release import style
 from hybridp.tasks.mean import MeanTask
 from hybridp.tasks.shares import SharesTask

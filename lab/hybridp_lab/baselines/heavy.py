@@ -6,7 +6,7 @@ hash function of one's own, a report supports its holder's item with probability
 independently; so an item held by m of n people is supported Binomial(m, p) + Binomial(n - m, q) times, independently of
 the other items, and that is what is drawn. (The same holds for the bits of unary encoding.)
 
->>> from hybridp.randomness import seeded
+>>> from hybridp.noise import seeded
 >>> items = np.repeat([11, 5, 2], [6000, 3000, 1000])
 >>> pem(items, bits=16, k=2, guarantee=PureDP(6.0), rng=seeded(1)).items.tolist()
 [11, 5]
@@ -25,10 +25,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from hybridp.curator.models import threshold_counts
 from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import ApproxDP, Budget, PureDP
+from hybridp.noise import Randomness, synthetic_data_generator
 from hybridp.public.heavy import discovery
+from hybridp.public.mechanisms import ApproxDP, Budget, PureDP
 from hybridp.public.randomisers import k_randomised_response
-from hybridp.randomness import Randomness, synthetic_data_generator
 from hybridp_lab.baselines.oracles import LocalHashing, OptimisedUnary, local_hashing, optimised_unary
 
 __all__ = [

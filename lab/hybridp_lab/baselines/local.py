@@ -3,7 +3,7 @@
 The product's reports (`hybridp.public.randomisers`) have less variance at every epsilon, and a liar reaches less far
 with them; the papers' figures are about these.
 
->>> from hybridp.public.budgets import PureDP
+>>> from hybridp.public.mechanisms import PureDP
 >>> round(local_additive(PureDP(1.0)).worst_variance, 6)
 8.0
 """
@@ -16,13 +16,17 @@ from typing import Literal
 
 import numpy as np
 
+from hybridp.noise import Randomness, additive
 from hybridp.noise import reports as library_reports
-from hybridp.noise.additive import additive
-from hybridp.public.budgets import ApproxDP, Guarantee
-from hybridp.public.lattice import LEVELS, Floats, Ints
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
-from hybridp.public.randomisers import Randomiser, _pure, _Told
-from hybridp.randomness import Randomness
+from hybridp.public.mechanisms import (
+    ApproxDP,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Guarantee,
+    discrete_gaussian,
+    discrete_laplace,
+)
+from hybridp.public.randomisers import LEVELS, Floats, Ints, Randomiser, _pure, _Told
 
 __all__ = ["LocalAdditive", "Report", "local_additive", "reports"]
 

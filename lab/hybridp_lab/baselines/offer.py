@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.errors import must
-from hybridp.public.lattice import Floats
+from hybridp.public.randomisers import Floats
 from hybridp.release.plan import Plan
 
 __all__ = ["trust_offer"]

@@ -5,7 +5,7 @@ the figures of the papers and the comparisons do. Probabilities are whole multip
 privacy, verified in exact arithmetic when a description is made, and drawn exactly.
 
 >>> from hybridp.public.randomisers import estimate
->>> from hybridp.randomness import seeded
+>>> from hybridp.noise import seeded
 >>> round(optimised_unary(PureDP(1.0), 500).variance(0.0), 3)    # 4e/(e-1)^2
 3.683
 >>> oracle, values = local_hashing(PureDP(4.0), 10), np.arange(20_000) % 2
@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.noise.reports import _checked, _response
-from hybridp.noise.reports import oracle_reports as usual_reports
-from hybridp.noise.reports import simulate_counts as usual_counts
+from hybridp.noise import Randomness, _checked, _response
+from hybridp.noise import oracle_reports as usual_reports
+from hybridp.noise import simulate_counts as usual_counts
 from hybridp.public import randomisers as known
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.randomisers import (
     WORD,
     Oracle,
@@ -41,7 +41,6 @@ from hybridp.public.randomisers import (
     exact_exp,
     k_randomised_response,
 )
-from hybridp.randomness import Randomness
 
 __all__ = [
     "HASHED",
@@ -322,9 +321,9 @@ def oracle_reports(oracle: AnyOracle, values: Ints, *, rng: Randomness) -> NDArr
     """One report for each person's item in 0..k-1, with the oracle's guarantee for each person.
 
     Optimised unary encoding gives uint8[n, ceil(k/8)], bits in the order of `np.packbits`; local hashing records of the
-    type `HASHED`; the others what `hybridp.noise.reports` says.
+    type `HASHED`; the others what `hybridp.noise` says.
 
-    >>> from hybridp.randomness import seeded
+    >>> from hybridp.noise import seeded
     >>> oracle_reports(optimised_unary(PureDP(1.0), 20), np.array([3, 4]), rng=seeded(1)).shape
     (2, 3)
     """
@@ -347,7 +346,7 @@ def simulate_counts(oracle: AnyOracle, values: Ints, *, rng: Randomness) -> Ints
     is counted Binomial(m, 1/2) + Binomial(n - m, q) times, independently of the others: for many people that is drawn
     instead.
 
-    >>> from hybridp.randomness import seeded
+    >>> from hybridp.noise import seeded
     >>> values = np.zeros(8000, dtype=np.int64)
     >>> simulate_counts(optimised_unary(PureDP(9.0), 3), values, rng=seeded(1)).round(-3).tolist()
     [4000, 0, 0]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.noise import seeded, synthetic_data_generator
 
 __all__ = ["ADULT_SIZES", "ADULT_TRAIN", "Labelled", "a1a", "adult", "adult_codes", "mnist"]
 

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from hybridp.bench.models import zipf
 from hybridp.bench.simulate import salary_like
 from hybridp.blend.mean import Rule
+from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.pareto import Integer, LogInteger, LogReal, Measure, Problem, Real, Space
 from hybridp.pareto.space import Setting
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.mean import sum_noise
+from hybridp.public.mechanisms import ApproxDP, PureDP
+from hybridp.public.messages import sum_noise
 from hybridp.public.randomisers import best_randomiser
-from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.baselines.heavy_metrics import ndcg
 from hybridp_lab.papers.blender.collection import simulate_heavy
 from hybridp_lab.papers.blender.two_stage import TwoStageStudy

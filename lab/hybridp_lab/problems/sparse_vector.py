@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 
 from hybridp.errors import must
-from hybridp.public.budgets import PureDP
+from hybridp.public.mechanisms import PureDP
 
 __all__ = ["SparseVector", "sparse_vector"]
 

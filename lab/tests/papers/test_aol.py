@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from scipy import stats
 
 from hybridp.errors import InvalidInput
-from hybridp.randomness import secure, seeded
+from hybridp.noise import secure, seeded
 from hybridp_lab.cli import papers
 from hybridp_lab.papers.blender import aol
 from hybridp_lab.papers.blender.aol import (

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from hybridp.bench.models import shown_probability
-from hybridp.public.budgets import ApproxDP
+from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.public.heavy import HeadList, discovery
-from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.public.mechanisms import ApproxDP
 from hybridp_lab.baselines.heavy_metrics import ndcg_of_ndcgs
 from hybridp_lab.figure.catalogue import Grid, run_figure, save_picture
 from hybridp_lab.papers.blender import figures as blender_figures

@@ -99,5 +99,5 @@ def test_a_line_that_is_gone_or_wrong_is_noticed() -> None:
         gone = "\n".join(row for row in text.splitlines() if not row.startswith(line))
         assert len(missing(gone)) == 1, line
     assert len(missing(text.replace("| Figure 4.10 |", "| Figure 4.17 |"))) == 2
-    assert dangling("hybridp.public.mean:no_such_weight")
+    assert dangling("hybridp.public.messages:no_such_weight")
     assert dangling("mean-99")

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP
-from hybridp.public.mechanisms import gaussian_sigma
+from hybridp.public.mechanisms import ApproxDP, gaussian_sigma
 from hybridp_lab.papers.mean2020.joint_noise import (
     NO_AMPLIFICATION_WITH_INTERACTION,
     Amplification,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hybridp.public.mean import Setting, full_lm, hybrid, over_best, pwh_weight, tcm_only
+from hybridp.public.messages import Setting, full_lm, hybrid, over_best, pwh_weight, tcm_only
 from hybridp_lab.papers.mean2020.corrected import critical_n_fixed_noise, laplace_setting, pwh_beats_both
 
 

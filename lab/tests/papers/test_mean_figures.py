@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.public import mean as theory
+from hybridp.public import messages as theory
 from hybridp_lab.figure.catalogue import Figure, Grid, run_figure, run_figures, save_picture
 from hybridp_lab.papers.mean2020 import amplification as mean_amplification
 from hybridp_lab.papers.mean2020 import data as mean_data

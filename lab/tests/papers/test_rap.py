@@ -9,9 +9,9 @@ import pytest
 
 from hybridp.curator.models import Codes
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ZCDP, ApproxDP, as_approx
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import ZCDP, ApproxDP, as_approx
 from hybridp.public.queries import Schema, Threshold, Workload
-from hybridp.randomness import seeded
 from hybridp_lab.figure import catalogue as figures
 from hybridp_lab.figure.catalogue import Verdict, find, save_picture
 from hybridp_lab.papers.rap2023 import experiments as rap

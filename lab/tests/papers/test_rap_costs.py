@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hybridp.curator.models import Codes
+from hybridp.noise import seeded
 from hybridp.public.queries import Schema, Threshold, Workload
-from hybridp.randomness import seeded
 from hybridp_lab.figure.catalogue import Outcome, Verdict, save_picture
 from hybridp_lab.papers.rap2023 import costs as rap_costs
 from hybridp_lab.papers.rap2023 import experiments as rap

@@ -18,10 +18,10 @@ from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 from hybridp.bench.synth import all_zero, present_error
 from hybridp.curator.models import LATTICE, Codes
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP
+from hybridp.noise import Randomness, seeded
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload, pieces
 from hybridp.public.synth import gumbel_scale
-from hybridp.randomness import Randomness, seeded
 from hybridp_lab.papers.rap2023.experiments import by_pieces
 from hybridp_lab.papers.rap2023.gumbel import Candidate, gumbel_keys, settled
 from hybridp_lab.papers.rap2023.mechanism import (

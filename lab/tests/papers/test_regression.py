@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from hybridp.errors import InvalidInput
-from hybridp.public.mean import holm
+from hybridp.public.messages import holm
 from hybridp_lab.papers.rap2023.regression import filtering_design, filtering_effect, filtering_test, nested_test
 
 PRINTED = {  # Appendix 4.A: observations, log-likelihood and AIC of the full models with their 12 coefficients

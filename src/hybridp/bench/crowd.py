@@ -1,7 +1,7 @@
 """Expected people: how many trust, what is guessed of their answers, and what they say on average to whatever is asked.
 
->>> from hybridp.public.budgets import PureDP
->>> from hybridp.public.lattice import Bounds
+>>> from hybridp.public.mechanisms import PureDP
+>>> from hybridp.public.randomisers import Bounds
 >>> from hybridp.tasks.mean import MeanTask
 >>> told = Expected(100, 900, Guesses(mean=2.0, sd=1.0)).held(MeanTask(Bounds(0, 10), PureDP(1.0)))
 >>> round(told.release.estimate, 6), told.release.people
@@ -21,13 +21,11 @@ from numpy.typing import ArrayLike
 
 from hybridp.errors import must
 from hybridp.public.distribution import BINS, CELLS, BinnedReports, cell_chances
-from hybridp.public.lattice import Floats
-from hybridp.public.messages import NoisySquares, TrustedSummary
-from hybridp.public.randomisers import WORD, Randomiser
-from hybridp.public.rounds import Answer, Between, Later, Numbers, Options, People, drive
+from hybridp.public.messages import NoisySquares, People, TrustedSummary, VectorReportSums, drive
+from hybridp.public.randomisers import WORD, Floats, Randomiser
+from hybridp.public.rounds import Answer, Between, Later, Numbers, Options
 from hybridp.public.rounds import Crowd as Asked
 from hybridp.public.shares import NoisyCounts, ShareReports
-from hybridp.public.vector import VectorReportSums
 from hybridp.release.facts import Facts
 from hybridp.release.plan import Plan, planned
 from hybridp.release.release import Release

@@ -3,8 +3,8 @@
 What would be seen on average, if people's numbers were normal, goes through the estimator itself: the errors are those
 that its intervals would state, which are wider than needed where a distribution is smooth.
 
->>> from hybridp.public.budgets import PureDP
->>> from hybridp.public.lattice import Bounds
+>>> from hybridp.public.mechanisms import PureDP
+>>> from hybridp.public.randomisers import Bounds
 >>> plan = plan_distribution(DistributionTask(Bounds(0, 100), PureDP(1.0)), Crowd(20_000, 0.05))
 >>> ranks = {name: told["rank_error"][0] for name, told in plan.estimators.items()}
 >>> list(ranks)
@@ -25,7 +25,7 @@ from hybridp.bench.crowd import Crowd, Expected
 from hybridp.blend.distribution import Evidence, Shape, blended
 from hybridp.errors import must
 from hybridp.public.distribution import PHASES
-from hybridp.public.rounds import drive
+from hybridp.public.messages import drive
 from hybridp.release.plan import Plan, predicted
 from hybridp.tasks.distribution import DistributionTask, stretches
 

@@ -2,11 +2,11 @@
 
 What each group says alone, with its standard error, and how an estimator weighs the groups is read from the releases
 that come out, so that a plan says what a release will: ``rmse^2 = w^2 V_T + (1-w)^2 V_L``, and an anchored one loses
-what clipping takes off. In the papers' terms (`hybridp.public.mean`) the variances are those of a `Setting`.
+what clipping takes off. In the papers' terms (`hybridp.public.messages`) the variances are those of a `Setting`.
 
 >>> from hybridp.bench.crowd import Guesses
->>> from hybridp.public.budgets import PureDP
->>> from hybridp.public.lattice import Bounds
+>>> from hybridp.public.mechanisms import PureDP
+>>> from hybridp.public.randomisers import Bounds
 >>> plan = plan_driven(MeanTask(Bounds(0, 2.4e6), PureDP(1.0)), Crowd(250_000, 0.01, Guesses(sd=53_000)))
 >>> plan.errors["kvh"] < min(plan.errors["tcm-only"], plan.errors["full-lm"])
 True
@@ -36,11 +36,11 @@ from hybridp.blend.groups import JointBlend, blend_joint
 from hybridp.blend.mean import Rule
 from hybridp.blend.shares import share_anchoring
 from hybridp.errors import InvalidInput, must
-from hybridp.public import mean as theory
+from hybridp.public import messages as theory
 from hybridp.public.anchoring import Anchoring, clipping_loss
 from hybridp.public.groups import Grouping
-from hybridp.public.lattice import Floats
 from hybridp.public.queries import Feature
+from hybridp.public.randomisers import Floats
 from hybridp.public.shares import CountNoise
 from hybridp.public.shuffling import Mixing
 from hybridp.release.plan import Plan, predicted

@@ -39,14 +39,13 @@ from hybridp.bench.crowd import Crowd
 from hybridp.bench.driven import mixed_groups
 from hybridp.blend.regression import Score, deviation, forecast
 from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import Discovery, counting_noise, discovery
-from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import ApproxDP, PureDP
+from hybridp.public.messages import VectorBounds
 from hybridp.public.personal import LOCAL_LEAST, PersonalDP, Weights, adpm_weights, local_variances
-from hybridp.public.randomisers import k_randomised_response
+from hybridp.public.randomisers import Bounds, k_randomised_response
 from hybridp.public.regression import LADDER, NoisyRounds, OnLine, Trusted
 from hybridp.public.shuffling import Mixing
-from hybridp.public.vector import VectorBounds
 from hybridp.release import style
 from hybridp.release.plan import Plan, planned, predicted
 from hybridp.tasks.kmeans import KMeansTask

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.randomness import Randomness, synthetic_data_generator
+from hybridp.noise import Randomness, synthetic_data_generator
 
 __all__ = ["salary_like"]
 

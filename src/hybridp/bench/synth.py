@@ -24,12 +24,13 @@ from numpy.typing import NDArray
 
 from hybridp.curator.models import LATTICE, Codes, gain
 from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.noise import seeded, synthetic_data_generator
+from hybridp.public.mechanisms import ApproxDP, PureDP
+from hybridp.public.messages import People, drive
 from hybridp.public.queries import Piece, Schema, Workload, counts, pieces, table_counts
-from hybridp.public.rounds import Answer, Crowd, People, drive
+from hybridp.public.rounds import Answer, Crowd
 from hybridp.public.shares import MarginalReports, OnMarginals, ShareReports, marginal_invite
 from hybridp.public.synth import MeasuredTable, gumbel_scale, significance, table_rounds, table_sigma, total_rho
-from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.plan import Plan, planned, predicted
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.table import Measure, Reported, TableTask

@@ -2,8 +2,8 @@
 
 >>> from hybridp.bench.crowd import Crowd, Guesses
 >>> from hybridp.bench.driven import plan_driven
->>> from hybridp.public.budgets import PureDP
->>> from hybridp.public.lattice import Bounds
+>>> from hybridp.public.mechanisms import PureDP
+>>> from hybridp.public.randomisers import Bounds
 >>> from hybridp.tasks.mean import MeanTask
 >>> def form(n: int, opt_in: float, epsilon: float, sd: float) -> str:
 ...     study, people = MeanTask(Bounds(0, 100), PureDP(epsilon)), Crowd(n, opt_in, Guesses(sd=sd, mean=50))
@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public import mean as theory
+from hybridp.public import messages as theory
 from hybridp.public import steered_mean as steering
-from hybridp.public.lattice import Floats
+from hybridp.public.randomisers import Floats
 from hybridp.release import style
 from hybridp.release.plan import Plan
 

@@ -20,8 +20,7 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from hybridp.public.distribution import CELLS, BinnedReports, chances_at
-from hybridp.public.lattice import Floats
-from hybridp.public.randomisers import WORD, DitheredBit
+from hybridp.public.randomisers import WORD, DitheredBit, Floats
 from hybridp.public.shares import NoisyCounts
 
 __all__ = ["Blended", "Evidence", "Grid", "Seen", "Shape", "SharesBelow", "blended", "counts_seen", "finer", "fit"]

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public.lattice import Floats
+from hybridp.public.randomisers import Floats
 from hybridp.public.synth import MeasuredTable, significance
 
 __all__ = ["Goal", "GraphModel", "consistent", "drawn", "pooled", "together", "tree_cells"]

@@ -38,9 +38,8 @@ import numpy as np
 from hybridp.blend.mean import Blend, each_level
 from hybridp.blend.shares import ShareBlend, score_interval, two_sided
 from hybridp.errors import must
-from hybridp.public.lattice import Floats
-from hybridp.public.mean import NormalLaplace
-from hybridp.public.randomisers import Oracle, estimate
+from hybridp.public.messages import NormalLaplace
+from hybridp.public.randomisers import Floats, Oracle, estimate
 from hybridp.public.shares import NoisyCounts, ShareReports
 
 __all__ = ["CategoryBlend", "Gap", "JointBlend", "apart", "blend_joint", "mean_gaps", "pair_chances", "published_gap"]
@@ -147,7 +146,7 @@ _HALVINGS = 30
 def pair_chances(oracle: Oracle) -> tuple[float, float]:
     """The chances that a report supports two given items: one of them the holder's, and neither.
 
-    >>> from hybridp.public.budgets import PureDP
+    >>> from hybridp.public.mechanisms import PureDP
     >>> from hybridp.public.randomisers import k_randomised_response
     >>> pair_chances(k_randomised_response(PureDP(1.0), 4))
     (0.0, 0.0)
@@ -193,9 +192,7 @@ class JointBlend:
 
     # --- errors -------------------------------------------------------------------------------------------------------
 
-    def of_form(
-        self, total: Any, squares: Any, spread: Any, known: Any = None, mean: Any = 0.0
-    ) -> tuple[Any, Any]:
+    def of_form(self, total: Any, squares: Any, spread: Any, known: Any = None, mean: Any = 0.0) -> tuple[Any, Any]:
         """Both groups' variances of a form of cells: A, Q, ``sum a^2 p`` of local people, the variance of trusted ones
         where that is another number, and the form's own mean."""
         own: Any = math.inf

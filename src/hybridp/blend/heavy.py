@@ -22,9 +22,8 @@ from hybridp.blend.shares import simplex
 from hybridp.errors import must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, leash
 from hybridp.public.heavy import HeadList, OneSlot
-from hybridp.public.lattice import Floats, Ints
 from hybridp.public.messages import OptInCounts, SlotReports
-from hybridp.public.randomisers import Oracle
+from hybridp.public.randomisers import Floats, Ints, Oracle
 
 __all__ = ["Estimate", "HeavyBlend", "HeavyEstimator", "anchor_heavy", "better_queries", "blend_heavy", "combine"]
 __all__ += ["from_noisy_counts", "from_oracle", "heavy_anchoring", "held", "keep_best", "local_estimate", "project"]

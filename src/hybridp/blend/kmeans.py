@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from hybridp.blend.shares import simplex
 from hybridp.errors import must
 from hybridp.public.kmeans import Box, Grid, TrustedRound, lloyd, nearest, packing, separation
-from hybridp.public.lattice import Floats
-from hybridp.public.randomisers import estimate
+from hybridp.public.randomisers import Floats, estimate
 from hybridp.public.shares import ShareReports
 
 __all__ = ["Clusters", "MapShares", "blend_map", "blend_round", "centres_of_map", "packed", "radius_for"]

@@ -27,12 +27,11 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 import numpy as np
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public import mean as public_mean
+from hybridp.public import messages
+from hybridp.public import messages as public_mean
 from hybridp.public.anchoring import clipping_loss, leash
-from hybridp.public.mean import PILOT_VARIANCE, WORST_VARIANCE, NormalLaplace, learned_variance, upper_variance
-from hybridp.public.messages import LocalSummary, TrustedSummary
+from hybridp.public.messages import PILOT_VARIANCE, WORST_VARIANCE, LocalSummary, NormalLaplace, TrustedSummary
 from hybridp.public.randomisers import Randomiser
-from hybridp.public.vector import VectorReportSums
 
 __all__ = ["ESTIMATORS", "Anchor", "Blend", "Disagreement", "EstimatorName", "Rule", "blend", "blend_columns"]
 __all__ += ["column_parts", "each_level", "hold", "learned_spread", "pooled", "pooled_shares", "weighed"]
@@ -72,7 +71,7 @@ def pooled_shares(groups: Sequence[LocalSummary]) -> list[float]:
 def pooled(groups: Sequence[LocalSummary], by: Sequence[float] | None = None) -> LocalSummary | None:
     """The groups as one; None where nobody reported. Each counts in proportion to `by`, or by its precision.
 
-    >>> from hybridp.public.budgets import PureDP
+    >>> from hybridp.public.mechanisms import PureDP
     >>> from hybridp.public.randomisers import dithered_bit
     >>> weak, strong = dithered_bit(PureDP(1.0)), dithered_bit(PureDP(4.0))
     >>> both = pooled([LocalSummary(1000, 100.0, 5000.0, weak), LocalSummary(1000, 120.0, 1200.0, strong)])
@@ -255,7 +254,7 @@ def blend(
 
 
 def blend_columns(
-    trusted: Sequence[TrustedSummary] | None, groups: Sequence[LocalSummary | VectorReportSums], rule: Rule,
+    trusted: Sequence[TrustedSummary] | None, groups: Sequence[LocalSummary | messages.VectorReportSums], rule: Rule,
     reach: float = 1.0, *, answering: float = 1.0,
 ) -> list[Blend]:  # fmt: skip
     """Combine what the groups sent, column by column, in reach coordinates; the rule's sizes are in unit coordinates.
@@ -284,7 +283,7 @@ def blend_columns(
     return result
 
 
-def column_parts(groups: Sequence[LocalSummary | VectorReportSums], j: int, rule: Rule) -> list[float]:
+def column_parts(groups: Sequence[LocalSummary | messages.VectorReportSums], j: int, rule: Rule) -> list[float]:
     """Each group's share of what was reported of a column."""
     columns = [group.columns[j] for group in groups]
     heard = [one for one in columns if one is not None]
@@ -357,7 +356,7 @@ def learned_spread(trusted: TrustedSummary | None, local: LocalSummary) -> tuple
     pilot = min(max(pilot, -1.0), 1.0)
     raw = public_mean.raw_variance(local.second_moment(pilot), pilot, local.randomiser)
     se = public_mean.predicted_se(local.people, pilot, min(max(raw, 0.0), 1.0), local.randomiser)
-    return learned_variance(raw, se, pilot)
+    return messages.learned_variance(raw, se, pilot)
 
 
 def _measured(trusted: TrustedSummary) -> tuple[float, float]:
@@ -373,9 +372,9 @@ def _measured(trusted: TrustedSummary) -> tuple[float, float]:
     raw = trusted.squares.mean - mean**2 + trusted.noise_variance
     v, most = min(max(raw, 0.0), 1.0), (1 + abs(mean)) ** 2
     noise = trusted.squares.noise_variance + 4 * mean**2 * trusted.noise_variance
-    learned = learned_variance(raw, math.sqrt(noise + 2 * v**2 / trusted.people), mean)[0]
+    learned = messages.learned_variance(raw, math.sqrt(noise + 2 * v**2 / trusted.people), mean)[0]
     for _ in range(4):  # the limit is the variance that would just vary so much
-        v = upper_variance(raw, math.sqrt(noise + v * (most - v) / trusted.people))
+        v = messages.upper_variance(raw, math.sqrt(noise + v * (most - v) / trusted.people))
     return learned, v
 
 

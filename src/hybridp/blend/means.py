@@ -26,12 +26,11 @@ import numpy as np
 
 from hybridp.blend.mean import Blend, Disagreement, learned_spread, weighed
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, PureDP, turning_point
-from hybridp.public.lattice import Floats
-from hybridp.public.mean import PILOT_VARIANCE, WORST_VARIANCE, NormalLaplace, learned_variance
-from hybridp.public.mechanisms import DiscreteLaplace, discrete_gaussian_profile
-from hybridp.public.messages import LocalSummary, ReportsByEpsilon, TrustedSummary, WeightedSum
+from hybridp.public import messages
+from hybridp.public.mechanisms import ApproxDP, DiscreteLaplace, PureDP, discrete_gaussian_profile, turning_point
+from hybridp.public.messages import PILOT_VARIANCE, WORST_VARIANCE, LocalSummary, NormalLaplace, ReportsByEpsilon
 from hybridp.public.personal import local_terms
+from hybridp.public.randomisers import Floats
 from hybridp.public.steered_mean import WindowSums, best_weight
 
 __all__ = ["Spread", "anybody_heard", "blend_window", "combine", "learn_variance", "local_mean", "seal", "share_of"]
@@ -93,7 +92,7 @@ _REPORT_SLACK = 1 + 1e-9  # how far beyond the reach a report may be read, its o
 
 
 def seal(
-    trusted: TrustedSummary | None, local: LocalSummary | None, found: Blend
+    trusted: messages.TrustedSummary | None, local: LocalSummary | None, found: Blend
 ) -> tuple[Blend, PureDP | ApproxDP | None]:
     """Round the local part to the trusted lattice, hide all that is known of the groups, and work out what is promised
     to local people, if it is more than their reports do. The law of the error is one of public numbers alone."""
@@ -112,7 +111,7 @@ def seal(
     return replace(hidden, estimate=steps * step - w, error=error), _amplified(trusted, local, shift)
 
 
-def _amplified(trusted: TrustedSummary, local: LocalSummary, shift: int) -> PureDP | ApproxDP | None:
+def _amplified(trusted: messages.TrustedSummary, local: LocalSummary, shift: int) -> PureDP | ApproxDP | None:
     """What the curator's noise promises for a shift of so many steps; None when the own report's promise is better."""
     own = local.randomiser.guarantee
     if shift > _LARGEST_SHIFT:
@@ -172,11 +171,11 @@ def learn_variance(reports: ReportsByEpsilon) -> Spread:
     precision = people / deviation**2
     total = float(precision.sum())
     value, se = float(np.dot(precision, raw)) / total, 1 / math.sqrt(total)
-    return Spread(*learned_variance(value, se, pilot), learned=True)
+    return Spread(*messages.learned_variance(value, se, pilot), learned=True)
 
 
 def combine(
-    trusted: WeightedSum | None, trusted_people: Floats, reports: ReportsByEpsilon, spread: Spread, *,
+    trusted: messages.WeightedSum | None, trusted_people: Floats, reports: ReportsByEpsilon, spread: Spread, *,
     trusted_share: float | None = None,
 ) -> Blend:  # fmt: skip
     """Inverse-variance combination of the trusted release and every report.

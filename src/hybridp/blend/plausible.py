@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from hybridp.blend import distribution as blend_distribution
 from hybridp.blend.distribution import WITHIN, Evidence, Shape, gini, joined_windows, reports_seen, variance
 from hybridp.public.distribution import BinnedReports
-from hybridp.public.lattice import Floats
-from hybridp.public.mean import NormalLaplace, holm
+from hybridp.public.messages import NormalLaplace, holm
+from hybridp.public.randomisers import Floats
 
 __all__ = ["Ladder", "Plausible", "groups_apart", "normal_reach", "plausible", "windows_around"]
 

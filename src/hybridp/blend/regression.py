@@ -24,9 +24,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hybridp.public.lattice import Floats
+from hybridp.public.messages import VectorBounds, VectorReportSums
+from hybridp.public.randomisers import Floats
 from hybridp.public.regression import LADDER, KindName, Line, NoisyRounds, OnLine, symmetric
-from hybridp.public.vector import VectorBounds, VectorReportSums
 
 __all__ = ["LEAN", "Fit", "Score", "Units", "blend_groups", "blend_plain", "clip_for", "deviation", "forecast"]
 __all__ += ["local_score", "newton", "spread_as_told", "steer", "trusted_score", "widest"]

@@ -30,9 +30,8 @@ from numpy.typing import NDArray
 from hybridp.blend.mean import Anchor, each_level, hold
 from hybridp.errors import must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring
-from hybridp.public.lattice import Floats
-from hybridp.public.mean import NormalLaplace, farthest_kept, holm, log_upper_tail
-from hybridp.public.randomisers import Oracle, estimate
+from hybridp.public.messages import NormalLaplace, farthest_kept, holm, log_upper_tail
+from hybridp.public.randomisers import Floats, Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports
 
 __all__ = ["SHARE_ESTIMATORS", "ShareBlend", "ShareEstimator", "Told", "blend_shares"]
@@ -183,9 +182,7 @@ class ShareBlend:
         return result
 
 
-def share_anchoring(
-    size: int, noise: CountNoise, trusted: int, reports: Sequence[tuple[Oracle, int]]
-) -> Anchoring:
+def share_anchoring(size: int, noise: CountNoise, trusted: int, reports: Sequence[tuple[Oracle, int]]) -> Anchoring:
     """The default for so many options and people, at equal shares: public numbers alone.
 
     `reports` are the mechanisms that people's devices used, and how many people used each.

@@ -51,8 +51,7 @@ from numpy.typing import NDArray
 from hybridp.blend import graph
 from hybridp.blend.graph import GraphModel, consistent, pooled, together
 from hybridp.errors import must
-from hybridp.public.lattice import Floats
-from hybridp.public.randomisers import estimate
+from hybridp.public.randomisers import Floats, estimate
 from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable, significance
 

@@ -1,6 +1,6 @@
 """Device reports added up as they come: a state of bounded size that can be split, shipped and merged.
 
-A tally holds what an estimate needs of the reports and nothing else: counts, exact sums (`hybridp.public.lattice`),
+A tally holds what an estimate needs of the reports and nothing else: counts, exact sums (`hybridp.public.randomisers`),
 and of a number how many reports lie in each public bin (`hybridp.public.distribution`). It grows with the head list,
 the coordinates, the distinct epsilons and the batches, never with the reports.
 Merging is associative and commutative, with an empty one as its identity, to the last bit: any split of the same
@@ -11,7 +11,7 @@ Sums forget who is in them, so that reports added twice cannot be seen in them. 
 its batches and refuses one that it has. Detected: the same batch added again, or two tallies that share one. Not
 detected: one report in two batches of different names, or anything added without a name.
 
->>> from hybridp.public.budgets import PureDP
+>>> from hybridp.public.mechanisms import PureDP
 >>> from hybridp.public.randomisers import dithered_bit
 >>> empty = Tally.of(Invite(Bounds(0, 60), dithered_bit(PureDP(1.0))))
 >>> whole = empty.add([12.5, 71.0, -3.25])
@@ -34,14 +34,13 @@ from typing import Any
 import numpy as np
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import promised
+from hybridp.public import messages, randomisers
 from hybridp.public.distribution import BinnedReports, report_bins
 from hybridp.public.envelope import opened, sealed
-from hybridp.public.lattice import Bounds, Floats, Groups, Sums, column_sums, grouped_sums, joined, numbers
-from hybridp.public.messages import OWN_EPSILON, Invite, OwnEpsilon, ReportsByEpsilon, SlotReports, reports_digest
+from hybridp.public.mechanisms import promised
+from hybridp.public.messages import OWN_EPSILON, Invite, OwnEpsilon, ReportsByEpsilon, SlotReports, VectorReportSums
 from hybridp.public.personal import local_terms
-from hybridp.public.randomisers import randomiser
-from hybridp.public.vector import VectorReportSums
+from hybridp.public.randomisers import Bounds, Floats, Groups, Sums, column_sums, grouped_sums, joined, numbers
 
 __all__ = ["MOST_BATCHES", "Tally", "invite_in"]
 
@@ -160,7 +159,7 @@ class Tally:
     def digest(self) -> str:
         """A name for its reports, whatever order they came in."""
         state = {name: value for name, value in self.to_dict().items() if name not in ("collection", "digest")}
-        return reports_digest(self.mechanism, json.dumps(state, sort_keys=True))
+        return messages.reports_digest(self.mechanism, json.dumps(state, sort_keys=True))
 
     def add(self, reports: Any) -> Tally:
         """With these reports too, one a row, in the value's own unit.
@@ -284,7 +283,7 @@ def invite_in(text: str) -> Invite[Bounds, Any]:
             made: Any = OwnEpsilon()
             if name != OWN_EPSILON:
                 epsilon, delta = (float(part.partition("=")[2]) for part in kept.split(",")[:2])
-                made = randomiser(name, promised(epsilon, delta))
+                made = randomisers.randomiser(name, promised(epsilon, delta))
             question = () if column is None else (column.replace("``", "`"),)
             invite = Invite(Bounds(float(lower), float(upper)), made, question)
             if invite.text == text:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import PUBLIC, InvalidInput, must
 from hybridp.public.envelope import appearing
-from hybridp.public.trust import PUBLIC
 from hybridp.release.style import figure as number
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from hybridp.bench.study import plan_question
 from hybridp.cli.common import FOLDER_PATH, count, note, number, progress, receipt, save_plot, share_type, table
 from hybridp.cli.options import telling
 from hybridp.errors import must
-from hybridp.randomness import secure, seeded, synthetic_data_generator
+from hybridp.noise import secure, seeded, synthetic_data_generator
 from hybridp.release.plan import Plan
 from hybridp.release.release import Release
 from hybridp.study import Study

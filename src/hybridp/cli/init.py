@@ -19,10 +19,9 @@ import click
 from hybridp.cli.common import FILE_PATH, note, rows_argument, table_option
 from hybridp.cli.options import Options, joined, number_or_word, some, telling
 from hybridp.curator.sums import open_rows
-from hybridp.errors import InvalidInput, must
-from hybridp.public.fields import write_new
+from hybridp.errors import InvalidInput, TrustRule, must
+from hybridp.public.envelope import write_new
 from hybridp.public.study import People, Promise, to_toml
-from hybridp.public.trust import TrustRule
 from hybridp.study import Study
 
 __all__ = ["init"]

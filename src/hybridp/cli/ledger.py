@@ -12,7 +12,7 @@ from hybridp.cli.common import FILE_PATH, check_delta, count, needed, number, ta
 from hybridp.cli.options import Options, some, telling
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Ledger, tight_epsilon
-from hybridp.public.budgets import PureDP, promised
+from hybridp.public.mechanisms import PureDP, promised
 from hybridp.public.study import Promise
 
 __all__ = ["create", "show"]

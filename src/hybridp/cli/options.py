@@ -20,13 +20,12 @@ from typing import Any, TypeVar
 
 import click
 
+from hybridp import errors
 from hybridp.cli.app import first_clause
 from hybridp.cli.common import FILE_PATH, check_delta, check_plot, count, json_option, needed, share_type, stack, tell
-from hybridp.errors import InvalidInput, did_you_mean, must
-from hybridp.public.fields import Declared, Fields, declared
-from hybridp.public.lattice import Bounds
+from hybridp.errors import LABEL, Declared, Fields, InvalidInput, TrustRule, Trusts, declared, did_you_mean, must
+from hybridp.public.randomisers import Bounds
 from hybridp.public.study import KINDS, Mixer, People, Promise, Question
-from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust
 from hybridp.study import Study
 
 __all__ = ["FILE", "INVITATION", "Options", "Spread", "Verb", "all_given", "binned", "command", "count"]
@@ -442,7 +441,7 @@ def one_question(
         return Study(
             questions=(question,),
             promise=promise,
-            trust=LABEL if drawn_trust(rule) else rule,  # drawn for a trial: the release is told so by itself
+            trust=LABEL if errors.drawn_trust(rule) else rule,  # drawn for a trial: the release is told so by itself
             people=People() if people is None else people,
             level=level,
             mixer=None if mixer is None or mixer.values["batch"] is None else mixer(),

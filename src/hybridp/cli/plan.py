@@ -18,10 +18,9 @@ from hybridp.cli.common import FILE_PATH, count, note, rows_in, show_words, tabl
 from hybridp.cli.options import Options, edges_options, given, list_option, must_not_join, numbers, one_question, some
 from hybridp.cli.releasing import check_out, read_study, study_argument
 from hybridp.cli.synth import StatedSchema, workload_of
-from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import ApproxDP
-from hybridp.public.fields import Fields, at_least, field
-from hybridp.public.lattice import Bounds
+from hybridp.errors import Fields, InvalidInput, at_least, field, must
+from hybridp.public.mechanisms import ApproxDP
+from hybridp.public.randomisers import Bounds
 from hybridp.public.regression import MOST_PREDICTORS
 from hybridp.public.study import Mixer, People, Promise, Question
 from hybridp.release.plan import Plan

@@ -17,15 +17,13 @@ import click
 from hybridp.cli import common
 from hybridp.cli.common import FILE_PATH, insist_option, note, progress, rows_in, share_type, show_release, tell
 from hybridp.cli.options import FILE, command, some
-from hybridp.errors import InvalidInput, NotShown, must
+from hybridp.errors import LABEL, Fields, InvalidInput, NotShown, between_0_and_1, field, must
 from hybridp.ledger import Ledger
-from hybridp.public.budgets import ApproxDP, PureDP, hides_little, warned
+from hybridp.noise import Randomness, secure, seeded
 from hybridp.public.distribution import PHASES
 from hybridp.public.envelope import write
-from hybridp.public.fields import Fields, between_0_and_1, field
-from hybridp.public.study.questions import NUMBER_FORMS
-from hybridp.public.trust import LABEL
-from hybridp.randomness import Randomness, secure, seeded
+from hybridp.public.mechanisms import ApproxDP, PureDP, hides_little, warned
+from hybridp.public.questions import NUMBER_FORMS
 from hybridp.release.receipt import plain
 from hybridp.study import Study
 

@@ -18,9 +18,8 @@ from hybridp.cli.common import FILE_PATH, FOLDER_PATH, count, emit, note, number
 from hybridp.cli.options import command, some, telling
 from hybridp.cli.releasing import Releasing, check_out
 from hybridp.cli.serve import needs_service, say_new_key, store_options
-from hybridp.errors import HybridpError, InvalidInput, NotShown, must
+from hybridp.errors import HybridpError, InvalidInput, NotShown, must, read_toml
 from hybridp.public.envelope import appearing
-from hybridp.public.fields import read_toml
 
 if TYPE_CHECKING:
     from hybridp.service import studies

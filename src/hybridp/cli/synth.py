@@ -18,13 +18,11 @@ from hybridp.cli import common
 from hybridp.cli.common import count, insist_option, note, number, rows_argument, show_release, table, table_option
 from hybridp.cli.options import Options, command, given, must_not_join, some, telling, trust_options
 from hybridp.cli.releasing import Releasing
-from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import ApproxDP
-from hybridp.public.fields import Fields, field
+from hybridp.errors import Fields, InvalidInput, Trusts, field, must
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import MISSING, Feature, Schema, Workload
 from hybridp.public.study import Promise
 from hybridp.public.synth import usual_method
-from hybridp.public.trust import Trusts
 from hybridp.public.workloads import default_workload, stated_workload
 from hybridp.release.release import sole
 

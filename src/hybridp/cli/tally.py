@@ -14,10 +14,9 @@ from hybridp.blend.tally import Tally
 from hybridp.cli.common import FILE_PATH, progress, table_option
 from hybridp.cli.options import Options, one_question, some, telling, trust_options
 from hybridp.curator.sums import Columns
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import InvalidInput, Trusts, must
 from hybridp.protocols.reports import add_file, invitation_tally, load_tally, number_tally, save_tally
 from hybridp.public.study import Promise
-from hybridp.public.trust import Trusts
 from hybridp.tasks.mean import vector_task
 
 __all__ = ["add", "merge"]

@@ -19,11 +19,10 @@ from hybridp.cli.common import FILE_PATH, insist_option, progress, rows_argument
 from hybridp.cli.options import INVITATION, Options, binned, command, edges_options, must_not_join, some, trust_options
 from hybridp.cli.releasing import PAID, Releasing, Writing, randomise_file, release_file, release_study, said_randomised
 from hybridp.cli.synth import StatedSchema, must_be_stated, workload_of
-from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import PureDP
+from hybridp.errors import InvalidInput, Trusts, drawn_trust, must
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.shares import marginal_invite
 from hybridp.public.study import KINDS, Mixer, People, Promise
-from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.release.release import read
 
 __all__ = ["compare", "randomise", "release"]

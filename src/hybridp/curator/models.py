@@ -52,21 +52,18 @@ from hybridp.curator.sums import (
     read,
     report_sums,
 )
-from hybridp.errors import InvalidInput, must
-from hybridp.noise.additive import settle_below_exp
+from hybridp.errors import InvalidInput, label_column, must
+from hybridp.noise import Randomness, settle_below_exp
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, Grid, TotalsNoise, TrustedRound, nearest
-from hybridp.public.lattice import LEVELS, Bounds, Floats, Ints
 from hybridp.public.mechanisms import DiscreteLaplace
-from hybridp.public.messages import MECHANISM, Invite, WeightedSum, reports_digest
+from hybridp.public.messages import MECHANISM, Invite, VectorBounds, WeightedSum, reports_digest
 from hybridp.public.queries import Feature, Schema, table_counts
+from hybridp.public.randomisers import LEVELS, Bounds, Floats, Ints
 from hybridp.public.regression import LADDER, TAIL, OnLine, farther, round_sums
 from hybridp.public.rounds import Products, Scale
 from hybridp.public.shares import OnMarginals
 from hybridp.public.synth import MeasuredTable, gumbel_scale
-from hybridp.public.trust import label_column
-from hybridp.public.vector import VectorBounds
-from hybridp.randomness import Randomness
 from hybridp.tables import totals as marginals
 from hybridp.tables.engine import answers
 from hybridp.tables.heavy import local_slots

@@ -2,8 +2,8 @@
 
 Everybody's answer becomes whole numbers row by row, so that replacing one person's data moves the exact sums by at most
 what is stated, and discrete noise on them has exactly the stated guarantee: a number by `LEVELS` steps, a vector as
-`hybridp.public.vector` says. Of options a replaced person moves one count down and another up by 1, whatever the field
-holds: everybody has one. Of a number by a private category everybody has one vote, divided over two cells
+`hybridp.public.messages` says. Of options a replaced person moves one count down and another up by 1, whatever the
+field holds: everybody has one. Of a number by a private category everybody has one vote, divided over two cells
 (`hybridp.public.groups`). Of several options a replaced person moves the counts by at most ``min(2 most, k)`` in all:
 of more ticks than `most` the first are counted. How many people are in each group is public under replacement.
 
@@ -25,31 +25,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp import noise, tables
-from hybridp.errors import InvalidInput, OtherMechanism, UnusablePublicRows, UnusableRows, must
-from hybridp.noise.additive import additive
-from hybridp.noise.reports import voted_cells
-from hybridp.public import shares
+from hybridp import errors, noise, tables
+from hybridp.errors import LOCAL, TRUSTED, InvalidInput, Trusts, UnusablePublicRows, UnusableRows, label_column, must
+from hybridp.noise import Randomness, additive, voted_cells
+from hybridp.public import messages, shares
 from hybridp.public.distribution import by_window, invite_bins
 from hybridp.public.groups import Joint
-from hybridp.public.lattice import LEVELS, Bounds, Ints, Lattice
-from hybridp.public.mean import answered_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import (
-    BATCH,
-    MECHANISM,
-    SQUARE_STEPS,
-    NoisySquares,
-    OnNumber,
-    SlotReports,
-    TrustedSummary,
-    reports_digest,
-)
+from hybridp.public.messages import BATCH, MECHANISM, NoisySquares, OnNumber, OnVector, TrustedSummary, reports_digest
+from hybridp.public.randomisers import LEVELS, Bounds, Ints, Lattice
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.steered_mean import Window, WindowNoise
-from hybridp.public.trust import LOCAL, TRUSTED, Trusts, label_column, rule_of
-from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
-from hybridp.randomness import Randomness
 from hybridp.tables import sql
 from hybridp.tables.engine import answers, fresh, keep, local_copy, stream
 from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, TABLES, Rows, Source, TableLike, open_rows, shown, unstated
@@ -281,7 +267,7 @@ def count_people(
     table: str | None = None,
 ) -> Counted:
     """How many people are in each group, by their choices alone; of the columns of `answers` only that they exist."""
-    rule = rule_of(trust)
+    rule = errors.rule_of(trust)
     for option, named in (("trust", None if rule is None else rule.column), ("epsilon-column", epsilon)):
         if named is not None:
             must_be_public(data, option, named)
@@ -408,7 +394,7 @@ def slots_told(rows: Rows, mechanism: str, slots: int, *, assume: bool = False) 
     says, counts = check_mechanism(rows, None, MECHANISM, mechanism), slot_counts(rows, "report", slots)
     people, digest = int(counts.sum()), reports_digest(mechanism, counts.tolist(), batch_names(rows, BATCH))
     assumed = named_mechanism(MECHANISM, says, people, assume=assume)
-    return Raw(0, None, SlotReports(people, counts), bool(says), assumed, digest)
+    return Raw(0, None, messages.SlotReports(people, counts), bool(says), assumed, digest)
 
 
 def check_mechanism(rows: Rows, trust: str | None, mechanism_column: str, real: str) -> bool | None:
@@ -424,7 +410,7 @@ def check_mechanism(rows: Rows, trust: str | None, mechanism_column: str, real: 
     asked = {name: sql.count_if(labelled(text(column(mechanism_column)), word)) for name, word in words.items()}
     (result,) = answers(rows, select({"local": "COUNT(*)", **asked}, VIEW, sql.of_local(trust)))
     if (result["real"] or 0) + (result["simulated"] or 0) != result["local"]:
-        raise OtherMechanism(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
+        raise errors.OtherMechanism(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
     return bool(result["simulated"])
 
 
@@ -563,12 +549,12 @@ def _numbers(
                clipped=result.clipped, answered=result.answered)  # fmt: skip
 
 
-def report_sums(found: tables.Totals, invite: Any) -> VectorReportSums:
+def report_sums(found: tables.Totals, invite: Any) -> messages.VectorReportSums:
     """The sums of local reports on each column."""
     none = np.zeros(invite.encoding.dimensions)
     counts, sums, squared = (np.array(of) if len(of) else none for of in
                              (found.report_counts, found.report_sums, found.report_squares))  # fmt: skip
-    return VectorReportSums(found.local_people, counts.astype(np.int64), sums, squared, invite.mechanism)
+    return messages.VectorReportSums(found.local_people, counts.astype(np.int64), sums, squared, invite.mechanism)
 
 
 def _option(rows: Rows, columns: Columns, invite: OnOptions, local_raw: bool, *, joint: Joint | None = None) -> Raw:
@@ -655,7 +641,7 @@ _ANSWERS: dict[str, Callable[..., Iterator[Raw]]] = {
 }  # fmt: skip
 
 
-def squares(steps: Ints, bounds: Bounds | VectorBounds) -> NDArray[Any]:
+def squares(steps: Ints, bounds: Bounds | messages.VectorBounds) -> NDArray[Any]:
     """RAW: of each column the sum of squared distances from the middle, as a table's query adds them up."""
     away = np.abs(steps + bounds.start * bounds.reach_steps)
     far = np.floor(away * (bounds.square_steps / bounds.reach_steps)).astype(np.int64)
@@ -666,8 +652,8 @@ def squares(steps: Ints, bounds: Bounds | VectorBounds) -> NDArray[Any]:
 
 
 def release_sums(
-    totals: Raw, mechanism: AddedNoise, bounds: Bounds | VectorBounds, squares: DiscreteLaplace | None = None, *,
-    rng: Randomness,
+    totals: Raw, mechanism: AddedNoise, bounds: Bounds | messages.VectorBounds,
+    squares: DiscreteLaplace | None = None, *, rng: Randomness,
 ) -> tuple[TrustedSummary, ...]:  # fmt: skip
     """The trusted sums, each with a draw of the mechanism's noise: this is what its guarantee is about.
 
@@ -676,7 +662,7 @@ def release_sums(
     """
     people, noisy = totals.trusted_people, noisy_sums(totals.trusted, mechanism, rng=rng)
     if totals.answered is not None:
-        count = answered_noise(mechanism)
+        count = messages.answered_noise(mechanism)
         answered = max(noise.perturb(count, totals.answered, rng=rng), 1)
         return (TrustedSummary(answered, noisy[0] - people * (LEVELS // 2), mechanism, start=0, count_noise=count),)
     own: Sequence[NoisySquares | None] = (None,) * len(noisy)
@@ -714,7 +700,7 @@ def release_window(
     `LEVELS` steps in all, and the squares by at most that of the farthest.
     """
     low, high = window.levels
-    unit = LEVELS // SQUARE_STEPS
+    unit = LEVELS // messages.SQUARE_STEPS
     inside = outside = squared = 0
     for chunk in levels:
         within = np.clip(chunk, low, high)

@@ -5,7 +5,7 @@ against its promise in exact arithmetic. A device answers a task once, and after
 again: fresh draws can be averaged. Every report of a study and group has the same length, whatever it says.
 
 >>> from hybridp.public.randomisers import dithered_bit
->>> from hybridp.randomness import secure
+>>> from hybridp.noise import secure
 >>> promise = {"epsilon": 1.0, "delta": 0.0}
 >>> how = {"name": "dithered", "flips": str(dithered_bit(PureDP(1.0)).flips)}
 >>> way = {"name": "way", "bounds": {"lower": 0, "upper": 60}, "randomiser": how, "guarantee": promise}
@@ -32,10 +32,10 @@ from urllib.parse import quote, urlsplit
 
 from hybridp.device.questions import answer_to, by_name, category, must_accept, promise_of, question_reports
 from hybridp.errors import HybridpError, must
+from hybridp.noise import Randomness
 from hybridp.public import mixing
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.shuffling import mixed_delta
-from hybridp.randomness import Randomness
 
 __all__ = ["UploadRefused", "fetch_task", "local_report", "send_reports", "send_shuffled", "shuffled_report"]
 __all__ += ["spelled", "trusted_report"]
@@ -95,7 +95,7 @@ def local_report(
 
     The task is the server's word, and may be another one for one person than for all. With `accept` a task that keeps
     less than that is refused, and so is one that would send a group as it is which `public` does not name. Above an
-    epsilon of 3 (`hybridp.public.budgets.LOCAL_LIMIT`) a report hides little: state `accept` where that matters.
+    epsilon of 3 (`hybridp.public.mechanisms.LOCAL_LIMIT`) a report hides little: state `accept` where that matters.
 
     A number becomes a dithered bit, a piecewise or a noisy number; of several numbers some are chosen by chance and
     reported so; an option becomes another one, or a set of them, by chance; ticks become yes or no to one drawn option;

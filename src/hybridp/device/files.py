@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 
 from hybridp import tables
 from hybridp.device import reports as drawing
-from hybridp.noise import categories
+from hybridp.errors import Trusts, drawn_trust, label_column
+from hybridp.noise import Randomness, categories
 from hybridp.public.envelope import appearing
 from hybridp.public.groups import Joint
 from hybridp.public.heavy import OneSlot
 from hybridp.public.kmeans import OnMap
 from hybridp.public.messages import BATCH, MECHANISM, Invite, OnList
-from hybridp.public.trust import Trusts, drawn_trust, label_column
-from hybridp.randomness import Randomness
 from hybridp.tables.reports import Copy, Reporting
 from hybridp.tables.reports import write_reports as write_randomised
 from hybridp.tables.totals import Query, count_groups, kept_levels

@@ -20,21 +20,16 @@ import numpy as np
 
 from hybridp.device.reports import chosen_levels, randomise_steps, tick_places
 from hybridp.errors import InvalidInput, must
-from hybridp.noise import categories, dithered, reports
-from hybridp.noise.reports import oracle_reports, rounded_up
+from hybridp.noise import Randomness, categories, dithered, oracle_reports, reports, rounded_up
 from hybridp.public import randomisers
-from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.heavy import HeadList, normalised
 from hybridp.public.kmeans import Box, Grid
-from hybridp.public.lattice import Bounds, Ints, Lattice
-from hybridp.public.messages import Invite
+from hybridp.public.mechanisms import ApproxDP, PureDP, promised
+from hybridp.public.messages import Invite, VectorBounds
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import DitheredBit, Oracle, Randomiser
+from hybridp.public.randomisers import Bounds, DitheredBit, Ints, Lattice, Oracle, Randomiser, UnitVector, VectorReports
 from hybridp.public.regression import Line, line_invite
 from hybridp.public.shares import OnOptions
-from hybridp.public.vector import VectorBounds
-from hybridp.public.vector_randomisers import UnitVector, VectorReports, scalar_reports, unit_vector
-from hybridp.randomness import Randomness
 
 __all__ = ["answer_to", "by_name", "category", "must_accept", "promise_of", "question_reports"]
 
@@ -281,9 +276,9 @@ def _steps_reporter(question: Task, promise: PureDP | ApproxDP, bounds: VectorBo
         invite = Invite(asked.vector, line_invite(asked, PureDP(promise.epsilon)).mechanism)
         plan, steps = invite.mechanism, lambda values: asked.steps(bounds.steps(values))
     else:
-        plan = unit_vector(promise, bounds.dimensions, bounds.ratio)
+        plan = randomisers.unit_vector(promise, bounds.dimensions, bounds.ratio)
         if stated["name"] == "coordinates":
-            plan = scalar_reports(promise, bounds.dimensions, int(stated["reported"]))
+            plan = randomisers.scalar_reports(promise, bounds.dimensions, int(stated["reported"]))
         invite = Invite(bounds, plan)
     if isinstance(plan, UnitVector):
         own = {"name": plan.name, "pairs": plan.pairs, "top": plan.top, "inside": str(plan.inside)}

@@ -3,7 +3,7 @@ an option, options, a record, a point, or a person's part in a regression. Nothi
 
 >>> from hybridp.public.messages import Invite
 >>> from hybridp.public.randomisers import dithered_bit
->>> from hybridp.randomness import secure
+>>> from hybridp.noise import secure
 >>> invite = Invite(Bounds(0, 200_000), dithered_bit(PureDP(1.0)))
 >>> (report,) = randomise_many([52_000], invite, rng=secure())
 >>> bool(abs(report - 100_000) <= 100_000 * invite.mechanism.bound)
@@ -11,8 +11,8 @@ True
 
 Of several values some are reported, or one direction, with the whole epsilon:
 
->>> from hybridp.public.vector import VectorBounds
->>> from hybridp.public.vector_randomisers import vector_reports
+>>> from hybridp.public.messages import VectorBounds
+>>> from hybridp.public.randomisers import vector_reports
 >>> bounds = VectorBounds.of([0, 0, 0], [1, 1, 1])
 >>> several = Invite(bounds, vector_reports("best", PureDP(1.0), 3, bounds.ratio))
 >>> report = randomise_steps(bounds.steps([[0.2, 0.9, 0.5]]), several, rng=secure())
@@ -29,20 +29,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.noise import bernoulli, categories, reports, uniform_below
-from hybridp.noise.reports import oracle_reports, simulate_counts, voted_cells
-from hybridp.public.budgets import PureDP
+from hybridp.noise import (
+    Randomness,
+    bernoulli,
+    categories,
+    oracle_reports,
+    reports,
+    simulate_counts,
+    uniform_below,
+    voted_cells,
+)
+from hybridp.public import randomisers
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import OnMap
-from hybridp.public.lattice import LEVELS, Bounds, Floats, Ints
-from hybridp.public.messages import Invite, OnNumber
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import Invite, OnNumber, OnVector
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
-from hybridp.public.randomisers import Randomiser, best_randomiser, support_counts
+from hybridp.public.randomisers import LEVELS, Bounds, Floats, Ints, Randomiser, ScalarReports, UnitVector
 from hybridp.public.regression import OnLine
 from hybridp.public.shares import MarginalReports, OnMarginals, OnOptions, ShareReports, kept, written_reports
-from hybridp.public.vector import OnVector
-from hybridp.public.vector_randomisers import ScalarReports, UnitVector
-from hybridp.randomness import Randomness
 
 __all__ = ["answer_map", "answer_question", "choose_names", "chosen_levels", "own_randomiser"]
 __all__ += ["randomise_many", "randomise_own", "randomise_steps", "reach_reports"]
@@ -69,13 +74,13 @@ def randomise_many(values: Sequence[float] | Floats, invite: OnNumber, *, rng: R
 def own_randomiser(epsilon: float) -> Randomiser | None:
     """The best randomiser for an epsilon; None below 0.001 (the device says nothing), that of 30 above 30."""
     must(epsilon >= 0, "epsilon", "must be zero or positive", epsilon)
-    return None if epsilon < LOCAL_LEAST else best_randomiser(PureDP(min(epsilon, LOCAL_MOST)))
+    return None if epsilon < LOCAL_LEAST else randomisers.best_randomiser(PureDP(min(epsilon, LOCAL_MOST)))
 
 
 def randomise_own(levels: Ints, epsilons: Floats, bounds: Bounds, *, rng: Randomness) -> Floats:
     """One report a person in the value's unit, each epsilon_i-DP for its person; always the midpoint where silent.
 
-    >>> from hybridp.randomness import seeded
+    >>> from hybridp.noise import seeded
     >>> randomise_own(np.array([7, 7]), np.array([0.0, 0.0]), Bounds(0, 10), rng=seeded(1)).tolist()
     [5.0, 5.0]
     """
@@ -201,10 +206,10 @@ def answer_question(steps: Ints, invite: OnLine, *, rng: Randomness) -> Floats:
     Each is epsilon-DP for the epsilon of its invitation, whatever the columns: the vector that it tells of lies within
     public bounds before it is randomised. One report a person.
 
-    >>> from hybridp.public.budgets import PureDP
+    >>> from hybridp.public.mechanisms import PureDP
     >>> from hybridp.public.regression import Line, line_invite
-    >>> from hybridp.public.vector import VectorBounds
-    >>> from hybridp.randomness import secure
+    >>> from hybridp.public.messages import VectorBounds
+    >>> from hybridp.noise import secure
     >>> bounds = VectorBounds.of([0, 0], [10, 1])
     >>> asked = line_invite(Line("linear", "steered", bounds, centre=(0.1, 0.2), clip=0.5), PureDP(1.0))
     >>> answer_question(bounds.steps([[7.0, 0.9]]), asked, rng=secure()).shape
@@ -282,7 +287,7 @@ def simulated_marginals(codes: NDArray[np.uint16], invite: OnMarginals, *, rng: 
     result, oracles = MarginalReports.nobody(invite), invite.mechanism.oracles
     for start in range(0, codes.shape[1], _PART):
         told = [
-            ShareReports(len(who), support_counts(oracles[i], sent), oracles[i])
+            ShareReports(len(who), randomisers.support_counts(oracles[i], sent), oracles[i])
             for i, who, sent in _drawn(codes[:, start : start + _PART], invite, rng)
         ]
         result = result + MarginalReports(tuple(told))

@@ -52,17 +52,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybridp.errors import (
-    BudgetExceeded,
-    HybridpError,
-    InvalidInput,
-    LedgerProblem,
-    UnusablePublicRows,
-    UnusableRows,
-    must,
-)
-from hybridp.public.budgets import SEALED, SHARES, ZCDP, ApproxDP, Charge, Neighbours, PureDP, added, as_approx
+from hybridp import errors
+from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem, UnusablePublicRows, must
 from hybridp.public.envelope import appearing
+from hybridp.public.mechanisms import SEALED, SHARES, ZCDP, ApproxDP, Charge, Neighbours, PureDP, added, as_approx
 from hybridp.public.messages import reports_digest
 
 __all__ = ["Account", "Book", "Charge", "DELTA", "EPSILON", "Entry", "Kept", "Ledger", "Noted", "SEALED", "SHARES"]
@@ -115,7 +108,7 @@ class Account:
 
 def tells_nothing(failure: BaseException) -> bool:
     """Whether a failure is the same whatever people's raw values are."""
-    if isinstance(failure, UnusableRows):
+    if isinstance(failure, errors.UnusableRows):
         return isinstance(failure, UnusablePublicRows)
     return isinstance(failure, (HybridpError, KeyboardInterrupt))
 

@@ -27,13 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import BudgetExceeded, InvalidInput, must
-from hybridp.noise import perturb
+from hybridp.noise import Randomness, perturb, secure, seeded, synthetic_data_generator
 from hybridp.pareto.models import Models, best_settings, fit_models, ln_epsilon
 from hybridp.pareto.problem import Evaluation, Problem, pareto_indices
 from hybridp.pareto.space import Setting, Value
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
-from hybridp.randomness import Randomness, secure, seeded, synthetic_data_generator
+from hybridp.public.mechanisms import ApproxDP, DiscreteLaplace, PureDP, discrete_laplace
 
 __all__ = ["Advice", "Choice", "Cost", "PublishedFront", "final_front", "guarded", "publishing_cost", "release_front"]
 __all__ += ["suggest"]

@@ -33,11 +33,11 @@ from typing import Any, Required, TypeAlias, TypedDict, Unpack, final
 import numpy as np
 
 from hybridp.errors import InvalidInput, must
+from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.pareto.models import Choose, by_gain
 from hybridp.pareto.problem import Evaluation, Measure, Problem, hypervolume, pareto_indices
 from hybridp.pareto.space import Real, Setting, Space
-from hybridp.public.fields import write_new
-from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.public.envelope import write_new
 
 __all__ = ["Progress", "Run", "Store", "dpareto", "generator", "grid_search", "observed_hypervolume", "random_search"]
 __all__ += ["search"]

@@ -13,16 +13,15 @@ from typing import Any, cast
 from hybridp.curator.sums import Columns, batch_names, open_rows, with_public
 from hybridp.device.files import Asked, draw_questions, write_reports
 from hybridp.device.questions import must_accept
-from hybridp.errors import must
+from hybridp.errors import Answering, TrustRule, drawn_trust, must, rule_of
+from hybridp.noise import Randomness, secure
 from hybridp.protocols.driver import columns_of, trust_rule
 from hybridp.protocols.reports import written_levels
-from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Joint
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import BATCH
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import ANSWERED, ANSWERED_IN, KINDS, Declaration, Promise, Question
-from hybridp.public.trust import Answering, TrustRule, drawn_trust, rule_of
-from hybridp.randomness import Randomness, secure
 from hybridp.tasks.declared import task_of
 from hybridp.tasks.records import RecordsTask
 from hybridp.tasks.transcript import Transcript, invitation_to, read_invitation

@@ -30,35 +30,26 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from hybridp import errors
+from hybridp.curator import sums
 from hybridp.curator import sums as summing
 from hybridp.curator.models import Codes, read_reports
-from hybridp.curator.sums import (
-    Columns,
-    Raw,
-    Rows,
-    TableLike,
-    check_answers,
-    check_batches,
-    count_rows,
-    must_read_again,
-    open_rows,
-    with_public,
-)
-from hybridp.errors import InvalidInput, NotShown, UnusablePublicRows, must
+from hybridp.curator.sums import Columns, Raw, Rows, TableLike, check_answers, check_batches, open_rows, with_public
+from hybridp.errors import LABEL, Answering, InvalidInput, NotShown, TrustRule, Trusts, drawn_trust, label_column, must
 from hybridp.ledger import Charge, Ledger, Noted, Spending, together
+from hybridp.noise import Randomness, secure, seeded
 from hybridp.protocols.reports import load_tally, read_batches, tally_for
 from hybridp.protocols.rows import CodePeople, TablePeople, not_invited
 from hybridp.public import envelope
-from hybridp.public.budgets import ApproxDP, Guarantee, PureDP, warned
 from hybridp.public.groups import Grouping
-from hybridp.public.messages import MECHANISM, SlotReports
-from hybridp.public.rounds import Answer, Crowd, drive
+from hybridp.public.mechanisms import ApproxDP, Guarantee, PureDP, warned
+from hybridp.public.messages import MECHANISM, SlotReports, drive
+from hybridp.public.rounds import Answer, Crowd
 from hybridp.public.study import ANSWERED, ANSWERED_IN, Declaration
-from hybridp.public.trust import LABEL, Answering, TrustRule, Trusts, drawn_trust, keyed, label_column, rule_of
-from hybridp.randomness import Randomness, secure, seeded
 from hybridp.release.receipt import ASKED_BEFORE, noted, plain, values_rule
 from hybridp.release.release import Release
 from hybridp.release.synth import SyntheticModel, digest_of
+from hybridp.tasks import transcript
 from hybridp.tasks import transcript as transcripts
 from hybridp.tasks.declared import answered_once, people_in, published, task_of
 from hybridp.tasks.distribution import DistributionTask
@@ -69,16 +60,7 @@ from hybridp.tasks.number import number_task
 from hybridp.tasks.steered import SteeredTask
 from hybridp.tasks.table import TableTask
 from hybridp.tasks.task import Batches
-from hybridp.tasks.transcript import (
-    INVITATION,
-    Place,
-    Tape,
-    Transcript,
-    invitation_to,
-    kept_missing,
-    must_be_new,
-    read_invitation,
-)
+from hybridp.tasks.transcript import INVITATION, Place, Tape, Transcript, invitation_to, kept_missing, read_invitation
 
 __all__ = ["ASKED_BEFORE", "Way", "ask_invited", "ask_table", "charged", "columns_of", "fit_file"]
 __all__ += ["fit_synth", "invite_study", "must_declare", "must_have_paid", "on_reports", "pay_for", "paying"]
@@ -239,7 +221,7 @@ def _sizes(rows: Rows, columns: Any, raw: bool) -> summing.Counted:
             if values:
                 rows.need_number(name)
                 rows.need_missing(name, columns.absent)
-    return count_rows(rows, label_column(columns.trust), columns.person)
+    return sums.count_rows(rows, label_column(columns.trust), columns.person)
 
 
 def _expected(task: Any, columns: Any, sizes: Any, given: int | None, raw: bool, inviting: bool) -> int:
@@ -341,7 +323,7 @@ def fit_file(
     if trust is not None or study.method == "adaptive":  # which may invite local people, charged in the same ledger
         totals["local"] = PureDP(study.guarantee.epsilon)
     trial = rng.simulated or simulate_local or drawn_trust(trust)
-    must_be_new(None if folder is None else Path(folder), "out")
+    transcript.must_be_new(None if folder is None else Path(folder), "out")
     with paying(ledger, totals, trial=trial) as books:
         how |= {"simulate_local": simulate_local, "ledger": books, "rng": rng}
         result: Any = release(path, study, columns, purpose=purpose, **how)
@@ -669,7 +651,7 @@ def release_study(
     rule = trust_rule(study) if trust is None else trust
     simulate_local = simulate_local or drawn_trust(rule)
     twice = any(question.groups is not None for question in study.questions)
-    must_read_again(data, len(study.questions) + twice)
+    sums.must_read_again(data, len(study.questions) + twice)
     must_declare(study, data := with_public(data, study.people.public))
     rule_of_mixed = "must go with a study that has a mixer: --batch, or [mixer], says how small a batch may be"
     must(not mixed or study.mixer is not None, "mixed", rule_of_mixed, f"{len(mixed)} without one")
@@ -686,7 +668,7 @@ def release_study(
         run |= {"invite_out": invite_out, "ledger": ledger, "collection": collection, "purpose": study.purpose}
         return _first_phase(study, data, rule, local_people, run)
     must(local_people is None, "local_people", "must go with invite_out", local_people)
-    labels: Any = keyed(rule, rng.words(2).tolist()) if drawn_trust(rule) else rule  # one draw for all questions
+    labels: Any = errors.keyed(rule, rng.words(2).tolist()) if drawn_trust(rule) else rule  # one draw for all questions
     for folder in files["model"].values():
         transcripts.must_be_new(folder)
     once = answered_once(study)
@@ -711,7 +693,7 @@ def release_study(
             if drew is not None and not reports[name]:
                 heard_here = people_in(answers[name])[1]
                 if heard_here > drew[name]:
-                    raise UnusablePublicRows(
+                    raise errors.UnusablePublicRows(
                         f"`reports` must hold at most {drew[name]:,}, one for every local row in which `{ANSWERED}` "
                         f"says {name}. Got {heard_here:,}."
                     )
@@ -726,7 +708,7 @@ def release_study(
 
 def _heard(study: Declaration, labels: Any, run: Mapping[str, Any]) -> list[Any]:
     """Who is read for each question: everybody or, of the local people, those whose device drew it."""
-    rule = rule_of(labels)
+    rule = errors.rule_of(labels)
     if not study.drawn or rule is None:
         return [labels] * len(study.questions)
     if not run["simulate_local"]:

@@ -23,12 +23,11 @@ from hybridp.blend.tally import Tally, invite_in
 from hybridp.curator import sums
 from hybridp.curator import sums as summing
 from hybridp.curator.sums import Columns, Raw, Rows, TableLike, open_rows
-from hybridp.errors import InvalidInput, OtherMechanism, UnusablePublicRows, UnusableRows, must
+from hybridp.errors import InvalidInput, OtherMechanism, TrustRule, UnusablePublicRows, UnusableRows, label_column, must
 from hybridp.public.envelope import appearing
 from hybridp.public.messages import Invite, reports_digest
 from hybridp.public.shuffling import MOST_LEVELS, LevelMixing, Mixing
 from hybridp.public.study import Declaration
-from hybridp.public.trust import TrustRule, label_column
 from hybridp.tasks.task import Batches, mixed_levels
 from hybridp.tasks.transcript import read_invitation
 

@@ -22,21 +22,18 @@ from hybridp.curator import sums as summing
 from hybridp.curator.sums import Raw, Rows, local_rows, open_rows, rows_of, sizes_of
 from hybridp.device.files import Asked, write_reports
 from hybridp.device.reports import answer_map, answer_question, reach_reports, simulated_marginals, simulated_reports
-from hybridp.errors import UnusablePublicRows, cannot_exclude, must
-from hybridp.noise.reports import simulate_counts
+from hybridp.errors import LABEL, Trusts, UnusablePublicRows, cannot_exclude, drawn_trust, label_column, must
+from hybridp.noise import Randomness, simulate_counts
 from hybridp.public import rounds
 from hybridp.public.distribution import by_window, invite_bins
 from hybridp.public.groups import Grouping
 from hybridp.public.heavy import OneSlot
 from hybridp.public.kmeans import TrustedRound
-from hybridp.public.lattice import Floats, Ints, Sums, column_sums
-from hybridp.public.messages import Invite, OnList, OwnEpsilon, SlotReports
-from hybridp.public.rounds import Answer, Later, Many, Numbers, People, Products
+from hybridp.public.messages import Invite, OnList, OwnEpsilon, People, SlotReports, VectorBounds, VectorReportSums
+from hybridp.public.randomisers import Floats, Ints, Sums, column_sums
+from hybridp.public.rounds import Answer, Later, Many, Numbers, Products
 from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable
-from hybridp.public.trust import LABEL, Trusts, drawn_trust, label_column
-from hybridp.public.vector import VectorBounds, VectorReportSums
-from hybridp.randomness import Randomness
 from hybridp.tasks.table import Measure, Reported
 from hybridp.tasks.task import Batches
 

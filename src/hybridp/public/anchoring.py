@@ -28,10 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import Guarantee, split_off, turning_point
-from hybridp.public.lattice import Floats
-from hybridp.public.mean import PILOT_VARIANCE, farthest_kept
-from hybridp.public.randomisers import Randomiser
+from hybridp.public.mechanisms import Guarantee, split_off, turning_point
+from hybridp.public.messages import PILOT_VARIANCE, farthest_kept
+from hybridp.public.randomisers import Floats, Randomiser
 
 __all__ = ["LOOSEST", "MOST_COST", "SPREAD_SHARE", "TIGHTEST", "VECTOR_SPREAD_SHARE", "Anchoring", "anchoring"]
 __all__ += ["clipping_loss", "leash", "mean_anchoring"]

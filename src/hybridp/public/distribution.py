@@ -12,7 +12,7 @@ falls into a bin is linear in the distribution function F: with ``P(bin | x)``, 
 Taking a bin of a report is post-processing. The files of old reports hold all that is needed: a dithered report is
 ``B s + u`` with B > 1, so that its sign is s.
 
->>> from hybridp.public.budgets import PureDP
+>>> from hybridp.public.mechanisms import PureDP
 >>> from hybridp.public.randomisers import dithered_bit
 >>> cell_chances(dithered_bit(PureDP(1.0)), 4).sum(axis=0).round(12).tolist()    # every report falls into some bin
 [1.0, 1.0, 1.0, 1.0]
@@ -26,9 +26,8 @@ from typing import Any
 import numpy as np
 
 from hybridp.errors import must
-from hybridp.public.lattice import Floats, Ints
 from hybridp.public.messages import OnNumber
-from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, Piecewise, Randomiser
+from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, Floats, Ints, Piecewise, Randomiser
 
 __all__ = ["BINS", "CELLS", "PHASES", "BinnedReports", "ReportBins", "by_window", "cell_chances"]
 __all__ += ["chances_at", "invite_bins", "report_bins"]

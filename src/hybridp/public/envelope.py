@@ -26,7 +26,7 @@ from typing import Any
 
 from hybridp.errors import InvalidInput, must
 
-__all__ = ["VERSION", "appearing", "digest", "load", "opened", "save", "sealed", "write"]
+__all__ = ["VERSION", "appearing", "digest", "load", "opened", "save", "sealed", "write", "write_new"]
 
 VERSION = 1
 
@@ -94,3 +94,13 @@ def appearing(file: str | PathLike[str], *, new: bool = False, mode: int = 0o666
             os.replace(draft, target)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def write_new(path: str | PathLike[str], text: str) -> None:
+    """A new file that appears when it is complete."""
+    try:
+        write(path, text.encode(), new=True)
+    except FileExistsError:
+        raise InvalidInput(f"`path` must name a new file. Got {path}, which exists.") from None
+    except OSError as error:
+        raise InvalidInput(f"`path` must be a place that can be written to. Got {path} ({error.strerror}).") from None

@@ -43,12 +43,10 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.mechanisms import NoiseName
+from hybridp.public.mechanisms import ApproxDP, NoiseName, PureDP
 from hybridp.public.messages import Invite
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import share_oracle
+from hybridp.public.randomisers import Bounds, share_oracle
 from hybridp.public.shares import CountNoise, OnOptions, count_noise
 
 __all__ = ["ALL", "OTHER", "STEPS", "Grouping", "Joint"]

@@ -25,10 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import Ints
-from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
-from hybridp.public.randomisers import Oracle, k_randomised_response
+from hybridp.public.mechanisms import ApproxDP, DiscreteLaplace, PureDP, discrete_laplace
+from hybridp.public.randomisers import Ints, Oracle, k_randomised_response
 
 __all__ = ["TEXT_RULE", "Discovery", "HeadList", "OneSlot", "Record", "counting_noise", "discovery", "normalised"]
 __all__ += ["slot_response"]

@@ -24,11 +24,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import must
-from hybridp.public.budgets import ZCDP, PureDP
-from hybridp.public.lattice import Bounds, Floats, Ints, Lattice
-from hybridp.public.mechanisms import discrete_laplace
+from hybridp.public.mechanisms import ZCDP, PureDP, discrete_laplace
 from hybridp.public.messages import Invite
-from hybridp.public.randomisers import Oracle, k_randomised_response
+from hybridp.public.randomisers import Bounds, Floats, Ints, Lattice, Oracle, k_randomised_response
 
 __all__ = ["LEAST_CLUSTERED", "MOST_CELLS", "STEPS", "Box", "Grid", "OnMap", "Spend", "TotalsNoise", "TrustedRound"]
 __all__ += ["lloyd", "map_invite", "map_noise", "nearest", "packing", "round_noise", "separation"]

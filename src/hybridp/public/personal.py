@@ -32,8 +32,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import must
-from hybridp.public.budgets import Neighbours
-from hybridp.public.lattice import Floats
+from hybridp.public.mechanisms import Neighbours
+from hybridp.public.randomisers import Floats
 
 __all__ = ["LOCAL_LEAST", "LOCAL_MOST", "ROUND_UP", "LocalTerms", "PersonalDP", "Weights", "adpm_weights"]
 __all__ += ["local_terms", "local_variances"]

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public.lattice import Ints
+from hybridp.public.randomisers import Ints
 
 __all__ = ["MISSING", "MOST_CELLS", "MOST_VALUES", "Feature", "Piece", "Schema", "Threshold", "Workload", "at_least"]
 __all__ += ["at_least_coefficients", "counts", "pieces", "sliced", "subsets", "table_counts"]

@@ -36,13 +36,10 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from hybridp.errors import must
-from hybridp.public.budgets import Guarantee, PureDP
-from hybridp.public.lattice import HALF, Bounds, Floats, Ints
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise, discrete_laplace
-from hybridp.public.messages import Invite
-from hybridp.public.randomisers import piecewise
-from hybridp.public.vector import VectorBounds
-from hybridp.public.vector_randomisers import ScalarReports, VectorReports, scalar_reports, unit_vector
+from hybridp.public import mechanisms, randomisers
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, Guarantee, NoiseName, PureDP, best_noise
+from hybridp.public.messages import Invite, VectorBounds
+from hybridp.public.randomisers import HALF, Bounds, Floats, Ints, ScalarReports, VectorReports, piecewise, unit_vector
 
 __all__ = ["KINDS", "LADDER", "MOST_PREDICTORS", "ROUNDS", "SQUARE", "STEPS", "TAIL", "UNIT", "WEIGHT", "KindName"]
 __all__ += ["Line", "NoisyRounds", "OnLine", "Trusted", "farther", "line_invite", "round_sums", "rounds_noise"]
@@ -111,7 +108,7 @@ def scale_noise(guarantee: PureDP) -> DiscreteLaplace:
     the largest of such numbers with Laplace noise of scale 2 x 20/epsilon is epsilon-DP (report noisy max; with whole
     numbers too, because a discrete Laplace variable exceeds t + 40 at least e^-epsilon times as often as t).
     """
-    return discrete_laplace(guarantee, 2 * TAIL)
+    return mechanisms.discrete_laplace(guarantee, 2 * TAIL)
 
 
 def scale_share(people: int, epsilon: float) -> float | None:
@@ -299,7 +296,7 @@ def line_invite(line: Line, promise: PureDP, columns: tuple[str, ...] = ()) -> O
 def _reports(guarantee: PureDP, dimensions: int, mean_square: float) -> VectorReports:
     """The report of the least variance for coordinates of about this mean square: from public numbers alone."""
     most = min(dimensions, 8, max(1, int(guarantee.epsilon / 0.001)))
-    plans: list[VectorReports] = [scalar_reports(guarantee, dimensions, k) for k in range(1, most + 1)]
+    plans: list[VectorReports] = [randomisers.scalar_reports(guarantee, dimensions, k) for k in range(1, most + 1)]
     if guarantee.epsilon >= 1.5:  # far below its bound a number is told better piecewise than by a bit
         plans.append(ScalarReports(guarantee, dimensions, 1, piecewise(guarantee)))
     plans.append(unit_vector(guarantee, dimensions, math.sqrt(dimensions)))

@@ -7,9 +7,9 @@ answers a round by the method of its name, whatever the task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +18,15 @@ from hybridp.public.distribution import BinnedReports, report_bins
 from hybridp.public.groups import Joint
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, OnMap, TotalsNoise
-from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import Invite, NoisySquares, OnNumber, TrustedSummary
+from hybridp.public.messages import Invite, NoisySquares, OnNumber, Round, TrustedSummary, VectorBounds, whole_numbers
+from hybridp.public.randomisers import Bounds
 from hybridp.public.regression import KindName
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions
 from hybridp.public.steered_mean import Window, WindowNoise
-from hybridp.public.vector import VectorBounds
 
-__all__ = ["AddedNoise", "Answer", "Between", "Cells", "Chance", "Conversation", "Crowd", "Discover", "Epsilons"]
-__all__ += ["Later", "Many", "Moves", "Numbers", "Options", "People", "Products", "Round", "Scale", "Slots"]
-__all__ += ["Weighted", "Within", "drive"]
+__all__ = ["AddedNoise", "Answer", "Between", "Cells", "Chance", "Crowd", "Discover", "Epsilons", "Later", "Many"]
+__all__ += ["Moves", "Numbers", "Options", "Products", "Scale", "Slots", "Weighted", "Within"]
 
 AddedNoise = DiscreteLaplace | DiscreteGaussian
 
@@ -45,37 +43,11 @@ class Answer:
     clipped: int | None = None
 
 
-def _whole(said: Any) -> Any:
-    """Whole numbers as they come back from a file: lists are tuples again."""
-    if isinstance(said, list | tuple):
-        return tuple(map(_whole, said))
-    if type(said) is not int:
-        raise TypeError
-    return said
-
-
 def _counts(said: Any) -> NDArray[np.int64]:
     result = np.array([int(x) for x in said], dtype=np.int64)
     if (result < 0).any():
         raise ValueError
     return result
-
-
-class Round:
-    """One thing that is asked. What comes back can be written down (`plain`) and read again (`restored`)."""
-
-    kind: ClassVar[str]
-
-    def __init_subclass__(cls) -> None:
-        cls.kind = cls.__name__.lower()
-
-    def plain(self, answer: Any) -> Any:
-        """An answer as plain data."""
-        return answer
-
-    def restored(self, said: Any) -> Any:
-        """The same back again; `ValueError`, `TypeError` or `LookupError` where it cannot be an answer to this."""
-        return _whole(said)
 
 
 @dataclass(frozen=True)
@@ -179,7 +151,7 @@ class Discover(Round):
     mechanism: Discovery
 
     def restored(self, said: Any) -> Any:
-        records, (noisy, people, others) = said[0], _whole(said[1:])
+        records, (noisy, people, others) = said[0], whole_numbers(said[1:])
         result = [tuple(map(str, one)) for one in records]
         whole = [list(one) for one in result] == [list(one) for one in records] and result == sorted(set(result))
         if not whole or len(result) != len(noisy) or min(people, others) < 0 or people + others < 1:
@@ -197,7 +169,7 @@ class Slots(Round):
     def restored(self, said: Any) -> Any:
         if len(said) != len(self.head):
             raise ValueError
-        return _whole(said)
+        return whole_numbers(said)
 
 
 @dataclass(frozen=True)
@@ -283,34 +255,3 @@ class Crowd:
     made: Callable[[], dict[str, Any]]
     phased: bool = False
     """Whether some people are asked later, within windows that the others name."""
-
-
-Conversation = Generator[Round, Any, Any]
-
-
-class People:
-    """RAW: whoever can answer rounds: the people of a table, of a service, or made-up ones.
-
-    Each is answered by the method of its name, here or by who was made for an earlier one (`_kept`)."""
-
-    _kept: Any = None
-
-    def answer(self, asked: Round) -> Any:
-        """What leaves the curator, and what devices sent."""
-        return getattr(self if hasattr(self, asked.kind) else self._kept, asked.kind)(asked)
-
-    def made(self, asked: Any) -> Any:
-        """Nobody kept the rows of a synthetic table."""
-
-
-def drive(conversation: Conversation, people: People, answers: list[Any] | None = None) -> Any:
-    """Hold a conversation with these people, to its end; `answers` takes every round, and what it brought."""
-    answer: Any = None
-    while True:
-        try:
-            asked = conversation.send(answer)
-        except StopIteration as end:
-            return end.value
-        answer = people.answer(asked)
-        if answers is not None:
-            answers.append((asked, answer))

@@ -44,12 +44,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
-from hybridp.public.budgets import ApproxDP, Guarantee, PureDP
-from hybridp.public.lattice import Floats, Ints
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise, discrete_laplace
+from hybridp.public import mechanisms
+from hybridp.public.mechanisms import ApproxDP, DiscreteGaussian, DiscreteLaplace, Guarantee, PureDP, best_noise
 from hybridp.public.messages import Invite, ReportSums
 from hybridp.public.queries import Feature, Schema, Workload
-from hybridp.public.randomisers import Oracle, k_randomised_response, share_oracle, support_counts
+from hybridp.public.randomisers import Floats, Ints, Oracle, k_randomised_response, share_oracle, support_counts
 from hybridp.public.shuffling import Mixing
 
 __all__ = ["LEAST_COUNTED", "CountNoise", "NoisyCounts", "OnOptions", "ShareReports"]
@@ -118,7 +117,7 @@ class CountNoise:
         return 2 * self.laplace_scale**2
 
 
-def count_noise(guarantee: Guarantee, size: int, name: NoiseName = "best", steps: int = 1) -> CountNoise:
+def count_noise(guarantee: Guarantee, size: int, name: mechanisms.NoiseName = "best", steps: int = 1) -> CountNoise:
     """The noise for the counts of so many options: Laplace, Gaussian (needs delta), or the one of less variance.
 
     With `steps`, everybody's one vote may be divided over several counts, in whole steps (`hybridp.public.groups`).
@@ -276,7 +275,7 @@ def tick_counts(sets: Ints, people: Ints, question: Feature) -> Ints:
 
 def tick_noise(guarantee: Guarantee, question: Feature) -> CountNoise:
     """Laplace noise for each option's count of people, for all counts together."""
-    mechanism = discrete_laplace(PureDP(guarantee.epsilon), min(2 * question.most, question.size))
+    mechanism = mechanisms.discrete_laplace(PureDP(guarantee.epsilon), min(2 * question.most, question.size))
     return CountNoise(mechanism, question.size, several=True)
 
 

@@ -44,9 +44,9 @@ from typing import Any
 import numpy as np
 
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, PureDP, turning_point
-from hybridp.public.lattice import Floats
+from hybridp.public.mechanisms import ApproxDP, PureDP, turning_point
 from hybridp.public.personal import LOCAL_LEAST
+from hybridp.public.randomisers import Floats
 
 __all__ = ["MOST_LEVELS", "MOST_LOCAL", "LevelMixing", "Mixing", "central_epsilon", "largest_local_epsilon"]
 __all__ += ["mixed_delta", "overstated"]

@@ -36,10 +36,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import LEVELS, Floats
-from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
+from hybridp.public.mechanisms import DiscreteLaplace, PureDP, discrete_laplace
 from hybridp.public.messages import SQUARE_STEPS
+from hybridp.public.randomisers import LEVELS, Floats
 
 __all__ = ["GAIN", "LEAST_COUNTS", "LOSS", "PILOT_SHARE", "SQUARES_SHARE", "Crowd", "Quartiles", "Window"]
 __all__ += ["WindowNoise", "WindowSums", "best_weight", "normal_people"]

@@ -23,9 +23,9 @@ from statistics import NormalDist
 from typing import Literal
 
 from hybridp.errors import must
-from hybridp.public.budgets import ZCDP, ApproxDP, as_approx, zcdp_for
-from hybridp.public.lattice import Ints
+from hybridp.public.mechanisms import ZCDP, ApproxDP, as_approx, zcdp_for
 from hybridp.public.queries import MOST_CELLS, Schema, Workload
+from hybridp.public.randomisers import Ints
 
 __all__ = ["MODEL_CELLS", "MeasuredTable", "Use", "adaptive_count", "adaptive_rounds", "candidates"]
 __all__ += ["cumulative_epsilons", "gaussian_level", "gumbel_scale", "measured_last", "significance", "table_plan"]

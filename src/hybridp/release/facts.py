@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
 
-from hybridp.public.mean import NormalLaplace
+from hybridp.public.messages import NormalLaplace
 from hybridp.public.personal import PersonalDP
 from hybridp.release.receipt import Budget, Receipt
 from hybridp.release.style import SIMULATED, WARNING, percent, shortly, text

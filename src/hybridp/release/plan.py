@@ -5,7 +5,7 @@ what is ``predicted``: by estimator its ``rmse_population``, a number or one for
 ``columns``, ``at`` or ``by`` name; what it ``assumes``; and, where errors are compared, the public ``range``. Tables,
 frames and pictures of a plan read their numbers here.
 
->>> from hybridp.public.budgets import PureDP
+>>> from hybridp.public.mechanisms import PureDP
 >>> facts = predicted("shares", {"everyone": {"rmse_population": [0.1, 0.2]}}, options=["a", "b"], range=1.0)
 >>> plan = planned({"way": {"shares": facts}}, 1000, 0.1, PureDP(1.0))
 >>> plan.errors, plan.in_words().title
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import must
-from hybridp.public.study.questions import ESTIMATORS
+from hybridp.public.questions import ESTIMATORS
 from hybridp.release import style
 from hybridp.release.facts import SCHEMA, Facts, Words, heading, is_share, labels, people_words
 from hybridp.release.release import Questions, Result

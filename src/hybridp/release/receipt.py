@@ -13,9 +13,9 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict, TypeVar, Unpack
 
-from hybridp.public.budgets import ApproxDP, Neighbours, PureDP, added, hides_little, promised
-from hybridp.public.lattice import missing_each
+from hybridp.public.mechanisms import ApproxDP, Neighbours, PureDP, added, hides_little, promised
 from hybridp.public.personal import PersonalDP
+from hybridp.public.randomisers import missing_each
 
 if TYPE_CHECKING:
     from hybridp.public.rounds import Chance
@@ -256,7 +256,7 @@ def build_receipt(
     `mixed` are the promises to people whose reports went through a mixer. `reads` is what the curator sees of trusted
     people. A trial says so, and which of the promises nobody was given: noise from a seed, or simulated reports.
 
-    >>> from hybridp.randomness import seeded
+    >>> from hybridp.noise import seeded
     >>> own = Protection(PureDP(1.0), "a report on their own device")
     >>> found = build_receipt(None, own, assumes=[], rng=seeded(1))
     >>> [promise.against for promise in found.promises], found.simulated

@@ -20,9 +20,8 @@ from hybridp.blend.groups import Gap, published_gap
 from hybridp.blend.mean import Blend, each_level
 from hybridp.errors import InvalidInput, must
 from hybridp.public.groups import Grouping
-from hybridp.public.lattice import Bounds
-from hybridp.public.mean import NormalLaplace, holm
-from hybridp.public.vector import VectorBounds
+from hybridp.public.messages import NormalLaplace, VectorBounds, holm
+from hybridp.public.randomisers import Bounds
 from hybridp.release import facts as wording
 from hybridp.release.facts import GROUPS, SCHEMA, Cell, Facts, Words, cells, times
 from hybridp.release.receipt import Receipt

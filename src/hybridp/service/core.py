@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from hybridp.randomness import Randomness, secure
+from hybridp.noise import Randomness, secure
 from hybridp.service.plans import Survey, moment, parse_plan
 from hybridp.service.problems import Gate, Refused, no_such_study
 from hybridp.service.reports import Failure, Packed, StudyRow, View

@@ -4,7 +4,7 @@ reports by the invitation that asks for them, whatever the question.
 An answer takes 8 bytes for each number or option, whatever it says, and a record as many as the longest that the plan
 allows; reports by one mechanism are all as long: the size of what is stored tells nothing.
 
->>> from hybridp.public.budgets import PureDP
+>>> from hybridp.public.mechanisms import PureDP
 >>> from hybridp.public.randomisers import k_randomised_response
 >>> described(k_randomised_response(PureDP(1.0), 3))["categories"]
 3
@@ -26,12 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput
+from hybridp.public import randomisers
 from hybridp.public.distribution import invite_bins
 from hybridp.public.heavy import normalised
-from hybridp.public.lattice import Groups, Sums, column_sums, joined
 from hybridp.public.messages import Invite
-from hybridp.public.randomisers import LEVELS, DitheredBit, DitheredReports, Oracle
-from hybridp.public.vector_randomisers import ScalarReports, UnitVector
+from hybridp.public.randomisers import LEVELS, DitheredBit, DitheredReports, Groups, Oracle, ScalarReports, Sums, joined
 
 __all__ = ["BIT", "BROKEN", "DIGITS", "FORM_NUMBER", "NUMBER", "Bit", "Coordinates", "Field", "Heard"]
 __all__ += ["OutOfReach", "Reports", "broken", "described", "number_field", "numbers_field", "option_field"]
@@ -284,7 +283,7 @@ def _number_reports(invite: Invite[Any, Any], binned: bool) -> Reports:
     made, bounds = invite.mechanism, invite.encoding
     law, many, (centres, reaches) = made.law, made.reported, np.array(bounds.sides).T
     bit, some, d = isinstance(law, DitheredBit), isinstance(made, ScalarReports), len(centres)
-    direction = isinstance(made, UnitVector)
+    direction = isinstance(made, randomisers.UnitVector)
     kept = [("threshold", "<u4"), ("above", "u1")] if bit else [("value", "<f8")]
     stored = np.dtype([*([("at", "<u2")] if some else []), *kept])
     row = struct.Struct(f"<{'H' * some}{'IB' if bit else 'd'}")  # the same, one by one
@@ -332,7 +331,7 @@ def _number_reports(invite: Invite[Any, Any], binned: bool) -> Reports:
 
     def heard(body: bytes, epsilon: float | None) -> Heard:
         values = units(body)
-        sums, counts = column_sums(values), np.zeros(0, dtype=np.int64)
+        sums, counts = randomisers.column_sums(values), np.zeros(0, dtype=np.int64)
         if bins is not None:
             counts = np.bincount(bins.numbers(values[:, 0]), minlength=bins.size)
         return Heard(len(values), sums, counts, own=() if epsilon is None else ((epsilon, sums[0]),))

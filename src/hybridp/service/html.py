@@ -24,8 +24,7 @@ from urllib.parse import urlsplit
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from hybridp.errors import HybridpError, must
-from hybridp.public.fields import Declared, Fields, declared
+from hybridp.errors import Declared, Fields, HybridpError, declared, must
 from hybridp.public.study import KINDS as QUESTIONS
 from hybridp.public.study import Collection, Declaration, Mixer, People, Promise
 from hybridp.release.facts import Facts, heading, is_share

@@ -28,7 +28,7 @@ import numpy as np
 from hybridp.errors import must
 from hybridp.ledger import DELTA, EPSILON, Charge, together, units
 from hybridp.protocols.driver import on_reports
-from hybridp.public.budgets import ApproxDP, PureDP, promised
+from hybridp.public.mechanisms import ApproxDP, PureDP, promised
 from hybridp.public.mixing import from_text
 from hybridp.public.study import Collection, Declaration, Mixer, Promise, Records
 from hybridp.release.plan import in_range

@@ -33,35 +33,23 @@ from hybridp.curator.models import answer_codes
 from hybridp.curator.sums import Raw, TrustedAnswers, as_numbers, noisy_sums
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge
+from hybridp.noise import Randomness
 from hybridp.protocols.rows import CodePeople, LatticePeople, SummedPeople
 from hybridp.public import rounds
-from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.distribution import BinnedReports, by_window
 from hybridp.public.groups import Grouping
 from hybridp.public.heavy import TEXT_RULE, discovery
-from hybridp.public.lattice import Bounds
-from hybridp.public.messages import Invite, ReportsByEpsilon, SlotReports
+from hybridp.public.mechanisms import ApproxDP, PureDP
+from hybridp.public.messages import Invite, ReportsByEpsilon, SlotReports, VectorReportSums, drive
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import best_randomiser
-from hybridp.public.rounds import Answer, Crowd, drive
+from hybridp.public.randomisers import Bounds, UnitVector, best_randomiser
+from hybridp.public.rounds import Answer, Crowd
 from hybridp.public.shares import MarginalReports, NoisyCounts, ShareReports
 from hybridp.public.study import Choice, Declaration, Question
-from hybridp.public.vector import VectorReportSums
-from hybridp.public.vector_randomisers import UnitVector
-from hybridp.randomness import Randomness
 from hybridp.release.release import Release, statistic
-from hybridp.service.formats import (
-    Field,
-    Heard,
-    Reports,
-    number_field,
-    numbers_field,
-    option_field,
-    place_reports,
-    record_field,
-    reports_on,
-)
+from hybridp.service import formats
+from hybridp.service.formats import Field, Heard, Reports, number_field, numbers_field, option_field, place_reports
 from hybridp.service.problems import Refused
 from hybridp.tasks.declared import task_of
 from hybridp.tasks.distribution import DistributionTask
@@ -151,7 +139,7 @@ class Part:
         if self.invite is None:  # a group, as it is; or nothing is asked yet
             return place_reports(len(self.options), {}, self.options)
         counted = getattr(self.task, "distribution", self.task)
-        return reports_on(self.invite, binned=isinstance(counted, DistributionTask))
+        return formats.reports_on(self.invite, binned=isinstance(counted, DistributionTask))
 
     def at(self, epsilon: float | None) -> Part:
         if epsilon is None or not self.choices:
@@ -509,7 +497,7 @@ def _regression(declared: Declaration, place: int, asked: Any) -> Part:
 
 def _records(declared: Declaration, place: int, asked: Any) -> Part:
     own = {"record": list(asked.columns), "max_length": asked.max_length}
-    shown = record_field(asked.name, _about(asked, **own, text_rule=TEXT_RULE))
+    shown = formats.record_field(asked.name, _about(asked, **own, text_rule=TEXT_RULE))
     return Part.of(asked, task_of(declared, place), shown, None)
 
 

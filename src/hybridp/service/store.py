@@ -39,19 +39,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hybridp.errors import HybridpError
 from hybridp.public.mixing import Batch as Mixed
+from hybridp.service import schema
 from hybridp.service.problems import Refused
 from hybridp.service.reports import Failure, Packed
-from hybridp.service.schema import (
-    GROUPS,
-    TICKET,
-    TRUSTED,
-    batches,
-    invitations,
-    participation,
-    progress,
-    reports,
-    study_keys,
-)
+from hybridp.service.schema import GROUPS, TICKET, batches, invitations, participation, progress, reports, study_keys
 from hybridp.service.settings import hashed
 
 __all__ = ["Batch", "Commits", "Sweeper", "Writer", "arrivals", "counts", "driver", "end", "known_tokens"]
@@ -580,7 +571,7 @@ def sweep(db: Connection, study: int, after: bytes = b"", rows: int = STEP) -> b
     last = db.execute(select(reports.c.id).where(here).order_by(reports.c.id).offset(rows - 1).limit(1)).scalar()
     stretch = here if last is None else and_(here, reports.c.id <= last)
     whole = db.execute(select(progress.c.state).where(progress.c.study == study)).scalar_one() == "deleted"
-    db.execute(reports.delete().where(stretch if whole else and_(stretch, reports.c.grp.in_((TRUSTED, TICKET)))))
+    db.execute(reports.delete().where(stretch if whole else and_(stretch, reports.c.grp.in_((schema.TRUSTED, TICKET)))))
     return None if last is None else bytes(last)
 
 

@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from hybridp.public.budgets import LOCAL_LIMIT, ApproxDP, PureDP, promised
+from hybridp.public.mechanisms import LOCAL_LIMIT, ApproxDP, PureDP, promised
 from hybridp.public.mixing import public, text
 from hybridp.public.randomisers import LEVELS, WORD, dithered_bit
 from hybridp.service.formats import DIGITS, FORM_NUMBER

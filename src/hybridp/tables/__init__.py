@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybridp.public.lattice import Lattice
+from hybridp.public.randomisers import Lattice
 from hybridp.tables.heavy import RecordSample, discovery_counts, head_counts, local_slots, records_at, sample_records
 from hybridp.tables.source import ENGINES, Rows, Source, TableLike, open_rows
 from hybridp.tables.sql import Columns

@@ -15,7 +15,7 @@ import numpy as np
 
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.heavy import HeadList
-from hybridp.public.lattice import Ints
+from hybridp.public.randomisers import Ints
 from hybridp.tables.engine import answers, arrays, drop, fresh, give, keep, local_copy, stream
 from hybridp.tables.source import Rows
 from hybridp.tables.sql import VIEW, Columns, column, joined, number, text

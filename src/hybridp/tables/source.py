@@ -15,9 +15,9 @@ from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, UnusablePublicRows, did_you_mean, must
-from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, Trusts, rule_of, suggestion
-from hybridp.randomness import Randomness
+from hybridp import errors
+from hybridp.errors import LABEL, LOCAL, TRUSTED, InvalidInput, TrustRule, Trusts, UnusablePublicRows, must, suggestion
+from hybridp.noise import Randomness
 from hybridp.tables.engine import Duck, Engine, answers, filled_columns, held, open_duck, parquet_or_csv, stated_decimal
 from hybridp.tables.sql import VIEW, answers_here, chosen, column, drawn_label, of_local, select, text, worded_label
 
@@ -180,7 +180,7 @@ class Rows:
         # Names are not listed: in a file without a header they would be somebody's values. A header has no numbers.
         names = (name.strip().lower() for name in self.columns)
         header = not any(re.fullmatch(r"[-+]?[\d.,_]*\d[\d.,_]*(e[-+]?\d+)?", name) for name in names)
-        hint = did_you_mean(column, self.columns) if header else ""
+        hint = errors.did_you_mean(column, self.columns) if header else ""
         raise InvalidInput(f"`{parameter}` must be a column of {self.name}. Got `{column}`.{hint}")
 
     def is_text(self, column: str) -> bool:
@@ -313,7 +313,7 @@ def open_rows(
         decimal = decimal or stated_decimal(cast(Duck, engine), str(source.location))
     filled = filled_columns(source.location)
     rows = Rows(engine.name, MappingProxyType(columns), engine, notes=notes, part=part, decimal=decimal, filled=filled)
-    rule = rule_of(trust)
+    rule = errors.rule_of(trust)
     if rule is None:
         return rows
     try:

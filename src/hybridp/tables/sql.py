@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hybridp.errors import InvalidInput, UnusablePublicRows, must
-from hybridp.public.lattice import Lattice, missing_each
+from hybridp import errors
+from hybridp.errors import LABEL, LOCAL, TRUSTED, InvalidInput, TrustRule, Trusts, UnusablePublicRows, keyed, must
+from hybridp.noise import Randomness
 from hybridp.public.queries import SEPARATOR, Feature
-from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, Trusts, keyed, label_column
-from hybridp.randomness import Randomness
+from hybridp.public.randomisers import Lattice, missing_each
 
 if TYPE_CHECKING:
     from hybridp.tables.source import Rows
@@ -211,7 +211,7 @@ class Columns:
     @property
     def label(self) -> str:
         """The column of labels, once the table is open."""
-        return label_column(self.trust) or LABEL
+        return errors.label_column(self.trust) or LABEL
 
     @property
     def reports(self) -> tuple[str, ...]:

@@ -20,33 +20,19 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusablePublicRows, UnusableRows, must
+from hybridp.errors import LABEL, UnusablePublicRows, UnusableRows, label_column, must
 from hybridp.public.distribution import ReportBins
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import Box
-from hybridp.public.lattice import HALF, LEVELS, Bounds, Floats, Ints, Lattice, missing_each
-from hybridp.public.messages import ReportsByEpsilon
+from hybridp.public.messages import SHRINK, ReportsByEpsilon, VectorBounds
 from hybridp.public.personal import local_terms
 from hybridp.public.queries import Feature, Schema
+from hybridp.public.randomisers import HALF, LEVELS, Bounds, Floats, Ints, Lattice, missing_each
 from hybridp.public.shares import tick_counts
-from hybridp.public.trust import LABEL, label_column
-from hybridp.public.vector import SHRINK, VectorBounds
 from hybridp.tables import sql
 from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, read_kept, stream
 from hybridp.tables.source import CHOICES, TABLES, Rows, unstated
-from hybridp.tables.sql import (
-    VIEW,
-    Columns,
-    chosen,
-    column,
-    count_if,
-    double,
-    feature_code,
-    number_of,
-    select,
-    text,
-    whole,
-)
+from hybridp.tables.sql import VIEW, chosen, column, count_if, double, feature_code, number_of, select, text, whole
 
 __all__ = ["ByCategory", "CHUNK", "Category", "Codec", "Number", "Query", "Report", "TIMES", "Totals", "add_up"]
 __all__ += ["changed", "check_columns", "check_schema", "codes", "count_groups", "count_options", "domain", "flags"]
@@ -245,7 +231,7 @@ class Query:
 
     @classmethod
     def asking(
-        cls, encoding: Bounds | VectorBounds | Box | Feature | Schema, columns: Columns, joint: Joint | None = None,
+        cls, encoding: Bounds | VectorBounds | Box | Feature | Schema, columns: sql.Columns, joint: Joint | None = None,
         **how: Any,
     ) -> Query:  # fmt: skip
         """What is asked about these columns; with `joint` a private category and an answer together."""
@@ -382,7 +368,7 @@ def records(rows: Rows, query: Query, *, alike: bool = False, local: str = "") -
 def _shrunk(query: Query, outputs: dict[str, str], source: str) -> str:
     """The outputs, of which c0, c1, ... are shrunk to the radius.
 
-    Coordinates are integers from the lattice on, and a squared norm fits 64 bits (`hybridp.public.vector.HALF`), so
+    Coordinates are integers from the lattice on, and a squared norm fits 64 bits (`hybridp.public.messages.HALF`), so
     that whether a vector is clipped is decided exactly; a clipped one is shrunk and rounded towards the centre.
     """
     made, c = select(outputs, source), query.levels

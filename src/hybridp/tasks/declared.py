@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.study import KINDS, Declaration, Number, Question
 from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release, about

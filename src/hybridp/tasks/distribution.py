@@ -25,13 +25,11 @@ import numpy as np
 from hybridp.blend.distribution import Evidence, Shape, SharesBelow, blended, counts_seen, fit, reports_seen
 from hybridp.blend.plausible import Plausible, groups_apart, normal_reach, plausible, windows_around
 from hybridp.errors import must
-from hybridp.public.budgets import Charge, Guarantee, PureDP, split_off
 from hybridp.public.distribution import BinnedReports
-from hybridp.public.lattice import LEVELS, Bounds
-from hybridp.public.mechanisms import NoiseName
-from hybridp.public.messages import Invite, OnNumber
-from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
-from hybridp.public.rounds import Between, Conversation, Crowd, Later, Numbers
+from hybridp.public.mechanisms import Charge, Guarantee, NoiseName, PureDP, split_off
+from hybridp.public.messages import Conversation, Invite, OnNumber
+from hybridp.public.randomisers import LEVELS, Bounds, DitheredBit, LocalName, dithered_bit, randomiser
+from hybridp.public.rounds import Between, Crowd, Later, Numbers
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoisyCounts, count_noise
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release, statistic

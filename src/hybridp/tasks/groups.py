@@ -23,9 +23,10 @@ from hybridp.blend.mean import each_level
 from hybridp.blend.shares import to_simplex
 from hybridp.errors import must
 from hybridp.public.groups import OTHER, Grouping, Joint
-from hybridp.public.lattice import Bounds
+from hybridp.public.messages import Conversation, drive
 from hybridp.public.queries import Feature
-from hybridp.public.rounds import Conversation, Crowd, Options, drive
+from hybridp.public.randomisers import Bounds
+from hybridp.public.rounds import Crowd, Options
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.study import Declaration, Number
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, one_receipt

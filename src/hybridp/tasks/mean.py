@@ -19,19 +19,15 @@ from typing import Any, ClassVar, Literal, Unpack, cast
 from hybridp.blend.mean import Blend, Rule, blend, blend_columns, column_parts
 from hybridp.blend.means import seal
 from hybridp.errors import InvalidInput, cannot_exclude, must
+from hybridp.public import mechanisms, messages, randomisers
 from hybridp.public.anchoring import SPREAD_SHARE, VECTOR_SPREAD_SHARE, Anchoring, mean_anchoring
-from hybridp.public.budgets import SEALED, Charge, Guarantee, PureDP, split_off
 from hybridp.public.groups import Grouping
-from hybridp.public.lattice import Bounds
-from hybridp.public.mean import NormalLaplace, sum_noise
-from hybridp.public.mechanisms import DiscreteLaplace, NoiseName, discrete_laplace
-from hybridp.public.messages import Invite, LocalSummary, OnNumber, TrustedSummary
-from hybridp.public.randomisers import LocalName, Randomiser, randomiser
-from hybridp.public.rounds import AddedNoise, Answer, Conversation, Crowd, Numbers
+from hybridp.public.mechanisms import SEALED, Charge, DiscreteLaplace, Guarantee, PureDP, discrete_laplace, split_off
+from hybridp.public.messages import Conversation, Invite, NormalLaplace, OnNumber, TrustedSummary, VectorBounds
+from hybridp.public.randomisers import Bounds, LocalName, Randomiser, VectorLocalName, VectorReports, randomiser
+from hybridp.public.rounds import AddedNoise, Answer, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Number, Vector
-from hybridp.public.vector import VectorBounds, VectorReportSums, vector_noise
-from hybridp.public.vector_randomisers import VectorLocalName, VectorReports, vector_reports
 from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import GroupEstimate, Release, group_mean, mean_release
@@ -63,7 +59,7 @@ class _Means(Task):
     guarantee: Guarantee
     rule: Rule = field(default_factory=Rule)
     local: Any = "best"
-    noise: NoiseName = "best"
+    noise: mechanisms.NoiseName = "best"
     trusted_guarantee: Guarantee | None = None
     level: float = 0.95
     mixing: Mixing | None = None
@@ -212,7 +208,7 @@ class MeanTask(_Means):
 
     `publish` = "estimate-only" seals the group figures, which is what makes the amplified guarantee for local people
     hold. `excluding` leaves people without a value out: a mean of trusted people, of whom a noisy number has one
-    (`hybridp.public.mean.answered_noise`).
+    (`hybridp.public.messages.answered_noise`).
     """
 
     bounds: Bounds
@@ -272,7 +268,7 @@ class MeanTask(_Means):
         return randomiser(self.local, guarantee)
 
     def added(self, part: Guarantee) -> AddedNoise:
-        return sum_noise(part, "laplace" if self.excluding else self.noise)
+        return messages.sum_noise(part, "laplace" if self.excluding else self.noise)
 
     @property
     def report(self) -> str:
@@ -341,10 +337,10 @@ class VectorTask(_Means):
         return self
 
     def mechanism(self, guarantee: Guarantee) -> VectorReports:
-        return vector_reports(self.local, guarantee, self.bounds.dimensions, self.bounds.ratio)
+        return randomisers.vector_reports(self.local, guarantee, self.bounds.dimensions, self.bounds.ratio)
 
     def added(self, part: Guarantee) -> AddedNoise:
-        return vector_noise(part, self.bounds, self.noise)
+        return messages.vector_noise(part, self.bounds, self.noise)
 
     def protections(self, trusted: TrustedSummary | None, amplified: Guarantee | None) -> Protections:
         device = on_device(self.invite, ", for all columns together")
@@ -357,7 +353,7 @@ class VectorTask(_Means):
 def publish_mean(
     study: _Means,
     trusted: Sequence[TrustedSummary] | None,
-    local: LocalSummary | VectorReportSums | None,
+    local: messages.LocalSummary | messages.VectorReportSums | None,
     *,
     trusted_people: int,
     names: tuple[str, ...] = ("value",),

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from hybridp.errors import must
-from hybridp.public.budgets import Charge, split
 from hybridp.public.distribution import CELLS
-from hybridp.public.lattice import Bounds
-from hybridp.public.rounds import Conversation, Crowd
+from hybridp.public.mechanisms import Charge, split
+from hybridp.public.messages import Conversation
+from hybridp.public.randomisers import Bounds
+from hybridp.public.rounds import Crowd
 from hybridp.public.study import Declaration, Number
 from hybridp.release.facts import Facts, times
 from hybridp.release.receipt import one_receipt

@@ -19,11 +19,11 @@ import numpy as np
 
 from hybridp.blend import means as blending
 from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import SHARES, Charge, PureDP
-from hybridp.public.lattice import Bounds, Floats, Ints
-from hybridp.public.messages import OWN_EPSILON, Invite, OwnEpsilon, ReportsByEpsilon, WeightedSum
+from hybridp.public.mechanisms import SHARES, Charge, PureDP
+from hybridp.public.messages import OWN_EPSILON, Conversation, Invite, OwnEpsilon, ReportsByEpsilon, WeightedSum
 from hybridp.public.personal import PersonalDP, adpm_weights
-from hybridp.public.rounds import Conversation, Crowd, Epsilons, Weighted
+from hybridp.public.randomisers import Bounds, Floats, Ints
+from hybridp.public.rounds import Crowd, Epsilons, Weighted
 from hybridp.public.shuffling import LevelMixing
 from hybridp.public.study import Declaration, Number
 from hybridp.release.receipt import Made, Protection, public_choice

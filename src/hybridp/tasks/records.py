@@ -20,11 +20,11 @@ import numpy as np
 from hybridp.blend import heavy as blending
 from hybridp.blend.heavy import HeavyEstimator
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.heavy import HeadList, Record, counting_noise, discovery, slot_response
-from hybridp.public.lattice import Floats
-from hybridp.public.messages import Invite, OnList, OptInCounts
-from hybridp.public.rounds import Answer, Conversation, Crowd, Discover, Later, Slots
+from hybridp.public.mechanisms import ApproxDP, Charge, PureDP
+from hybridp.public.messages import Conversation, Invite, OnList, OptInCounts
+from hybridp.public.randomisers import Floats
+from hybridp.public.rounds import Answer, Crowd, Discover, Later, Slots
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Records
 from hybridp.release.receipt import Made, Protection, build_receipt, choice_unprotected, plain, public_choice

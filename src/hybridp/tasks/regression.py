@@ -20,13 +20,11 @@ from hybridp.blend import regression as blending
 from hybridp.blend.regression import Fit, Score, Units
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public import regression as rules
-from hybridp.public.budgets import Charge, Guarantee, PureDP, split_off
-from hybridp.public.mean import holm
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName
+from hybridp.public.mechanisms import Charge, DiscreteGaussian, DiscreteLaplace, Guarantee, NoiseName, PureDP, split_off
+from hybridp.public.messages import Conversation, VectorBounds, VectorReportSums, holm
 from hybridp.public.regression import ROUNDS, KindName, Line, NoisyRounds, OnLine, Trusted
-from hybridp.public.rounds import Conversation, Crowd, Later, Products, Scale
+from hybridp.public.rounds import Crowd, Later, Products, Scale
 from hybridp.public.study import Declaration, Regression
-from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.release.receipt import Protection, plain
 from hybridp.release.release import GroupEstimate, Release, answer, gap_facts
 from hybridp.tasks.task import Draw, Task, declared, protected, task_receipt, undecided

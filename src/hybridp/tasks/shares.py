@@ -19,13 +19,12 @@ import numpy as np
 from hybridp.blend.shares import ShareBlend, ShareEstimator, Told, blend_shares, to_simplex
 from hybridp.errors import must
 from hybridp.public import shares as public_shares
-from hybridp.public.budgets import Charge, Guarantee
 from hybridp.public.groups import Grouping
-from hybridp.public.mechanisms import NoiseName
-from hybridp.public.messages import Invite
+from hybridp.public.mechanisms import Charge, Guarantee, NoiseName
+from hybridp.public.messages import Conversation, Invite
 from hybridp.public.queries import SEPARATOR, Feature
 from hybridp.public.randomisers import randomised_response, share_oracle
-from hybridp.public.rounds import Answer, Conversation, Crowd, Options
+from hybridp.public.rounds import Answer, Crowd, Options
 from hybridp.public.shares import NoisyCounts, OnOptions, ShareReports, count_noise, mixed_oracle, tick_noise
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Choice, Count, Declaration

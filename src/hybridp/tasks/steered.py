@@ -19,11 +19,10 @@ from hybridp.blend.mean import Rule
 from hybridp.blend.means import blend_window
 from hybridp.errors import must
 from hybridp.public import steered_mean as windows
-from hybridp.public.budgets import Charge, PureDP, split_off
-from hybridp.public.messages import OnNumber
-from hybridp.public.rounds import Conversation, Crowd, Later, Numbers, Within
+from hybridp.public.mechanisms import Charge, PureDP, split_off
+from hybridp.public.messages import Conversation, OnNumber, VectorReportSums
+from hybridp.public.rounds import Crowd, Later, Numbers, Within
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Quartiles, WindowNoise, WindowSums
-from hybridp.public.vector import VectorReportSums
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release, group_mean, mean_release
 from hybridp.tasks.distribution import DistributionTask, ask_counts, trusted_words
@@ -119,9 +118,7 @@ class SteeredTask(OfMean):
             result = self._within(sums, None if told is None else told.local, looked, invite, rows, **crowd.made())
         return result.named(names[0])
 
-    def _plain(
-        self, own: MeanTask, said: Any, told: Any, looked: str, seen: Quartiles | None, crowd: Crowd
-    ) -> Release:
+    def _plain(self, own: MeanTask, said: Any, told: Any, looked: str, seen: Quartiles | None, crowd: Crowd) -> Release:
         """Nobody is asked within a window: a mean like others."""
         assert self.people is not None
         local, rows = None if told is None else told.local, crowd.rows(self.bounds.centre)

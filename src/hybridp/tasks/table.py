@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 
 from hybridp.blend.graph import GraphModel, pooled, tree_cells
 from hybridp.blend.tables import blend_tables, fit_rows, raked, round_rows
-from hybridp.errors import InvalidInput, PromiseWarning, must
+from hybridp.errors import InvalidInput, PromiseWarning, must, rule_of
 from hybridp.public import synth as planning
-from hybridp.public.budgets import ApproxDP, Charge, PureDP
+from hybridp.public.mechanisms import ApproxDP, Charge, PureDP
+from hybridp.public.messages import Conversation, Round
 from hybridp.public.queries import Schema, Threshold, Workload
-from hybridp.public.rounds import Answer, Conversation, Crowd, Later, Round
+from hybridp.public.rounds import Answer, Crowd, Later
 from hybridp.public.shares import MOST_REPORTED, MarginalReports, OnMarginals, ShareReports, marginal_invite
 from hybridp.public.study import Declaration, Table
 from hybridp.public.synth import MODEL_CELLS, MeasuredTable, Use, usual_method
-from hybridp.public.trust import rule_of
 from hybridp.public.workloads import stated_workload
 from hybridp.release import receipt as receipts
 from hybridp.release.receipt import Protection, Receipt

@@ -14,12 +14,11 @@ from operator import add
 from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, Charge, Guarantee, PureDP, promised
 from hybridp.public.groups import Grouping
-from hybridp.public.mechanisms import DiscreteLaplace
-from hybridp.public.messages import ReportsByEpsilon
+from hybridp.public.mechanisms import ApproxDP, Charge, DiscreteLaplace, Guarantee, PureDP, promised
+from hybridp.public.messages import Conversation, ReportsByEpsilon
 from hybridp.public.personal import PersonalDP
-from hybridp.public.rounds import AddedNoise, Conversation, Crowd, Later
+from hybridp.public.rounds import AddedNoise, Crowd, Later
 from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.study import Declaration
 from hybridp.release import receipt as receipts

@@ -24,13 +24,13 @@ import numpy as np
 from hybridp.blend.mean import Rule
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.public import envelope
-from hybridp.public.budgets import ApproxDP, Charge, Neighbours, PureDP
 from hybridp.public.kmeans import Box
-from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import ApproxDP, Charge, Neighbours, PureDP
+from hybridp.public.messages import People, Round, VectorBounds, drive
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
-from hybridp.public.rounds import Chance, Crowd, Later, People, Round, drive
+from hybridp.public.randomisers import Bounds
+from hybridp.public.rounds import Chance, Crowd, Later
 from hybridp.public.shuffling import Mixing
-from hybridp.public.vector import VectorBounds
 from hybridp.release.receipt import Receipt, values_rule
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.distribution import DistributionTask

@@ -7,7 +7,7 @@ what is wrong; `hold` raises it. Every statistical promise comes with a control:
 noise. Importing this package needs nothing but NumPy and SciPy. The ready laws (`hybridp.testing.laws`) have 40
 digits, and need mpmath for them (the extra `testing`); a law of your own may do with fractions or floats.
 
->>> from hybridp.public.budgets import PureDP
+>>> from hybridp.public.mechanisms import PureDP
 >>> from hybridp.public.mechanisms import discrete_laplace
 >>> from hybridp.testing import Case, broken, laws, less_scale
 >>> broken(Case(discrete_laplace(PureDP(1.0), 7), laws.discrete_laplace, less_scale, "lattice"))
@@ -24,8 +24,8 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.randomness import Randomness
+from hybridp.noise import Randomness
+from hybridp.public.mechanisms import ApproxDP, PureDP
 
 __all__ = ["ANYTHING_GOES", "Broken", "Case", "Draw", "Failure", "Kind", "Law", "Promise", "broken", "fewer_flips"]
 __all__ += ["hold", "less_scale", "less_sigma", "more_inside", "more_truth", "promises"]

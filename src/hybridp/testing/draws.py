@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from hybridp import noise
-from hybridp.noise.additive import additive
+from hybridp.noise import Randomness, additive, secure, seeded
 from hybridp.public.mechanisms import DiscreteGaussian
 from hybridp.public.randomisers import LEVELS
-from hybridp.randomness import Randomness, secure, seeded
 from hybridp.testing import WORD, Case, near, need, promise
 
 __all__ = ["TINY_P", "N", "low_bits", "moment_p", "outputs"]

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.public.personal import adpm_weights
-from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.baselines.personal import (
     Affine,
     fme_inferred,

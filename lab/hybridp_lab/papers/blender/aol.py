@@ -10,7 +10,7 @@ of its head list. There are as many ranks as the log had distinct queries; in 19
 A query has ``1 + Geometric(1/2)`` URLs, at most 8, fixed by a hash of its rank; the URL in slot j takes a share of
 clicks proportional to ``4^-j``. Records are independent draws, also within a person. Nobody's data is in here.
 
->>> from hybridp.randomness import seeded
+>>> from hybridp.noise import seeded
 >>> ranks, urls = sample_aol_like(100_000, rng=seeded(1))
 >>> query_text(1), round(float((ranks == 1).mean()), 2)
 ('google', 0.02)
@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.randomness import Randomness, seeded, synthetic_data_generator
+from hybridp.noise import Randomness, seeded, synthetic_data_generator
 
 __all__ = [
     "EVENTS",
@@ -248,7 +248,7 @@ def aol_like(*, people: int = PEOPLE, events: int | None = None, rng: Randomness
     Everyone has one event; the others fall on people in proportion to a log-normal activity, within blocks of
     2^15 people so that memory does not grow with their number.
 
-    >>> from hybridp.randomness import seeded
+    >>> from hybridp.noise import seeded
     >>> sum(len(log.person) for log in aol_like(people=50, events=1000, rng=seeded(3)))
     1000
     """

@@ -13,12 +13,12 @@ from hybridp.blend import heavy as blending
 from hybridp.blend.heavy import Estimate, local_estimate
 from hybridp.curator.models import threshold_counts
 from hybridp.curator.sums import noisy_sums
+from hybridp.noise import Randomness
 from hybridp.protocols.rows import report_slots as report_all
-from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery
+from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import SlotReports
 from hybridp.public.randomisers import Oracle
-from hybridp.randomness import Randomness
 from hybridp.tasks import records as protocol
 from hybridp_lab.baselines.oracles import AnyOracle, simulate_counts
 from hybridp_lab.papers.blender.two_stage import (

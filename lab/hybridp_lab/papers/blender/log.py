@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.randomness import Randomness, seeded, synthetic_data_generator
+from hybridp.noise import Randomness, seeded, synthetic_data_generator
 from hybridp_lab.papers.blender import aol
 
 __all__ = ["NAMES", "PEOPLE", "YANDEX_QUERIES", "SearchLog", "drawn", "has_prefixes", "sample_yandex_like"]

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.public.budgets import ApproxDP
-from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.noise import seeded, synthetic_data_generator
+from hybridp.public.mechanisms import ApproxDP
 from hybridp_lab.figure.declared import Check, Figure, Grid, Point, Row, Verdict
 from hybridp_lab.figure.ruling import everywhere, exact, measured
 from hybridp_lab.papers.blender.log import NAMES, PEOPLE, drawn

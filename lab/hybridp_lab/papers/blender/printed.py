@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from hybridp.blend.heavy import HeavyBlend
 from hybridp.blend.shares import simplex
-from hybridp.public.budgets import ApproxDP
+from hybridp.noise import Randomness, synthetic_data_generator
 from hybridp.public.heavy import HeadList
-from hybridp.randomness import Randomness, synthetic_data_generator
+from hybridp.public.mechanisms import ApproxDP
 from hybridp_lab.papers.blender.collection import HeavyTrial
 from hybridp_lab.papers.blender.log import SearchLog
 from hybridp_lab.papers.blender.two_stage import TwoStage, report_slots, spans, two_stage

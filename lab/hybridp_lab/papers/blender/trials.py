@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from hybridp.blend.heavy import HeavyBlend
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.randomisers import share_oracle
-from hybridp.randomness import seeded
 from hybridp.tasks.records import RecordsTask
 from hybridp_lab.baselines.heavy import ldpminer
 from hybridp_lab.baselines.heavy_metrics import WILDCARD, l1_error, ndcg, ndcg_of_ndcgs

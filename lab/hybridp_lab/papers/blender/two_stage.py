@@ -17,11 +17,10 @@ from hybridp.blend import heavy as blending
 from hybridp.blend.heavy import Estimate, HeavyBlend
 from hybridp.blend.shares import simplex
 from hybridp.errors import must
-from hybridp.noise import categories, uniform_below
-from hybridp.public.budgets import ApproxDP, PureDP, promised
+from hybridp.noise import Randomness, categories, uniform_below
 from hybridp.public.heavy import HeadList
+from hybridp.public.mechanisms import ApproxDP, PureDP, promised
 from hybridp.public.randomisers import Oracle, k_randomised_response
-from hybridp.randomness import Randomness
 from hybridp.tasks.records import RecordsTask
 
 __all__ = ["Order", "TwoStage", "TwoStageStudy", "as_in_the_paper", "blend_in_order", "from_two_stage",
@@ -127,8 +126,8 @@ def _rest(whole: float, part: float) -> float:
 def report_slots(slots: Ints, mechanism: TwoStage, *, rng: Randomness) -> Ints:
     """The two-stage report of many people, each with their own randomness: a slot of the head list, whatever theirs is.
 
-    >>> from hybridp.public.budgets import PureDP
-    >>> from hybridp.randomness import secure
+    >>> from hybridp.public.mechanisms import PureDP
+    >>> from hybridp.noise import secure
     >>> head = HeadList.of([("news", "a.org"), ("maps", "m.org")])
     >>> own = np.array([head.slot_of(("news", "a.org"))])
     >>> int(report_slots(own, two_stage(head, PureDP(4.0)), rng=secure())[0]) in range(len(head))

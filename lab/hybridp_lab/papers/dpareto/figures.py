@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
+from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.pareto import (
     Evaluation,
     Problem,
@@ -32,7 +33,6 @@ from hybridp.pareto import search as run_settings
 from hybridp.pareto.models import next_setting
 from hybridp.pareto.run import Run, Store, generator, observed_hypervolume
 from hybridp.pareto.space import Setting
-from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.baselines.acquisition import by_hvpoi, fit_printed, hvpoi
 from hybridp_lab.figure.catalogue import Figure, Grid, Point, Row, Scope
 from hybridp_lab.papers.dpareto import judges

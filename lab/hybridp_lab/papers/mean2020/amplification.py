@@ -15,10 +15,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.public.budgets import ApproxDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.mechanisms import gaussian_profile
-from hybridp.randomness import seeded
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import ApproxDP, gaussian_profile
+from hybridp.public.randomisers import Bounds
 from hybridp_lab.figure.declared import Point, Row, Verdict
 from hybridp_lab.figure.ruling import MOST, PAR, bounded, exact
 from hybridp_lab.papers.mean2020 import printed
@@ -127,7 +126,7 @@ def _laplace(point: Point) -> list[Row]:
 def _noise(point: Point) -> list[Row]:
     """The joint noise of the library's own Gaussian mechanisms, from collections in which everybody has 0."""
     from hybridp.blend.mean import Rule
-    from hybridp.public.mean import sum_noise
+    from hybridp.public.messages import sum_noise
     from hybridp.public.randomisers import LEVELS
     from hybridp_lab.baselines.local import local_additive
     from hybridp_lab.simulate import collect

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hybridp.public.mean import Setting
+from hybridp.public.messages import Setting
 
 __all__ = ["critical_n_fixed_noise", "laplace_setting", "pwh_beats_both", "with_people"]
 

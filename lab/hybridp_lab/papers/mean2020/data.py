@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.bench.simulate import salary_like
-from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.noise import seeded, synthetic_data_generator
 
 __all__ = ["LAWS", "SALARIES", "Salaries", "aggregates", "beta_sd", "draw_law", "salaries", "salaries_source"]
 

@@ -32,11 +32,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hybridp.errors import finite, must
-from hybridp.public import mean as theory
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.mean import log_upper_tail
-from hybridp.public.mechanisms import gaussian_profile, gaussian_sigma, laplace_scale
+from hybridp.public import messages as theory
+from hybridp.public.mechanisms import ApproxDP, PureDP, gaussian_profile, gaussian_sigma, laplace_scale
+from hybridp.public.messages import log_upper_tail
+from hybridp.public.randomisers import Bounds
 
 __all__ = [
     "NO_AMPLIFICATION_WITH_INTERACTION",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.noise import seeded, synthetic_data_generator
 from hybridp_lab.figure.declared import Check, Point, Row, Verdict
 from hybridp_lab.figure.ruling import PAR, bounded, exact
 

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from hybridp.curator.models import held_rows
 from hybridp.errors import must
+from hybridp.noise import Randomness, synthetic_data_generator
 from hybridp.protocols.rows import LatticePeople
-from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, nearest, packing
-from hybridp.public.rounds import Many, drive
-from hybridp.randomness import Randomness, synthetic_data_generator
+from hybridp.public.mechanisms import ApproxDP, PureDP
+from hybridp.public.messages import drive
+from hybridp.public.rounds import Many
 from hybridp.tasks.kmeans import KMeansTask
 
 __all__ = ["LAYOUT", "LAYOUTS", "METHODS", "Cell", "experiment", "paper_points", "paper_trial", "wcss"]

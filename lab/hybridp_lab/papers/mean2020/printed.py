@@ -12,8 +12,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hybridp.public import mean as theory
-from hybridp.public.mean import Setting
+from hybridp.public import messages as theory
+from hybridp.public.messages import Setting
 
 __all__ = [
     "amplified",

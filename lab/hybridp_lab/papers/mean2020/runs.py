@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.mean import Rule
-from hybridp.public import mean as theory
-from hybridp.public.budgets import PureDP
-from hybridp.public.mean import Setting, sum_noise
+from hybridp.noise import seeded, synthetic_data_generator
+from hybridp.public import messages as theory
+from hybridp.public.mechanisms import PureDP
+from hybridp.public.messages import Setting, sum_noise
 from hybridp.public.randomisers import LEVELS
-from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.baselines.local import local_additive
 from hybridp_lab.figure.declared import Point, Row
 from hybridp_lab.papers.mean2020 import corrected, printed

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.public.mean import holm
+from hybridp.public.messages import holm
 from hybridp_lab.figure.declared import Check, Row, Status, Verdict
 from hybridp_lab.figure.ruling import MOST, bounded, exact, unjudged
 from hybridp_lab.papers.rap2023 import regression

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.public.budgets import ApproxDP
+from hybridp.noise import seeded
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Piece, Workload, pieces
-from hybridp.randomness import seeded
 from hybridp_lab.figure.declared import Check, Point, Row, Verdict
 from hybridp_lab.figure.ruling import PAR, measured
 from hybridp_lab.papers.rap2023 import experiments as rap

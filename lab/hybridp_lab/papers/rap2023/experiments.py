@@ -30,11 +30,11 @@ from hybridp import noise
 from hybridp.bench.synth import all_zero, present_error
 from hybridp.curator.models import Codes
 from hybridp.errors import InvalidInput, must
+from hybridp.noise import Randomness, seeded, synthetic_data_generator
 from hybridp.public import queries
-from hybridp.public.budgets import ZCDP, ApproxDP, as_approx
+from hybridp.public.mechanisms import ZCDP, ApproxDP, as_approx
 from hybridp.public.queries import Piece, Schema, Threshold, Workload
 from hybridp.public.synth import total_rho
-from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp_lab.figure.catalogue import Point, Row
 from hybridp_lab.papers.rap2023 import original
 from hybridp_lab.papers.rap2023.drift import augment, drifted_weights

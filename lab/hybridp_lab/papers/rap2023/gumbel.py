@@ -14,8 +14,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.noise import Randomness
 from hybridp.public.randomisers import exact_context
-from hybridp.randomness import Randomness
 
 __all__ = ["SLACK", "Candidate", "gumbel_keys", "settled", "unsettled"]
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from hybridp.curator.models import LATTICE
-from hybridp.randomness import seeded
+from hybridp.noise import seeded
 from hybridp_lab.figure.declared import Check, Row, Verdict
 from hybridp_lab.figure.ruling import ALIKE, MUCH, PAR, bounded, everywhere, measured, unjudged
 from hybridp_lab.papers.rap2023.checks import Key, averaged, best, by_trial, chosen_without, least, ratio, tried

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from hybridp import noise
 from hybridp.curator.models import LATTICE, Codes
 from hybridp.errors import must
+from hybridp.noise import Randomness
 from hybridp.public import queries
-from hybridp.public.budgets import ApproxDP
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import MOST_CELLS, Piece, Workload
 from hybridp.public.synth import gumbel_scale, table_sigma, total_rho
-from hybridp.randomness import Randomness
 from hybridp_lab.papers.rap2023.gumbel import SLACK, Candidate, gumbel_keys, settled, unsettled
 
 if TYPE_CHECKING:

@@ -12,6 +12,11 @@
 ['0.25-DP (replace-one)', '0.75-DP (replace-one)']
 >>> Declaration.of(tomllib.loads(to_toml(study))) == study
 True
+
+The kinds of questions about several columns: vectors, records, points, a regression, a table; declared as fields.
+
+>>> Regression(name="hours", target="hours", on=["age,schooling"], lower=[0], upper=[100]).columns
+('age', 'schooling', 'hours')
 """
 
 from __future__ import annotations
@@ -21,23 +26,354 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import ApproxDP, split
-from hybridp.public.fields import Fields, between_0_and_1, comment, declared, field, field_lines, short, write_new
+from hybridp import errors
+from hybridp.errors import Fields, TrustRule, at_least, comment, declared, field, field_lines, named, positive, short
+from hybridp.public import queries
+from hybridp.public import questions as basics
+from hybridp.public.envelope import write_new
+from hybridp.public.kmeans import LEAST_CLUSTERED
+from hybridp.public.mechanisms import ApproxDP, Guarantee, PureDP, split
+from hybridp.public.messages import VectorBounds
+from hybridp.public.questions import KINDS, Choice, Collection, Count, Grouped, Mixer, Number, People, Promise, Question
+from hybridp.public.randomisers import k_randomised_response, vector_reports
+from hybridp.public.regression import MOST_PREDICTORS
 from hybridp.public.shares import share_mixing
 from hybridp.public.shuffling import LevelMixing, Mixing
-from hybridp.public.study.basics import KINDS, Collection, Grouped, Guarantee, Mixer, People, Promise, Question
-from hybridp.public.study.invited import Feature, Points, Records, Regression, Table, Vector
-from hybridp.public.study.questions import Choice, Count, Number
-from hybridp.public.trust import TrustRule
 
-__all__ = ["ANSWERED", "ANSWERED_IN", "KINDS", "SCHEMA", "Choice", "Collection", "Count", "Declaration"]
-__all__ += ["Feature", "Fields", "Form", "Grouped", "Mixer", "Number", "Part", "People", "Points"]
-__all__ += ["Promise", "Question", "Records", "Regression", "Table", "TrustRule", "Vector", "declared", "to_toml"]
+__all__ = ["ANSWERED", "ANSWERED_IN", "KINDS", "SCHEMA", "Choice", "Collection", "Count", "Declaration", "Feature"]
+__all__ += ["Fields", "Form", "Grouped", "Mixer", "Number", "Part", "People", "Points", "Promise", "Question"]
+__all__ += ["Records", "Regression", "Table", "TrustRule", "Vector", "declared", "to_toml"]
+
+MOST_COLUMNS = 10_000
+
+FORMS = {
+    "best": "what promises less error",
+    "steered": "how far they are from the line of the trusted people",
+    "plain": "all products of the columns",
+    "tcm-only": "nothing: only the people who trust are heard",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounded(Question):
+    """Several numbers a person, within public bounds."""
+
+    lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
+    upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
+    missing: tuple[float | str, ...] = field((), help=basics.MISSINGS)
+
+    def check(self) -> None:
+        names = self.columns_read
+        self.must(1 <= len(names) <= MOST_COLUMNS, "columns", f"must be 1 to {MOST_COLUMNS:,}", len(names))
+        distinct = len({name.lower() for name in names}) == len(names)
+        self.must(distinct, "columns", "must have different names", "a name twice")
+        self.each("lower", "upper", *(["missing"] if self.missing else []))
+        for column, low, high in zip(names, self.lower, self.upper, strict=True):
+            self.must(high > low, "upper", f"must be greater than lower ({low:g}) for {column}", f"{high:g}")
+        for value, low, high in zip(self.missing, self.lower, self.upper, strict=False):
+            basics.check_missing(self, value, low, high)
+
+    def each(self, *names: str) -> None:
+        """One number for all columns becomes one for each."""
+        d = len(self.columns_read)
+        for name in names:
+            given = getattr(self, name)
+            self.must(len(given) in (1, d), name, f"must be one number, or one for each of the {d} columns", len(given))
+            object.__setattr__(self, name, given * d if len(given) == 1 else given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Box(Bounded):
+    """Several numbers a person, each in a column of its own."""
+
+    columns: tuple[str, ...] = field(help="The columns of the numbers.", check=named, option="column")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vector(Box):
+    """Several numbers a person; the promise covers all of them together."""
+
+    kind: ClassVar[str] = "vector"
+    mixes: ClassVar[bool] = True
+    tally_kind: ClassVar[str] = "vector-mean"
+
+    statistics: tuple[str, ...] = field(
+        ("mean",), help="What is wanted of the vector.", choices=("mean",), shown=True, option=""
+    )
+    norm: str | None = field(None, help="Clip further, to a ball around the centre.", choices=("l1", "l2"))
+    radius: float | None = field(
+        None, help="With norm: the ball's radius, in half-ranges of the bounds.", check=positive
+    )
+    estimator: str = field(
+        "everyone",
+        help="How the groups are weighed.",
+        choices={name: text for name, text in basics.ESTIMATORS.items() if name != "full-lm"},
+    )
+    sd: tuple[float, ...] = field(
+        (), help="Known standard deviations (kvh needs them): one for all columns, or one for each.", check=positive
+    )
+    gap: float | None = field(
+        None, help="A bound on the difference of the groups' means, in half-ranges.", check=at_least(0, 2), option=""
+    )
+    trusted_weight: float | None = field(
+        None, help="The weight of the trusted means, for the estimator fixed.", check=at_least(0, 1), option=""
+    )
+    noise: str = field("best", help="Noise of the trusted group.", choices=basics.NOISES)
+    local: str = field(
+        "best",
+        help="The report of local people; best is chosen from public numbers.",
+        choices={
+            "best": "",
+            "per-coordinate": "every column, with a part of epsilon each",
+            "sampling": "some drawn columns",
+            "unit-vector": "one of several drawn directions, near the person's more often than others",
+        },
+    )
+    joint: bool = field(False, help="Intervals that hold for all columns together.")
+
+    def check(self) -> None:
+        super().check()
+        self.each(*(["sd"] if self.sd else []))
+        for value, low, high in zip(self.sd, self.lower, self.upper, strict=False):
+            most = (high - low) / 2
+            self.must(value <= most * (1 + 1e-12), "sd", f"must be at most {most:g} for these bounds", value)
+        _ = self.bounds
+        basics.check_estimator(self)
+
+    @property
+    def bounds(self) -> VectorBounds:
+        return VectorBounds.of(self.lower, self.upper, norm=self.norm, radius=self.radius)  # type: ignore[arg-type]
+
+    def report_columns(self, start: str) -> tuple[str, ...]:
+        return *(f"{name}_report" for name in self.columns), f"{start}report_mechanism"
+
+    def report_variance(self, promise: Guarantee) -> float:
+        """Of a column, on average, with the report that is taken for so many columns."""
+        columns, bounds = len(self.columns), self.bounds
+        among = min(1.0, bounds.ratio**2 / columns)
+        if self.sd:
+            halves = [bound.half * bounds.reach for bound in bounds.bounds]
+            among = math.fsum((sd / half) ** 2 for sd, half in zip(self.sd, halves, strict=True)) / columns
+        return vector_reports(self.local, promise, columns, bounds.ratio).cost(among)  # type: ignore[arg-type]
+
+    def asks_everybody(self) -> str:
+        return basics.goes_by_people(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regression(Bounded):
+    """A target explained by several columns; the promise covers all of them together."""
+
+    kind: ClassVar[str] = "regression"
+    reported: ClassVar[bool] = False
+
+    target: str = field(help="The column that is explained.", check=named)
+    on: tuple[str, ...] = field(
+        help="The columns that explain it: A,B. What is said of each column is in this order, the target's last.",
+        check=named,
+    )
+    model: str = field(
+        "linear", help="The model: linear, or logistic for a target of 0 and 1.", choices=("linear", "logistic"),
+        option="kind",
+    )  # fmt: skip
+    form: str = field("best", help="What local people are asked.", choices=FORMS)
+    clip: float | None = field(
+        None,
+        help="A public bound on how far a target lies from the line, in the target's unit (in a plan, in half-ranges "
+        "of its bounds); what is farther is clipped. "
+        "Default: from the trusted people's release.",
+        check=positive,
+    )
+    noise: str = field("best", help="Noise of the trusted group.", choices=basics.NOISES)
+    joint: bool = field(False, help="Intervals that hold for all coefficients together.")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The predictors, then the target."""
+        return (*self.on, self.target)
+
+    def check(self) -> None:
+        split = tuple(part.strip() for text in self.on for part in text.split(","))
+        object.__setattr__(self, "on", split)
+        self.must(all(split), "on", "must be a list such as A,B without empty parts", ",".join(self.on))
+        self.must(self.target not in split, "on", "must not name the target, which cannot explain itself", self.target)
+        super().check()
+        few = len(split) <= MOST_PREDICTORS
+        self.must(few, "on", f"must name 1 to {MOST_PREDICTORS} columns", len(split))
+        if self.model == "logistic":
+            last = self.lower[-1], self.upper[-1]
+            rule = "must bound the target of a logistic regression by 0 and 1"
+            self.must(last == (0, 1), "upper", rule, f"{last[0]:g} and {last[1]:g}")
+            rule = "must not be plain for a logistic regression: its steps need answers about other lines, and a person"
+            self.must(self.form != "plain", "form", f"{rule} answers once", self.form)
+            self.must(self.clip is None, "clip", "must go with a linear regression", self.clip)
+
+
+RECORD_ESTIMATORS = {
+    "alike": "assumes that both groups are alike: anchored where a formula finds that cheap, else hybrid",
+    "hybrid": "by the groups' errors, record by record",
+    "anchored": "the same, and dishonest reports move a trusted share by little",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records(Question):
+    """The most frequent records: discovered by the trusted, then counted by everybody."""
+
+    kind: ClassVar[str] = "records"
+    mixes: ClassVar[bool] = True
+    tally_kind: ClassVar[str] = "slots"
+    drawable: ClassVar[bool] = True
+    reported: ClassVar[bool] = False
+    needs_delta: ClassVar[bool] = True
+
+    columns: tuple[str, ...] = field(help="The record's column, or two: query and url.", check=named, option="column")
+    head: int = field(50, help="The most queries to keep (M).", check=at_least(1, 10_000))
+    discovery_share: float = field(
+        0.95, help="Trusted people used to discover.", check=errors.between_0_and_1, option=""
+    )
+    estimator: str = field("alike", help="How far reports move what the trusted counted.", choices=RECORD_ESTIMATORS)
+    max_length: int = field(
+        200, help="The most characters of a record that is sent to the service.", check=at_least(1, 1000), option=""
+    )
+
+    def check(self) -> None:
+        self.must(len(self.columns) in (1, 2), "columns", "must be one column, or two: query and url",
+                  len(self.columns))  # fmt: skip
+        self.must(len(set(self.columns)) == len(self.columns), "columns", "must have different names", "a name twice")
+
+    def check_study(self, study: Any) -> None:
+        rule = f"must be given for {self.name}: one record of each person is used"
+        study.people.must(study.people.column is not None, "column", rule, "nothing")
+
+    def report_variance(self, promise: Guarantee) -> float:
+        """One slot of a whole list, with one for everything else."""
+        return k_randomised_response(PureDP(promise.epsilon), self.head + 1).variance(1 / (self.head + 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points(Box):
+    """Points in a public box, to be clustered around K centres."""
+
+    kind: ClassVar[str] = "points"
+    tally_kind: ClassVar[str] = "slots"
+    drawable: ClassVar[bool] = True
+    reported: ClassVar[bool] = False
+
+    clusters: int = field(help="How many centres (K).", check=at_least(1))
+    iterations: int | None = field(
+        None, help="The most questions to anyone. Default: planned from public numbers.", check=at_least(1), option=""
+    )
+
+    def check_study(self, study: Any) -> None:
+        check_rows_are_people(self, study)
+
+    def least_epsilon(self, *, trusted: bool) -> float:
+        return LEAST_CLUSTERED
+
+    def report_variance(self, promise: Guarantee) -> float:
+        """One cell of the coarsest map that is of use."""
+        axes = len(self.columns)
+        cells = max(2, math.ceil((4 * self.clusters) ** (1 / axes))) ** axes
+        return k_randomised_response(PureDP(promise.epsilon), cells).variance(1 / cells)
+
+
+def check_rows_are_people(asked: Question, study: Any) -> None:
+    rule = f"must be left out with {asked.name}, a question of kind {asked.kind}: there a row is a person"
+    study.people.must(study.people.column is None, "column", rule, study.people.column)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature(Fields):
+    """One column of a synthetic table, with its public values or the public edges of its bins."""
+
+    _label: ClassVar[str] = "feature."
+
+    name: str = field(help="The column.", check=named)
+    values: tuple[str, ...] = field((), help="Its public values.")
+    edges: tuple[float, ...] = field((), help="Or the public edges of its bins, ascending.")
+    missing: bool = field(False, help="What is missing or not listed is a category of its own.")
+
+    def check(self) -> None:
+        one = bool(self.values) != bool(self.edges)
+        self.must(one, "values", "must be given, or edges in their place", "both" if self.values else "neither")
+        _ = self.feature
+
+    @property
+    def feature(self) -> queries.Feature:
+        if self.edges:
+            return queries.Feature.binned(self.name, self.edges, missing=self.missing)
+        return queries.Feature.categorical(self.name, self.values, missing=self.missing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(Question):
+    """A synthetic table with the original columns and values.
+
+    Where local people take part their device draws one of the stated marginals and reports on it.
+    """
+
+    kind: ClassVar[str] = "table"
+    has_model: ClassVar[bool] = True
+    needs_delta: ClassVar[bool] = True
+
+    features: tuple[Feature, ...] = field(help="The columns of the table with their public values or edges.", option="")
+    other: str | None = field(
+        None,
+        help="Public: what a field counts as that is missing or not listed, in a column that has no category for it: "
+        "last, the last value; or missing, such a category. A table needs it, or `missing` in every column.",
+        choices=("last", "missing"), option="",
+    )  # fmt: skip
+    marginals: tuple[str, ...] = field((), help='Questions of your own: "age,sex,race" or "2-of: age,sex,race".')
+    thresholds: str | None = field(None, help='Kinds of questions and how many: "3-of-3:64, 1-of-4:16".')
+    most_queries: int | None = field(
+        None, help="Leave out sets of columns with more consistent queries than this.", check=at_least(1), option=""
+    )
+    workload_seed: int = field(0, help="Public: decides what thresholds picks.", check=at_least(0), option="")
+    method: str | None = field(
+        None,
+        help="tables: all marginals asked for; adaptive: those that a model misses most. Default: adaptive; tables "
+        "for thresholds, one marginal alone, and those beyond a model. Left out where local people take part.",
+        choices=("tables", "adaptive"),
+    )
+    rows: int = field(1000, help="Rows of the relaxed data set (n').", check=at_least(1))
+
+    def check(self) -> None:
+        names = [feature.name for feature in self.features]
+        self.must(bool(names), "features", "must list at least one column", "none")
+        self.must(len(set(names)) == len(names), "features", "must name each column once", ", ".join(names))
+        some = bool(self.marginals) or self.thresholds is not None
+        self.must(some, "marginals", "must be given, or thresholds", "neither")
+
+    def check_study(self, study: Any) -> None:
+        check_rows_are_people(self, study)
+        promise = study.promise
+        if study.trust.everyone != "trusted":
+            rule = "must be left out where local people take part: one model is fitted to the stated marginals of both"
+            self.must(self.method is None, "method", rule, self.method)
+        rule = f"must not be given with {self.name}, a question of kind {self.kind}"
+        promise.must(promise.trusted_epsilon is None, "trusted_epsilon", rule, promise.trusted_epsilon)
+
+    def has_reports(self, study: Any) -> bool:
+        return bool(study.trust.everyone != "trusted")
+
+    def report_columns(self, start: str) -> tuple[str, ...]:
+        return f"{start}report", f"{start}report_batch", f"{start}report_mechanism"
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        return tuple(feature.name for feature in self.features)
+
+
+KINDS |= {one.kind: one for one in (Vector, Records, Points, Regression, Table)}
+
+
+# --- study ------------------------------------------------------------------------------------------------------------
 
 SCHEMA = 1
+
 """The version of the declaration, in files and as plain data."""
 
 
@@ -64,7 +400,7 @@ class Declaration(Fields):
 
     title: str = field("", help="What the study is called.", check=short(200), shown=True)
     asked_by: str = field("", help="Who asks.", check=short(200), shown=True)
-    level: float = field(0.95, help="Coverage of the intervals.", check=between_0_and_1, shown=True)
+    level: float = field(0.95, help="Coverage of the intervals.", check=errors.between_0_and_1, shown=True)
     promise: Promise = field(help="What people are promised.")
     trust: TrustRule = field(help="Who trusts the curator.")
     people: People = field(People(), help="How a table tells people apart, and how many are expected.")
@@ -190,7 +526,7 @@ class Declaration(Fields):
     def guarantee(self) -> Guarantee:
         """What every person is promised, by all questions together. Not where everyone has their own epsilon."""
         if self.promise.epsilon is None:
-            raise InvalidInput("`promise.epsilon` must be given here. Got everyone's own epsilon.")
+            raise errors.InvalidInput("`promise.epsilon` must be given here. Got everyone's own epsilon.")
         return self.promise.budget(self.promise.epsilon)
 
     @property
@@ -275,7 +611,9 @@ class Declaration(Fields):
         """A study from plain data, such as `to_dict` gives and a file holds."""
         given = dict(stated)
         version = given.pop("schema", SCHEMA)
-        must(version == SCHEMA, "schema", f"must be {SCHEMA}, the version that this hybridp reads", f"{version!r}")
+        errors.must(
+            version == SCHEMA, "schema", f"must be {SCHEMA}, the version that this hybridp reads", f"{version!r}"
+        )
         if "question" in given and "questions" not in given:
             given["questions"] = given.pop("question")
         return super().of(given)
@@ -312,7 +650,9 @@ def to_toml(study: Declaration, *, first: str = "", last: str = "") -> str:
 
 
 ANSWERED = "answered"
+
 ANSWERED_IN = "answered_in"  # the batch of the file that holds a report on an invitation
+
 """The column that names the question which a local person's device drew."""
 
 
@@ -339,7 +679,7 @@ def best_form(questions: Sequence[Question], promise: Guarantee) -> Form:
     being the variance among people and v that of a report: drawing wins but where v is flat, at a large epsilon. Both
     are known from the declaration alone, so that devices and curator agree. Trusted people answer everything.
 
-    >>> from hybridp.public.budgets import PureDP
+    >>> from hybridp.public.mechanisms import PureDP
     >>> pay, age = (Question.of({"name": n, "kind": "number", "lower": 0, "upper": 9}) for n in ("pay", "age"))
     >>> best_form((pay, age), PureDP(1.0)).drawn, best_form((pay, age), PureDP(12.0)).drawn
     (True, False)
@@ -367,5 +707,5 @@ def _variance(question: Question, promise: Guarantee) -> float:
     """Of what one local person tells; infinite where no report can be made."""
     try:
         return question.report_variance(promise)
-    except InvalidInput:
+    except errors.InvalidInput:
         return math.inf
