@@ -324,10 +324,10 @@ def _asked(data: str, k: int, r: int, size: int, filtered: bool, trial: int) -> 
 
 
 def _fits(point: Point) -> list[_Fit]:
-    """The fits of a point: its panels (epsilon, |W|, r, filtered) times the trials of its lot."""
-    out, many = [], point["repeats"]
+    """The fits of a point: its panels (epsilon, |W|, r, filtered) times its trials."""
+    out = []
     for epsilon, size, r, filtered in point["panels"]:
-        for trial in range(point["trial"] * many, (point["trial"] + 1) * many):
+        for trial in range(point["repeats"]):
             result = _asked(point["data"], point["k"], r, size, filtered, trial)
             if result is None or point["T"] * point["K"] > result[0].queries:
                 continue

@@ -86,18 +86,18 @@ def _present(
     )
 
 
-# The published sizes on a GPU, in lots of five trials: panels (epsilon, |W|, r, filtered) that share T, K, k and n'.
+# The published sizes on a GPU, with five trials: panels (epsilon, |W|, r, filtered) that share T, K, k and n'.
 Panel = tuple[float, int, int, bool]
 
 
 def _at_once(
-    k: int, panels: tuple[Panel, ...], most: int, *, rows: int = 1000, repeats: int = 5, lots: int = 1
+    k: int, panels: tuple[Panel, ...], most: int, *, rows: int = 1000, repeats: int = 5
 ) -> tuple[Grid, ...]:
     """All pairs of the published T and K with a product of at most so many queries."""
     usual: dict[str, Values] = {"data": ("adult",), "form": ("corrected",), "steps": (5000,), "device": ("cuda",)}
     usual |= {"panels": (panels,), "k": (k,), "rows": (rows,), "repeats": (repeats,)}
     pairs = {rounds: tuple(each for each in _K if rounds * each <= most) for rounds in _T}
-    return tuple(Grid({**usual, "T": (rounds,), "K": each}, trials=lots) for rounds, each in pairs.items())
+    return tuple(Grid({**usual, "T": (rounds,), "K": each}) for rounds, each in pairs.items())
 
 
 _PANELS = (*((0.1, size, 3, False) for size in _SIZES), (0.01, 256, 3, False), (1.0, 256, 3, False))
@@ -105,7 +105,7 @@ _MAPS = _at_once(3, _PANELS, 4096)
 _BY_SIZE = tuple((e, size, 3, True) for e in _EPSILONS for size in _SIZES)
 _BY_SIZE += tuple((e, size, 3, False) for e in (0.01, 1.0) for size in _SIZES[:-1])
 _FILTERS = _at_once(3, _BY_SIZE, 256, repeats=3)
-_FOURS = _at_once(4, tuple((0.1, 64, r, False) for r in (1, 2, 3, 4)), 1024, lots=4)
+_FOURS = _at_once(4, tuple((0.1, 64, r, False) for r in (1, 2, 3, 4)), 1024)
 
 # The published workload of 256 marginals, beside the quick grid's sizes.
 _LARGE: dict[str, Values] = {**_OPEN, "workload": (256,)}

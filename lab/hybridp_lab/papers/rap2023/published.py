@@ -1,8 +1,7 @@
 """What fits of the published size say of chapter 4's figures: rows of `at_once.bands`, which may refute too.
 
-They have n' = 1000, up to 5,000 epochs a round and the published workloads; twenty trials, as published, for Figures
-4.7 and 4.8, and five (three for Figure 4.5) elsewhere. Pairs of the largest products are left out: the errors rise
-towards them.
+They have n' = 1000, up to 5,000 epochs a round and the published workloads, with five trials (three for Figure 4.5) in
+place of twenty. Pairs of the largest products are left out: the errors rise towards them.
 """
 
 from __future__ import annotations
