@@ -50,7 +50,7 @@ Of frequency oracles every probability is the stated multiple of 2^-64. No step 
 ties are settled with further bits, and a uniform choice redraws what would make it uneven (Lemire 2019).
 `oracle_reports` is what devices send; `simulate_counts` adds the reports up as they are made.
 
->>> from hybridp.public.randomisers import estimate, subset_selection
+>>> from hybridp.public.randomisers import estimate, subset_selection, support_counts
 >>> oracle, values = subset_selection(PureDP(1.0), 10), np.arange(20_000) % 2
 >>> counts = support_counts(oracle, oracle_reports(oracle, values, rng=seeded(1)))
 >>> estimate(oracle, counts, len(values))[0][:2].round(1).tolist()

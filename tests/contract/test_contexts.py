@@ -16,8 +16,7 @@ import numpy as np
 from hybridp import noise
 from hybridp.noise import settle_below_exp, settle_geometric
 from hybridp.ledger import DELTA, EPSILON, units
-from hybridp.public import randomisers as o
-from hybridp.public import randomisers as r, vector_randomisers as v
+from hybridp.public import randomisers as r
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.kmeans import map_invite
@@ -29,9 +28,9 @@ for epsilon in (0.002, 0.1, 1.0, 2.345678901234567, 8.0, 30.0):
     pure, approx = PureDP(epsilon), ApproxDP(epsilon, 1e-6)
     print(r.dithered_bit(pure), r.piecewise(pure))
     for k in (2, 17, 1000):
-        print(o.k_randomised_response(pure, k), o.k_randomised_response(approx, k))
-        print(o.subset_selection(pure, k))
-    print(v.unit_vector(pure, 5, 1.0), v.scalar_reports(pure, 5, 2))
+        print(r.k_randomised_response(pure, k), r.k_randomised_response(approx, k))
+        print(r.subset_selection(pure, k))
+    print(r.unit_vector(pure, 5, 1.0), r.scalar_reports(pure, 5, 2))
     print(discrete_laplace(pure, 2**32), discrete_gaussian(approx, 2**32))
     print(units(approx.delta, DELTA), units(epsilon, EPSILON))
     if epsilon > 0.01:

@@ -10,8 +10,6 @@ import pytest
 
 from hybridp.errors import InvalidInput
 from hybridp.public import kmeans, mechanisms, randomisers
-from hybridp.public import randomisers as oracles
-from hybridp.public import randomisers as vector_randomisers
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.tasks.kmeans import Plan
 from hybridp.testing import Case, Law, Promise
@@ -89,7 +87,7 @@ def test_every_mechanism_of_the_library_is_on_the_list() -> None:
     on_list = {type(part).__name__ for case in MECHANISMS for part in (case.mechanism, case.core)}
     described = {
         name
-        for module in (mechanisms, oracles, randomisers, vector_randomisers, kmeans)
+        for module in (mechanisms, randomisers, kmeans)
         for name in module.__all__
         if isinstance(found := getattr(module, name), type) and (hasattr(found, "guarantee") or promises(found))
     } | {Plan.__name__}

@@ -214,7 +214,7 @@ def test_rows_that_cannot_be_counted_are_charged_like_rows_that_cannot_be_read(t
         raise RuntimeError("something in a row")
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("hybridp.protocols.driver.count_rows", fails)
+        patched.setattr("hybridp.curator.sums.count_rows", fails)
         with pytest.raises(RuntimeError):
             release_mean(people, DEFAULT, COLUMNS, ledger=ledger)
     assert [e.state for e in ledger.history()] == ["void", "refused"]

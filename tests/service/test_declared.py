@@ -153,7 +153,7 @@ MORE: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "more"), [*((kind, None) for kind in KINDS), *(("number", more) for more in MORE)])
+@pytest.mark.parametrize(("kind", "more"), [*((kind, None) for kind in TYPED), *(("number", more) for more in MORE)])
 def test_a_form_filled_in_where_it_insists_makes_a_study(web: TestClient, kind: str, more: str | None) -> None:
     page = Inputs()
     page.feed(web.get(f"/studies/new?kind={kind}").text)
