@@ -64,13 +64,13 @@ def rows() -> tuple[np.ndarray[Any, Any], bool]:
 
 def one(method: str, name: str, epsilon: float, seed: int, *setting: str) -> dict[str, Any]:
     """One fit in this process: its errors, CPU seconds (the fit alone) and largest memory."""
-    from hybridp.bench.synth import evaluate, present_error
     from hybridp.curator.models import Codes
     from hybridp.noise import seeded
     from hybridp.protocols.driver import fit_synth
     from hybridp.public.mechanisms import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
     from hybridp.tasks.table import TableTask
+    from hybridp_lab.errors import evaluate, present_error
 
     records, real = rows()
     schema = Schema.from_domain(DOMAIN)

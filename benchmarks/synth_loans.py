@@ -48,9 +48,9 @@ def rows(schema: Schema) -> Codes:
 
 
 def fit(codes: Codes, workload: Workload, device: str, method: str) -> None:
-    from hybridp.bench.synth import present_error
     from hybridp.protocols.driver import fit_synth
     from hybridp.tasks.table import TableTask
+    from hybridp_lab.errors import present_error
     from hybridp_lab.papers.rap2023.experiments import by_pieces
     from hybridp_lab.papers.rap2023.mechanism import fit_rap
 
@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> None:
         fit(codes, thresholds, asked.device, method)
     if asked.no_marginals:
         return
-    from hybridp.bench.synth import present_error
+    from hybridp_lab.errors import present_error
     from hybridp_lab.papers.rap2023.experiments import non_adaptive
     from hybridp_lab.papers.rap2023.relaxed import answers
 

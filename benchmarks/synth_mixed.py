@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridp.bench.synth import evaluate
 from hybridp.blend.graph import GraphModel
 from hybridp.blend.shares import to_simplex
 from hybridp.blend.tables import blend_tables
@@ -34,6 +33,7 @@ from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.rounds import Answer
 from hybridp.tasks.table import TableTask
 from hybridp.tasks.transcript import save_model, write_invitation
+from hybridp_lab.errors import evaluate
 
 TIMES, MOST, MARGINALS, EPSILON, TRUSTED = 10, 50, 28, 1.0, 0.01
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.bench.synth import present_error
 from hybridp.curator.models import Codes
 from hybridp.errors import InvalidInput
 from hybridp.noise import seeded, synthetic_data_generator
@@ -16,6 +15,7 @@ from hybridp.protocols.driver import fit_synth
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.tasks.table import TableTask
+from hybridp_lab.errors import present_error
 from hybridp_lab.papers.rap2023.drift import advised_size, augment, drifted_weights, future_error, total_variation
 from hybridp_lab.papers.rap2023.workloads import feature_weights
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridp.bench.synth import evaluate, plan_rows
+from hybridp.bench.synth import plan_rows
 from hybridp.curator.models import Codes
 from hybridp.curator.sums import Raw
 from hybridp.device.reports import simulated_marginals
@@ -22,6 +22,7 @@ from hybridp.public.rounds import Answer
 from hybridp.release.plan import Plan
 from hybridp.tasks.table import TableTask
 from hybridp.tasks.transcript import save_model, write_invitation
+from hybridp_lab.errors import evaluate
 
 SCHEMA = Schema.from_domain({"a": 6, "b": 5, "c": 4, "d": 8})
 WORK = Workload(SCHEMA, tuple(Threshold(pair, 2) for pair in ((0, 1), (1, 2), (2, 3), (0, 3))))

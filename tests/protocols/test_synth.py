@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.bench.synth import evaluate
 from hybridp.curator import models as curating
 from hybridp.curator.models import Codes
 from hybridp.curator.sums import Raw
@@ -25,6 +24,7 @@ from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.tasks import table
 from hybridp.tasks.table import NoSignalWarning, TableTask, packed
 from hybridp.tasks.transcript import load_model, save_model, write_invitation
+from hybridp_lab.errors import evaluate
 
 SCHEMA = Schema.from_domain({"a": 3, "b": 4, "c": 6, "d": 2}).counting("last")
 WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((1, 2, 3), 3), Threshold((0, 3), 1)))

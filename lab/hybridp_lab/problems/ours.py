@@ -132,9 +132,9 @@ def rap_max_error(
 
     Which marginals is fixed, whatever the seed; those with more cells than there are people are left out.
     """
-    from hybridp.bench.synth import present_error
     from hybridp.curator.models import Codes
     from hybridp.public.queries import Schema, Threshold, Workload
+    from hybridp_lab.errors import present_error
     from hybridp_lab.papers.rap2023.experiments import by_pieces
     from hybridp_lab.papers.rap2023.mechanism import fit_rap
 

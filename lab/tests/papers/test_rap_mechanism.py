@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 
-from hybridp.bench.synth import all_zero, present_error
 from hybridp.curator.models import LATTICE, Codes
 from hybridp.errors import InvalidInput
 from hybridp.noise import Randomness, seeded
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload, pieces
 from hybridp.public.synth import gumbel_scale
+from hybridp_lab.errors import all_zero, present_error
 from hybridp_lab.papers.rap2023.experiments import by_pieces
 from hybridp_lab.papers.rap2023.gumbel import Candidate, gumbel_keys, settled
 from hybridp_lab.papers.rap2023.mechanism import (

@@ -1,8 +1,7 @@
-"""The analyst's bench for synthetic data: plans, rehearsals and true errors.
+"""How good will a synthetic table be? A plan of rows (`plan_rows`) holds the conversation of the fit with stand-ins.
 
-What reads the true rows here is NOT PRIVATE and says so; it is for public stand-ins and simulations. A plan of rows
-(`plan_rows`) holds the conversation of the fit with stand-ins: rows that are public, or made up by a stated law
-(`made_up_people`). Larger crowds are rehearsed with as many times less noise.
+They are rows that are public, or made up by a stated law (`made_up_people`). Larger crowds are rehearsed with as many
+times less noise.
 
 >>> from hybridp.public.queries import Threshold
 >>> work = Workload(Schema.from_domain({"a": 4, "b": 3, "c": 3}), (Threshold((0, 1), 2), Threshold((1, 2), 2)))
@@ -15,19 +14,18 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.curator.models import LATTICE, Codes, gain
 from hybridp.errors import InvalidInput, must
 from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import People, drive
-from hybridp.public.queries import Piece, Schema, Workload, counts, pieces, table_counts
+from hybridp.public.queries import Schema, Workload, table_counts
 from hybridp.public.rounds import Answer, Crowd
 from hybridp.public.shares import MarginalReports, OnMarginals, ShareReports, marginal_invite
 from hybridp.public.synth import MeasuredTable, gumbel_scale, significance, table_rounds, table_sigma, total_rho
@@ -35,78 +33,11 @@ from hybridp.release.plan import Plan, planned, predicted
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.table import Measure, Reported, TableTask
 
-__all__ = ["Errors", "all_zero", "evaluate", "made_up_people", "plan_rows", "plan_synth", "planned_table"]
-__all__ += ["present_error"]
+__all__ = ["made_up_people", "plan_rows", "plan_synth", "planned_table"]
 
-Shares = Iterable[tuple[Piece, NDArray[Any]]]
 _STAND_INS = 20_000
 _KINDS = 5
 _MOST_TIMES, _CELLS = 3, 6_000  # A small table is rehearsed three times.
-
-
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """Norms of the errors over all consistent queries (l_inf is Definition 4.3.1). NOT PRIVATE: the truth is in it.
-
-    `total_variation` is half the L1 distance of a marginal, in the mean over the marginals; None where there are none.
-    """
-
-    queries: int
-    l_inf: float
-    l1: float
-    l2: float
-    total_variation: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        means = {"mean_absolute": self.l1 / self.queries, "root_mean_square": self.l2 / math.sqrt(self.queries)}
-        return {"private": False, **asdict(self), **means}
-
-
-def _sum_up(found: Sequence[tuple[Piece, tuple[int, float, float, float]]]) -> Errors:
-    many, largest, sums, squares = np.array([part for _, part in found]).T
-    whole = [(piece.index, part[2]) for piece, part in found if piece.threshold.r == piece.threshold.k]
-    marginals = len({index for index, _ in whole})
-    distance = math.fsum(distance for _, distance in whole) / 2 / marginals if marginals else None
-    return Errors(int(many.sum()), float(largest.max()), math.fsum(sums), math.sqrt(math.fsum(squares)), distance)
-
-
-def _pieces(
-    codes: Codes, workload: Workload, shares: Shares
-) -> Iterator[tuple[Piece, tuple[int, float, float, float]]]:
-    for (piece, exact), (other, result) in zip(counts(codes.values, workload), shares, strict=True):
-        must(piece.start == other.start, "answers", "must come in the workload's own pieces", "others")
-        gaps = np.abs(np.asarray(result, dtype=np.float64) - exact / codes.people)
-        yield piece, (len(gaps), float(gaps.max()), float(gaps.sum()), float((gaps * gaps).sum()))
-
-
-def present_error(codes: Codes, workload: Workload, shares: Shares) -> Errors:
-    """The errors of some answers to a workload. NOT PRIVATE."""
-    return _sum_up(list(_pieces(codes, workload, shares)))
-
-
-def all_zero(codes: Codes, workload: Workload) -> Errors:
-    """The errors of answering 0 to everything. NOT PRIVATE."""
-    return present_error(codes, workload, ((piece, np.zeros(piece.cells)) for piece in pieces(workload)))
-
-
-def evaluate(model: SyntheticModel, codes: Codes, workload: Workload | None = None) -> dict[str, Any]:
-    """The true errors of a model, in all and by class of query. NOT PRIVATE: never publish it.
-
-    `synthetic` are the records alone, `settled` the model's answers (moved to what was measured, where that contradicts
-    them), and `all_zero` answers 0 to everything.
-    """
-    asked = model.workload if workload is None else workload
-    classes: dict[str, list[tuple[Piece, tuple[int, float, float, float]]]] = {}
-    for piece, part in _pieces(codes, asked, model.answers(asked)):
-        classes.setdefault(f"{piece.threshold.r}-of-{piece.threshold.k}", []).append((piece, part))
-    plain = ((piece, found / model.rows) for piece, found in counts(model.records.T, asked))
-    return {
-        "private": False,
-        "settled": _sum_up([part for parts in classes.values() for part in parts]).to_dict(),
-        "synthetic": present_error(codes, asked, plain).to_dict(),
-        "classes": {name: _sum_up(parts).to_dict() for name, parts in classes.items()},
-        "all_zero": all_zero(codes, asked).to_dict(),
-    }
 
 
 # --- a plan from public numbers ---------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from hybridp.cli import common
-from hybridp.cli.common import count, insist_option, note, number, rows_argument, show_release, table, table_option
+from hybridp.cli.common import count, insist_option, note, number, rows_argument, show_release, table
 from hybridp.cli.options import Options, command, given, must_not_join, some, telling, trust_options
 from hybridp.cli.releasing import Releasing
 from hybridp.errors import Fields, InvalidInput, Trusts, field, must
@@ -26,7 +26,7 @@ from hybridp.public.synth import usual_method
 from hybridp.public.workloads import default_workload, stated_workload
 from hybridp.release.release import sole
 
-__all__ = ["FIXED_BY_INVITATION", "StatedSchema", "answer", "evaluate", "fit", "invite", "must_be_stated"]
+__all__ = ["FIXED_BY_INVITATION", "StatedSchema", "answer", "fit", "invite", "must_be_stated"]
 __all__ += ["report", "sample", "workload_of"]
 
 FIXED_BY_INVITATION = ("columns", "schema", "bins", "other", "marginals", "thresholds")
@@ -313,39 +313,6 @@ def sample(model: Path, rows: int, out: Path, seed: int) -> Any:
     result.write_sample(out, rows, seed=seed)
     document = {"out": str(out), "rows": rows, "columns": list(result.schema.names), "simulated": result.simulated}
     return document, f"{rows:,} synthetic records written to {out}."
-
-
-@telling("evaluate", _model, rows_argument, table_option, question=some("table", "thresholds", "marginals", later=True))
-def evaluate(model: Path, file: Path, question: Options, table_name: str | None) -> Any:
-    """The true errors of a model against the real FILE. NOT PRIVATE: for data that is public or made up.
-
-    Other questions than the model's own may be given, as in fit.
-    """
-    result, asked = _load(model), question.values
-    from hybridp.bench import synth as bench
-
-    stated = asked["thresholds"] or asked["marginals"]
-    workload = workload_of(result.schema, asked)[0] if stated else result.workload
-    with common.progress("counting and comparing"):
-        from hybridp.curator.models import read_codes
-
-        codes = read_codes(file, result.schema, table=table_name)
-        errors = bench.evaluate(result, codes, workload)
-    mark = "NOT PRIVATE: the true rows are in these figures; do not publish them."
-    note(mark)
-    rows = {"the model's answers": errors["settled"], "synthetic rows alone": errors["synthetic"]}
-    rows |= {f"{name} questions": part for name, part in errors["classes"].items()}
-    rows["answering 0 to everything"] = errors["all_zero"]
-    lines = []
-    for name, part in rows.items():
-        norms = (f"{part[key]:.5f}" for key in ("l_inf", "mean_absolute", "root_mean_square"))
-        far = "" if part["total_variation"] is None else f"{part['total_variation']:.4f}"
-        lines.append((name, f"{part['queries']:,}", *norms, far))
-    columns = ["answers", "queries", "largest", "mean", "root mean square", "total variation"]
-    caption = "total variation: half the sum of a marginal's errors, in the mean over marginals."
-    document = {"task": "synthetic-evaluation", "mark": mark, "model": str(model), **errors}
-    title = "NOT PRIVATE: true errors, in shares of people"
-    return document, lambda: table(title, columns, lines, caption=caption)
 
 
 @telling("report", _model, plot=True)

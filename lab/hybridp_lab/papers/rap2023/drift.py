@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.bench.synth import present_error
 from hybridp.curator.models import Codes
 from hybridp.errors import must
 from hybridp.public.queries import Workload
 from hybridp.release.synth import SyntheticModel
+from hybridp_lab.errors import present_error
 from hybridp_lab.papers.rap2023.workloads import sample_thresholds
 
 __all__ = ["FutureError", "advised_size", "augment", "drifted_weights", "future_error", "total_variation"]

@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise
-from hybridp.bench.synth import all_zero, present_error
 from hybridp.curator.models import Codes
 from hybridp.errors import InvalidInput, must
 from hybridp.noise import Randomness, seeded, synthetic_data_generator
@@ -35,6 +34,7 @@ from hybridp.public import queries
 from hybridp.public.mechanisms import ZCDP, ApproxDP, as_approx
 from hybridp.public.queries import Piece, Schema, Threshold, Workload
 from hybridp.public.synth import total_rho
+from hybridp_lab.errors import all_zero, present_error
 from hybridp_lab.figure.catalogue import Point, Row
 from hybridp_lab.papers.rap2023 import original
 from hybridp_lab.papers.rap2023.drift import augment, drifted_weights
