@@ -97,6 +97,31 @@ def release() -> None:
     _save("release.png")
 
 
+def _end_labels(ax: Axes, ends: list[tuple[str, float, float, str]]) -> None:
+    """Names at the right of curves, (name, x, y of its end, colour), moved apart where they would touch.
+
+    The limits of the axes must be set.
+    """
+    size = style.points(ax, 9.5)
+    gap = 1.5 * size / (72 * 0.6 * ax.figure.get_figheight())
+    result = []
+    for name, x, y, colour in ends:
+        place = ax.transAxes.inverted().transform(ax.transData.transform((x, y)))
+        result.append((min(1.0, max(0.0, float(place[1]))), float(place[0]), name, colour))
+    result.sort(key=lambda one: one[0])
+    heights: list[float] = []
+    for one in result:
+        heights.append(max(one[0], heights[-1] + gap if heights else -1.0))
+    for i in reversed(range(len(heights))):
+        heights[i] = min(heights[i], 1.0 if i == len(heights) - 1 else heights[i + 1] - gap)
+    for (y, x, name, colour), height in zip(result, heights, strict=True):
+        ax.annotate(
+            name, (x, y), xycoords="axes fraction", xytext=(1.035, height), textcoords="axes fraction", fontsize=size,
+            color=colour, va="center", ha="left", annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.7, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)},
+        )  # fmt: skip
+
+
 def reach() -> None:
     """How far dishonest devices can move the local mean, by randomiser: docs/privacy-model.md has the formula."""
     epsilons = np.geomspace(0.1, 8, 60)
@@ -116,7 +141,7 @@ def reach() -> None:
     ax.set(xlim=(0.1, 8), ylim=(0.005, 10), xlabel="epsilon", ylabel="shift, of the range")
     style.plain_numbers(ax.xaxis)
     style.plain_numbers(ax.yaxis, percents=True)
-    style.end_labels(ax, ends)
+    _end_labels(ax, ends)
     style.dress(
         ax,
         "Largest shift of the local mean by 1% dishonest devices",
@@ -166,7 +191,7 @@ def pareto() -> None:
     ax.set(xlim=(0.05, 1000), ylim=(0, ax.get_ylim()[1]), xlabel="epsilon", ylabel="1 - F1 score")
     style.plain_numbers(ax.xaxis)
     style.plain_numbers(ax.yaxis)
-    style.end_labels(ax, ends)
+    _end_labels(ax, ends)
     about = (
         "Fronts of the sparse vector technique on 100 queries, 10 of them positive; every setting was measured afresh."
     )

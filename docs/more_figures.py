@@ -24,7 +24,6 @@ from PIL import Image
 
 from hybridp.bench.crowd import Crowd, Guesses
 from hybridp.bench.driven import plan_driven
-from hybridp.bench.trust import error_curves
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.sums import Columns, Raw, Source, release_counts
 from hybridp.device.reports import simulated_reports
@@ -32,6 +31,7 @@ from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.protocols.driver import release as release_distribution
 from hybridp.protocols.driver import release as release_groups
 from hybridp.protocols.driver import release as release_mean
+from hybridp.public import messages as theory
 from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import ApproxDP, PureDP, discrete_laplace
 from hybridp.public.messages import VectorBounds, sum_noise
@@ -90,7 +90,9 @@ def trust() -> None:
     for i, n in enumerate(sizes):
         some = rates * n >= 2
         plan = plan_driven(MeanTask(Bounds(0, 1), PureDP(1.0)), Crowd(float(n), 0.3, Guesses(sd=0.18)))
-        curves = {name: curve**2 - 0.18**2 / n for name, curve in error_curves(plan, rates[some]).items()}
+        s = plan.setting.at(n, rates[some])
+        curves = {"tcm-only": theory.hybrid(s, 1.0), "full-lm": theory.full_lm(s)}
+        curves["kvh"] = theory.hybrid(s, theory.kvh_weight(s))
         gain[i, some] = np.minimum(curves["tcm-only"], curves["full-lm"]) / curves["kvh"]
         trusting[i, some] = curves["tcm-only"] < curves["full-lm"]
     _, ax = plt.subplots(figsize=(7.4, 3.8), layout="constrained")

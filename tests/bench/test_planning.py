@@ -11,8 +11,7 @@ import pytest
 from tests.plans import plan_mean, plan_papers
 
 from hybridp.bench.crowd import Crowd
-from hybridp.bench.driven import plan_driven
-from hybridp.bench.trust import opt_ins_needed
+from hybridp.bench.driven import opt_ins_needed, plan_driven
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.sums import Raw, release_sums, squares
 from hybridp.errors import InvalidInput

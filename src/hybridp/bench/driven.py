@@ -16,6 +16,16 @@ True
 [1.13, 1.13, 1.13]
 >>> plan.errors["everyone"] > plan.errors["hybrid"]  # what it costs where the groups are alike
 True
+
+Of a mean it also says how many trusted people are needed, and whether to steer:
+
+>>> def form(n: int, opt_in: float, epsilon: float, sd: float) -> str:
+...     study, people = MeanTask(Bounds(0, 100), PureDP(epsilon)), Crowd(n, opt_in, Guesses(sd=sd, mean=50))
+...     return plan_steered(plan_driven(study, people))["form"]
+>>> form(1_000_000, 0.01, 1.0, 5), form(1_000_000, 0.01, 1.0, 45), form(10_000_000, 0.01, 4.0, 2)
+('steered', 'plain', 'steered')
+>>> form(10_000_000, 0.002, 4.0, 2)  # so few trusted people do not exclude that too much lies beyond a window
+'plain'
 """
 
 from __future__ import annotations
@@ -28,15 +38,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from hybridp.bench.crowd import Crowd, Expected, Guesses, Held
-from hybridp.bench.trust import draw_curves
 from hybridp.blend.groups import JointBlend, blend_joint
 from hybridp.blend.mean import Rule
 from hybridp.blend.shares import share_anchoring
 from hybridp.errors import InvalidInput, must
 from hybridp.public import messages as theory
+from hybridp.public import steered_mean as steering
 from hybridp.public.anchoring import Anchoring, clipping_loss
 from hybridp.public.groups import Grouping
 from hybridp.public.queries import Feature
@@ -48,12 +58,23 @@ from hybridp.tasks.groups import PrivateGroupsTask
 from hybridp.tasks.mean import MeanTask, VectorTask
 from hybridp.tasks.shares import SharesTask
 
-__all__ = ["Driven", "mixed_groups", "plan_driven", "plan_groups"]
+__all__ = ["Driven", "mixed_groups", "opt_ins_needed", "plan_driven", "plan_groups", "plan_steered"]
 
 _LUCK, _CHANCES = np.polynomial.hermite_e.hermegauss(9)
 _MEANS = ("tcm-only", "full-lm", "lm-only", "everyone", "pwh", "kvh", "adaptive", "anchored")
+_BY_FORMULA = ("tcm-only", "full-lm", "lm-only", "everyone", "hybrid")  # what others weigh, their releases say
 HEARD = ("everyone", "hybrid", "tcm-only", "lm-only")
 SAID_OF_EVERYONE = "Estimator: everyone by default: each group counts by its number of people, however much they differ"
+
+
+def by_formula(name: str, s: theory.Setting) -> tuple[Any, Floats]:
+    """The weight of the trusted group, and the squared error against these people, as formulas have them: for other
+    estimators KVH's, which the adaptive one is within a few percent of."""
+    if name == "full-lm":
+        return None, theory.full_lm(s)
+    known: dict[str, Any] = {"tcm-only": 1.0, "lm-only": 0.0, "everyone": s.c, "pwh": theory.pwh_weight(s)}
+    weight = known.get(name, theory.kvh_weight(s))
+    return weight, theory.hybrid(s, weight)
 
 
 @dataclass(frozen=True)
@@ -176,15 +197,12 @@ class Driven:
 
     def _against_people(self, name: str) -> tuple[Any, Floats]:
         s = self.setting
-        if name == "full-lm":
-            return None, theory.full_lm(s)
-        by: dict[str, Any] = {"tcm-only": 1.0, "lm-only": 0.0, "everyone": float(s.c), "hybrid": theory.kvh_weight(s)}
-        if name in by:
-            return by[name], theory.hybrid(s, by[name])
-        told = name == "kvh" or (name == "anchored" and self.stated)
+        if name in _BY_FORMULA:
+            return by_formula(name, s)
         stated = self.guess.shares is not None and self.task.estimator == "alike"  # whose leash may be longer
-        task = self.weighing("alike" if stated else name, known=told)
-        held = self.known if name == "kvh" else self.held(task)
+        known = name == "kvh" or (name == "anchored" and self.stated)
+        task = self.weighing("alike" if stated else name, known=known)
+        held = self.held(task)
         weight: Any = np.asarray(held.release.facts["weight"])
         if name == "adaptive":  # learned from reports: over the luck of their squares, whatever that of their mean
             ways = (np.asarray(self.held(task, luck=x).release.facts["weight"]) for x in _LUCK)
@@ -214,7 +232,7 @@ class Driven:
             result |= {"R": theory.over_best(self.setting, mse), "r": theory.over_worst(self.setting, mse)}
         result["rmse_population"] = rmse
         if isinstance(self.task, MeanTask):
-            one = None if weight is None else float(weight)
+            one = None if weight is None else float(np.ravel(weight)[0])
             return {"weight": one, **{key: float(x[0]) for key, x in result.items()}}
         halves = np.array([b.half for b in self.task.bounds.bounds])
         each = [None] * len(mse) if weight is None else np.broadcast_to(weight, mse.shape).tolist()
@@ -324,7 +342,7 @@ def plan_driven(task: Any, crowd: Crowd) -> Plan:
         facts["sd"] = {"used": guess.sd, "worst_case": sd is None}
         facts["range"] = task.bounds.width if mean else [b.width for b in task.bounds.bounds]
     told = predicted(release["task"], estimators, more, **facts, assumes=assumes, remarks=said)
-    return crowd.planned(task, {statistic: told}, setting=own, picture=draw_curves if mean and crowd.both else None)
+    return crowd.planned(task, {statistic: told}, setting=own)
 
 
 def _of_mean(own: Driven) -> dict[str, Any]:
@@ -332,6 +350,65 @@ def _of_mean(own: Driven) -> dict[str, Any]:
     s = own.setting
     critical = float(theory.critical_n(s)[0])
     return {"critical": {"c": float(theory.critical_c(s)[0]), "n": None if math.isinf(critical) else critical}}
+
+
+# --- how many should trust, and should one steer? ---------------------------------------------------------------------
+
+
+def opt_ins_needed(plan: Plan, name: str, target_rmse: float | None = None) -> int | None:
+    """The fewest trusted people, of n, for which an estimator reaches a population RMSE, or beats both baselines.
+
+    None when no number does. Checked on every count up to 2,000 and on a geometric grid above, then refined.
+    """
+    if target_rmse is not None:
+        must(math.isfinite(target_rmse) and target_rmse > 0, "target", "must be positive and finite", target_rmse)
+    n = int(plan.people["n"])
+
+    def good(counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        s = plan.setting.at(n, counts / n)
+        _, mse = by_formula(name, s)
+        if target_rmse is None:
+            return np.asarray(theory.over_best(s, mse) > 1)
+        return np.asarray(np.sqrt(mse + theory.sampling_variance(s)) <= target_rmse)
+
+    counts = np.unique(np.concatenate([np.arange(1, min(n, 2000)), np.geomspace(1, n - 1, 4000).astype(np.int64)]))
+    result = np.flatnonzero(good(counts))
+    if not len(result):
+        return None
+    first = int(result[0])
+    between = np.arange(counts[first - 1] + 1 if first else 1, counts[first] + 1)
+    return int(between[np.argmax(good(between))])
+
+
+def plan_steered(plan: Plan) -> dict[str, Any]:
+    """Whether trusted people who are asked first, and local people within a window, would tell the mean better.
+
+    What to do ("steered" or "plain"), both errors and the window that is expected, for numbers that are normal, with
+    the plan's standard deviation and mean (the middle of the bounds unless stated).
+    """
+    trusted, local, task, guess = plan.people["trusted"], plan.people["local"], plan.setting.task, plan.setting.guess
+    bounds, terms = task.bounds, task.invite.mechanism.variance_terms
+    crowd = steering.Crowd(trusted, local, plan.promise["trusted_epsilon"], terms)
+    plain = plan.errors[plan.predicted["alike"]["estimator"]]
+
+    def told(form: str, why: str, rmse: float | None = None, window: list[float] | None = None) -> dict[str, Any]:
+        return {"form": form, "rmse_population": rmse, "plain": plain, "window": window, "why": why}
+
+    if trusted < 1 or not crowd.worth_a_pilot:
+        return told("plain", "by the numbers of people and epsilon no window could pay for naming it")
+    middle = bounds.centre if guess.mean is None else guess.mean
+    mean, sd = (middle - bounds.lower) / bounds.width, max(guess.sd / bounds.width, 1e-4)
+    window = crowd.window(steering.Quartiles.normal(mean, sd))
+    if window is None:
+        most = f"naming a window would cost {steering.PILOT_SHARE:.1%} of the trusted people's epsilon"
+        why = f"at this standard deviation no window gains much, with what might lie beyond it, and {most}"
+        return told("plain", why)
+    (result,) = crowd.steered(np.array([[window.low, window.high]]), *steering.normal_people(mean, sd))
+    rmse = bounds.width * math.sqrt(result.variance)
+    ends = bounds.lower + bounds.width * window.low, bounds.lower + bounds.width * window.high
+    form = "steered" if rmse < plain else "plain"
+    why = f"local people would be asked between about {ends[0]:,.4g} and {ends[1]:,.4g}"
+    return told(form, why, rmse, list(ends))
 
 
 # --- people who trust a mixer -----------------------------------------------------------------------------------------

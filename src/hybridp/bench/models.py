@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,14 +46,10 @@ from hybridp.public.personal import LOCAL_LEAST, PersonalDP, Weights, adpm_weigh
 from hybridp.public.randomisers import Bounds, k_randomised_response
 from hybridp.public.regression import LADDER, NoisyRounds, OnLine, Trusted
 from hybridp.public.shuffling import Mixing
-from hybridp.release import style
 from hybridp.release.plan import Plan, planned, predicted
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.records import RecordsTask
 from hybridp.tasks.regression import RegressionTask
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["parse_groups", "plan_personal", "plan_points", "plan_records", "plan_regression"]
 __all__ += ["shown_probability", "zipf"]
@@ -120,21 +116,6 @@ def shown_probability(shares: ArrayLike, people: int, mechanism: Discovery) -> F
     return np.asarray(np.interp(np.asarray(shares) * people, rates, np.minimum(curve, 1.0), left=0.0, right=1.0))
 
 
-def draw_ranks(plan: Plan, ax: Axes | None) -> Axes:
-    """The most frequent records' shares with the intervals to expect; needs matplotlib."""
-    top, discovered = plan.predicted["top"], plan.predicted["discovered"]
-    rows = []
-    for rank, (share, error) in enumerate(zip(top["share"], top["standard_error"], strict=True), 1):
-        low, high, words = max(share - 1.96 * error, 0.0), share + 1.96 * error, style.percent(share, 3)
-        rows.append(style.Row(f"rank {rank}", share, low, high, words, words))
-    ax = style.new_axes(ax, 7.2, 1.8 + 0.28 * len(rows))
-    style.interval_rows(ax, rows)
-    about = "A bar holds 95% of the estimates to expect of a record with the assumed share at its dot."
-    title = f"{plan.in_words().title}: {discovered:,.0f} records discovered"
-    style.dress(ax, title, about, x="share of people", percents="x")
-    return ax
-
-
 @dataclass(frozen=True)
 class _Ranks:
     """Of records with these shares: noisy counts of two parts of the trusted people, and responses of so many slots.
@@ -193,7 +174,7 @@ def plan_records(study: RecordsTask, crowd: Crowd) -> Plan:
         mechanisms={"local": k_randomised_response(PureDP(study.guarantee.epsilon), cells.slots).name},
         assumes=["one record a person, drawn independently; records without a hierarchy"],
     )
-    return crowd.planned(study, {"shares": facts}, picture=draw_ranks, setting=cells)
+    return crowd.planned(study, {"shares": facts}, setting=cells)
 
 
 # --- a regression -----------------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def mean(
                       "noise", "local", "shuffled")  # fmt: skip
         return _personal_plan((groups, local_groups), asked["lower"], asked["upper"], sd, mixer)
     from hybridp.bench.crowd import Crowd as Expected
-    from hybridp.bench.trust import opt_ins_needed, plan_steered
+    from hybridp.bench.driven import opt_ins_needed, plan_steered
 
     people, by = crowd(), asked["by"] is not None
     asked["column"] = "value"

@@ -15,7 +15,7 @@ frames and pictures of a plan read their numbers here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,6 @@ _SCALARS = {
 }  # fmt: skip
 _HELP = 0.02  # A smaller gain is within what two rehearsals differ by.
 Row = tuple[str, ...]
-Picture = Callable[["Plan", "Axes | None"], "Axes"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,6 @@ class Plan(Result):
     """Further keys of the document."""
     parts: Mapping[str, Plan] = field(default_factory=dict, repr=False)
     """Of a study, each question's own plan at its part of the promise."""
-    picture: Picture | None = field(default=None, repr=False, compare=False)
     setting: Any = field(default=None, repr=False, compare=False)
     """What was computed with, for further computing: of a mean, its mechanisms."""
 
@@ -159,7 +157,7 @@ class Plan(Result):
         """The errors to expect; needs matplotlib, the extra "plot"."""
         from hybridp.release.plot import draw_plan
 
-        return draw_plan(self, ax) if self.picture is None else self.picture(self, ax)
+        return draw_plan(self, ax)
 
 
 def planned(

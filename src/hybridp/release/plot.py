@@ -211,7 +211,9 @@ def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
     """The errors to expect: of a study in shares of the ranges, of one question by estimator."""
     if len(plan.parts) == 1:
         return next(iter(plan.parts.values())).plot(ax)
-    return _draw_ranges(plan, ax) if len(plan._each()) > 1 else _draw_sizes(plan, plan.facts, ax)
+    if len(plan._each()) > 1:
+        return _draw_ranges(plan, ax)
+    return _draw_ranks(plan, ax) if "top" in plan.predicted else _draw_sizes(plan, plan.facts, ax)
 
 
 def _draw_ranges(plan: Plan, ax: Axes | None) -> Axes:
@@ -229,6 +231,20 @@ def _draw_ranges(plan: Plan, ax: Axes | None) -> Axes:
     unit = "expected standard error, as a share of the public range"
     about = f"Further left is better. Against the mean of the population.{of}"
     style.dress(ax, plan.heading(), about, x=unit, percents="x")
+    return ax
+
+
+def _draw_ranks(plan: Plan, ax: Axes | None) -> Axes:
+    """The most frequent records' shares with the intervals to expect."""
+    rows, top = [], plan.predicted["top"]
+    for rank, (x, error) in enumerate(zip(top["share"], top["standard_error"], strict=True), 1):
+        words = style.percent(x, 3)
+        rows.append(style.Row(f"rank {rank}", x, max(x - 1.96 * error, 0.0), x + 1.96 * error, words, words))
+    ax = style.new_axes(ax, 7.2, 1.8 + 0.28 * len(rows))
+    style.interval_rows(ax, rows)
+    title = f"{plan.heading()}: {plan.predicted['discovered']:,.0f} records discovered"
+    about = "A bar holds 95% of the estimates to expect of a record with the assumed share at its dot."
+    style.dress(ax, title, about, x="share of people", percents="x")
     return ax
 
 

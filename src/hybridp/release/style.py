@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["FAINT", "INK", "LOCAL", "QUIET", "SHUFFLED", "SIMULATED", "TRUSTED", "WARNING", "Row", "dress"]
-__all__ += ["end_labels", "figure", "interval_rows", "new_axes", "note", "number", "percent"]
+__all__ += ["figure", "interval_rows", "new_axes", "note", "number", "percent"]
 __all__ += ["plain_numbers", "points", "shortly", "sized_rows", "text"]
 
 INK, QUIET, FAINT = "#1c2430", "#5b6675", "#d9dce1"
@@ -227,28 +227,3 @@ def sized_rows(ax: Axes, rows: Sequence[tuple[str, float, str]], strong: Sequenc
         _beside(ax, words, y, colour, weight)
     _labels(ax, [name for name, _, _ in rows])
     plain_numbers(ax.xaxis)
-
-
-def end_labels(ax: Axes, ends: Sequence[tuple[str, float, float, str]]) -> None:
-    """Names at the right of curves, (name, x, y of its end, colour), moved apart where they would touch.
-
-    The limits of the axes must be set.
-    """
-    size = points(ax, 9.5)
-    gap = 1.5 * size / (72 * 0.6 * _inches(ax)[1])
-    result = []
-    for name, x, y, colour in ends:
-        place = ax.transAxes.inverted().transform(ax.transData.transform((x, y)))
-        result.append((min(1.0, max(0.0, float(place[1]))), float(place[0]), name, colour))
-    result.sort(key=lambda one: one[0])
-    heights: list[float] = []
-    for one in result:
-        heights.append(max(one[0], heights[-1] + gap if heights else -1.0))
-    for i in reversed(range(len(heights))):
-        heights[i] = min(heights[i], 1.0 if i == len(heights) - 1 else heights[i + 1] - gap)
-    for (y, x, name, colour), height in zip(result, heights, strict=True):
-        ax.annotate(
-            name, (x, y), xycoords="axes fraction", xytext=(1.035, height), textcoords="axes fraction", fontsize=size,
-            color=colour, va="center", ha="left", annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.7, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)},
-        )  # fmt: skip
