@@ -197,3 +197,14 @@ def test_by_default_the_reports_are_held_where_that_costs_little() -> None:
         if name == "hybrid":
             assert found.estimate.tolist() == blend_shares(own, told, "hybrid").estimate.tolist()
     assert blend_shares(own, None, "alike").default is None
+
+
+def test_ticks_of_two_mechanisms_are_heard_option_by_option_by_the_people_who_drew_it() -> None:
+    """Each group's own shares by the textbook's formula, (yes/n - q)/(p - q), weighed by people; one option that no
+    device of a group drew has the other's."""
+    weak, strong = randomised_response(PureDP(1.0)), randomised_response(PureDP(3.0))
+    sent = [ShareReports(300, np.array([60, 40, 90, 110]), weak), ShareReports(100, np.array([0, 0, 80, 20]), strong)]
+    found = blend_shares(None, sent[0], "everyone", sent[1])
+    own = [(yes / n - q) / (p - q) for yes, n, p, q in
+           ((60, 100, weak.truth, weak.other), (90, 200, weak.truth, weak.other), (80, 100, strong.truth, strong.other))]
+    assert found.estimate == pytest.approx([own[0], (200 * own[1] + 100 * own[2]) / 300])

@@ -20,7 +20,7 @@ from hybridp.release.release import Release
 
 DELTA, LEAST = 1e-4, 300
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}
-VALUES = {"mean": ["pay"], "choice": ["way"], "vector": ["a", "b"], "records": ["query"]}
+VALUES = {"mean": ["pay"], "choice": ["way"], "ticks": ["liked"], "vector": ["a", "b"], "records": ["query"]}
 SMALL = {"one": 350, "two": 50}
 
 
@@ -73,7 +73,7 @@ def test_a_batch_is_its_reports_and_nothing_else(sent: Collected) -> None:
     assert (rows[empty] == "").all(axis=None)
     assert len(rows) == SMALL["one"]
     assert rows.report_batch.nunique() == rows.report_mechanism.nunique() == 1
-    order = rows[reports] if sent.task == "choice" else rows[reports].replace("", "inf").astype(float)
+    order = rows[reports] if sent.task in ("choice", "ticks") else rows[reports].replace("", "inf").astype(float)
     assert order.values.tolist() == sorted(order.values.tolist())  # the order of a set
     assert str(sent.own) in rows.report_mechanism[0]
     with pytest.raises(InvalidInput, match="keep"):

@@ -23,7 +23,8 @@ from hybridp.tasks.mean import vector_task
 
 QUANTILES = {**TASKS["mean"], "statistics": ["quantiles", "sd"], "at": [0.1, 0.5]}
 TALLIED: dict[str, dict[str, Any]] = {**{key: {} for key in ("mean", "own epsilons", "vector", "points", "records")},
-                                      "quantiles": {"questions": [QUANTILES]}}  # fmt: skip
+                                      "quantiles": {"questions": [QUANTILES]},
+                                      "statistics": {"questions": [TASKS["statistics"]]}}  # fmt: skip
 
 
 class Collected(Sent):

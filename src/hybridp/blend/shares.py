@@ -55,9 +55,9 @@ class Told:
         if len(self.groups) == 1:
             return (1.0,)
         if self.by_people:
-            return tuple(group.people / self.people for group in self.groups)
+            return tuple(group.people / np.maximum(self.people, 1) for group in self.groups)
         each = [group.people / group.oracle.variance(1 / group.oracle.categories) for group in self.groups]
-        return tuple(one / math.fsum(each) for one in each)
+        return tuple(one / np.maximum(sum(each), 1e-300) for one in each)
 
     @property
     def people(self) -> int:
@@ -66,7 +66,7 @@ class Told:
     @cached_property
     def shares(self) -> Floats:
         """Unbiased, whatever the parts are."""
-        each = (estimate(group.oracle, group.counts, group.people)[0] for group in self.groups)
+        each = (estimate(group.oracle, group.counts, np.maximum(group.people, 1))[0] for group in self.groups)
         return np.asarray(sum(part * own for part, own in zip(self.parts, each, strict=True)))
 
     def variance(self, share: Floats) -> Floats:
@@ -76,7 +76,7 @@ class Told:
         for part, group in zip(self.parts, self.groups, strict=True):
             p, q = group.oracle.truth, group.oracle.other
             seen = share * p + (1 - share) * q
-            result += part**2 * (seen * (1 - seen) / (p - q) ** 2 / group.people)
+            result += part**2 * (seen * (1 - seen) / (p - q) ** 2 / np.maximum(group.people, 1))
         return result
 
 
@@ -129,7 +129,7 @@ class ShareBlend:
             normal += w**2 * (own * (1 - own) / k + noise.normal_variance * wide**2 / k**2)
             laplace += w * noise.laplace_scale * wide / k
         if self._local is not None:
-            told = self._of_group(self._local.shares, share, 1 / self._local.people)
+            told = self._of_group(self._local.shares, share, 1 / np.maximum(self._local.people, 1))
             normal += (1 - w) ** 2 * self._local.variance(told)
         if self.anchor is not None and weights is None:  # what the clipping takes off, where nobody lies
             normal += self.anchor.lost
@@ -214,12 +214,12 @@ def blend_shares(
     sent = tuple(group for group in (local, mixed) if group is not None and group.people)
     if not sent or not sent[0].several:
         return _blended(trusted, Told(sent, estimator == "everyone") if sent else None, estimator, answering)
-    told = sent[0].counts.reshape(-1, 2)
-    each, undrawn = cast(Any, np.maximum(told.sum(axis=1), 1)), told.sum(axis=1) == 0
+    heard = Told(tuple(group.by_option for group in sent), estimator == "everyone")
+    undrawn = np.asarray(heard.people) == 0
     unknown = undrawn.any() and (trusted is None or estimator == "lm-only")
     must(not unknown, "people", f"must be more: no device drew option {np.argmax(undrawn) + 1}", "too few")
-    heard = Told((ShareReports(each, told[:, 0], sent[0].oracle),))
-    result = _blended(trusted, heard, estimator, answering * each / sent[0].people)
+    each = np.maximum(heard.people, 1)
+    result = _blended(trusted, heard, estimator, answering * each / sum(group.people for group in sent))
     if result.trusted is None or not undrawn.any():
         return result
     estimate, weights = np.where(undrawn, result.trusted, result.estimate), np.where(undrawn, 1.0, result.weights)

@@ -664,7 +664,7 @@ class Number(Grouped):
 
     @property
     def tally_kind(self) -> str:  # type: ignore[override]
-        return "" if self.form != "plain" or (self.summed and self.counted) else "mean"
+        return "mean" if self.form == "plain" else ""
 
     @property
     def mixes(self) -> bool:  # type: ignore[override]
@@ -749,7 +749,7 @@ class _Shares(Grouped):
     def mixes(self) -> bool:  # type: ignore[override]
         return self.by is None
 
-    def mixed_size(self) -> int:
+    def mixed_size(self) -> int | None:
         return self.size
 
     def report_variance(self, promise: Guarantee) -> float:
@@ -823,9 +823,8 @@ class Choice(_Shares):
             self.must(self.by is None, "by", f"{rule}: state an option instead", self.by)
             self.must(self.estimator in ("everyone", "tcm-only"), "estimator", f"{rule}, or tcm-only", self.estimator)
 
-    @property
-    def mixes(self) -> bool:  # type: ignore[override]
-        return self.several is None and super().mixes
+    def mixed_size(self) -> int | None:
+        return None if self.several is not None else self.size
 
     def check_table(self, study: Any) -> None:
         rule = "must be none: of several options, a person without an answer has ticked nothing"

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
@@ -217,6 +217,14 @@ class ShareReports(ReportSums):
     def several(self) -> bool:
         """Whether each is a yes or no to one option, which the device drew."""
         return len(self.counts) != self.oracle.categories
+
+    @property
+    def by_option(self) -> ShareReports:
+        """The same where every option has the people who drew it."""
+        if not self.several:
+            return self
+        said: Any = self.counts.reshape(-1, 2)
+        return replace(self, people=said.sum(axis=1), counts=said[:, 0])
 
 
 def written_reports(oracle: Oracle, reports: NDArray[np.int32] | Ints, names: Sequence[str] = ()) -> list[str]:

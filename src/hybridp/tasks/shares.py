@@ -20,7 +20,7 @@ from hybridp.blend.shares import ShareBlend, ShareEstimator, Told, blend_shares,
 from hybridp.errors import must
 from hybridp.public import shares as public_shares
 from hybridp.public.groups import Grouping
-from hybridp.public.mechanisms import Charge, Guarantee, NoiseName
+from hybridp.public.mechanisms import Charge, Guarantee, NoiseName, PureDP
 from hybridp.public.messages import Conversation, Invite
 from hybridp.public.queries import SEPARATOR, Feature
 from hybridp.public.randomisers import randomised_response, share_oracle
@@ -113,7 +113,9 @@ class SharesTask(Task):
     def mixed_invite(self) -> OnOptions | None:
         if self.mixing is None:
             return None
-        return Invite(self.question, mixed_oracle(self.mixing, self.question.size))
+        bit, size = self.question.most > 0, self.question.size
+        own = randomised_response(PureDP(self.mixing.epsilon)) if bit else mixed_oracle(self.mixing, size)
+        return Invite(self.question, own)
 
     @property
     def count_noise(self) -> public_shares.CountNoise:
@@ -210,9 +212,7 @@ def _alone(reports: ShareReports | None, found: ShareBlend) -> GroupEstimate:
     """One group's own shares, with their errors if the blend's shares were true, or the group's own."""
     if reports is None or not reports.people:
         return GroupEstimate(0)
-    if reports.several:
-        return GroupEstimate(reports.people, found.local, found.standard_errors("local"))
-    own = Told((reports,))
+    own = Told((reports.by_option,))
     at = own.shares if found.estimator == "everyone" else found.estimate
     return GroupEstimate(reports.people, own.shares, np.sqrt(own.variance(np.clip(at, 0.0, 1.0))))
 
@@ -236,6 +236,4 @@ def field_rule(question: Feature) -> str:
 
 def shares_task(study: Declaration, place: int) -> SharesTask:
     asked = cast(Choice | Count, study.questions[place])
-    feature = asked.feature
-    mixing = None if feature.most else study.mixing
-    return declared(SharesTask, study, place, question=feature, mixing=mixing, counted=asked.as_count)
+    return declared(SharesTask, study, place, question=asked.feature, counted=asked.as_count)
