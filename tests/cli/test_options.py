@@ -92,7 +92,6 @@ CROWD = "--n 9000 --opt-in 0.1 --epsilon 1"
 LISTS = [
     (f"plan regression {CROWD}", "--on", ("age", "school")),
     ("plan mean --lower 0 --upper 9", "--groups", ("0.1:70", "2:30")),
-    ("plan synth --schema schema.json --epsilon 1 --delta 1e-6 --n 900", "--thresholds", ("2-of-2:1", "1-of-3:1")),
     ("release shares people.csv --everyone trusted --column town --missing b --epsilon 1 --seed 1", "--options",
      ("a", "b")),
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from scipy import stats
 
 from hybridp.errors import InvalidInput
 from hybridp.public.queries import Schema
-from hybridp_lab.papers.rap2023.workloads import feature_weights, sample_thresholds
+from hybridp_lab.papers.rap2023.workloads import feature_weights, parse_spec, sample_thresholds, sample_workload
 
 SCHEMA = Schema.from_domain({"a": 2, "b": 3, "c": 4, "d": 50})
 
@@ -55,3 +55,15 @@ def test_weights_of_the_published_laws() -> None:
         sample_thresholds(SCHEMA, k=2, r=1, count=1, rng=np.random.default_rng(0), weights=np.array([1.0, 0, 0, 0]))
     with pytest.raises(InvalidInput, match="parameter"):
         feature_weights(3, "geometric", 1.0)
+
+
+def test_specifications() -> None:
+    assert [*parse_spec(" 3-of-3:64,1-of-4:16 ")] == [(3, 3, 64), (1, 4, 16)]
+    work = sample_workload(SCHEMA, "2-of-2:3, 1-of-3:2", rng=np.random.default_rng(0))
+    assert [(t.r, t.k) for t in work.thresholds] == [(2, 2)] * 3 + [(1, 3)] * 2
+
+
+@pytest.mark.parametrize("text", ["3-of-2:1", "0-of-2:1", "3-of-3", "2-of-3:0", "", "3of3:1"])
+def test_a_wrong_specification_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="thresholds"):
+        list(parse_spec(text))

@@ -88,8 +88,6 @@ class Options:
         if one.form == "yes/no":
             return click.option(f"{flag}/--no-{one.option}" if one.default else flag, parameter, is_flag=True,
                                 default=one.default, show_default=bool(one.default), help=one.help)  # fmt: skip
-        if one.name == "thresholds":  # one text, of a list
-            return list_option(flag, parameter, help=one.help)
         # A default of None that is stated would count as given, and nothing would be required.
         required = one.name in self.needed
         default = {} if many or one.default is None or required else {"default": one.default}

@@ -330,7 +330,7 @@ def regression(question: Options, sd: str, **given: Any) -> Plan:
         help="Rows that may be looked at, to rehearse on in place of made-up people. They are NOT protected.",
     ),
     stated=StatedSchema,
-    question=some("table", "marginals", "thresholds", later=True),
+    question=some("table", "marginals", later=True),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
 )  # fmt: skip
 def synth(

@@ -23,13 +23,13 @@ from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import MISSING, Feature, Schema, Workload
 from hybridp.public.study import Promise
 from hybridp.public.synth import usual_method
-from hybridp.public.workloads import default_workload, stated_workload
+from hybridp.public.workloads import default_workload, listed_workload
 from hybridp.release.release import sole
 
 __all__ = ["FIXED_BY_INVITATION", "StatedSchema", "answer", "fit", "invite", "must_be_stated"]
 __all__ += ["report", "sample", "workload_of"]
 
-FIXED_BY_INVITATION = ("columns", "schema", "bins", "other", "marginals", "thresholds")
+FIXED_BY_INVITATION = ("columns", "schema", "bins", "other", "marginals")
 _model = click.argument("model", type=common.FOLDER_PATH)
 
 
@@ -130,16 +130,15 @@ def workload_of(schema: Schema, asked: Mapping[str, Any]) -> tuple[Workload, str
 
     Where none is stated: all pairs of columns, of which an adaptive fit measures those that matter.
     """
-    if not (asked["thresholds"] or asked["marginals"]):
+    if not asked["marginals"]:
         return default_workload(schema), "adaptive"
-    workload = stated_workload(schema, asked["thresholds"], asked["marginals"])
+    workload = listed_workload(schema, asked["marginals"])
     return workload, usual_method(workload)
 
 
 def must_be_stated(asked: Mapping[str, Any]) -> None:
     """Refuse local people who are told no marginals."""
-    stated = bool(asked["thresholds"] or asked["marginals"])
-    must(stated, "marginals", "must be given, or thresholds, where local people take part", "neither")
+    must(bool(asked["marginals"]), "marginals", "must be given where local people take part", "none")
 
 
 # --- fit --------------------------------------------------------------------------------------------------------------
@@ -167,7 +166,7 @@ def fit(
     `hybridp randomise synth` writes them for the same --schema, --marginals and --epsilon; with --invite, those of
     people who were asked about the marginals that a fit to the trusted rows chose.
 
-    Without --marginals and --thresholds, the marginals of all pairs of columns count (of all triples, too, up to 18
+    Without --marginals, the marginals of all pairs of columns count (of all triples, too, up to 18
     columns), and --method adaptive measures those that matter. Without --delta it is 1/n^2 for the n people in FILE.
 
     It is whole or nothing: an interrupted fit costs nothing, and leaves nothing.

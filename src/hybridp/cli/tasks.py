@@ -227,7 +227,7 @@ def _answer(
 @command(
     "synth", rows_argument, trust_options(devices=True), insist_option,
     stated=StatedSchema,
-    question=some("table", "marginals", "thresholds", later=True),
+    question=some("table", "marginals", later=True),
     promise=some(Promise, "epsilon", needed=("epsilon",)),
     asked=some(Writing, "out", "keep", "seed", "table", "as_json"),
 )  # fmt: skip

@@ -327,11 +327,6 @@ class Table(Question):
         choices=("last", "missing"), option="",
     )  # fmt: skip
     marginals: tuple[str, ...] = field((), help='Questions of your own: "age,sex,race" or "2-of: age,sex,race".')
-    thresholds: str | None = field(None, help='Kinds of questions and how many: "3-of-3:64, 1-of-4:16".')
-    most_queries: int | None = field(
-        None, help="Leave out sets of columns with more consistent queries than this.", check=at_least(1), option=""
-    )
-    workload_seed: int = field(0, help="Public: decides what thresholds picks.", check=at_least(0), option="")
     method: str | None = field(
         None,
         help="tables: all marginals asked for; adaptive: those that a model misses most. Default: adaptive; tables "
@@ -344,8 +339,7 @@ class Table(Question):
         names = [feature.name for feature in self.features]
         self.must(bool(names), "features", "must list at least one column", "none")
         self.must(len(set(names)) == len(names), "features", "must name each column once", ", ".join(names))
-        some = bool(self.marginals) or self.thresholds is not None
-        self.must(some, "marginals", "must be given, or thresholds", "neither")
+        self.must(bool(self.marginals), "marginals", "must be given", "none")
 
     def check_study(self, study: Any) -> None:
         check_rows_are_people(self, study)

@@ -1,6 +1,6 @@
 """What a table is asked: workloads of thresholds, and formulas. None of it reads data.
 
-**Workloads** are sampled from a specification, or listed. A workload is public, and so is its generator.
+**Workloads** are listed, or all small marginals. A workload is public.
 
 **Formulas** are Boolean, over atoms such as `sex=Female` or `age=30..39`, read from text. A formula is a statistical
 query: the share of the people for whom it holds.
@@ -27,48 +27,9 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, must
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
 
-__all__ = ["Atom", "Count", "Formula", "default_workload", "listed_workload", "parse_formula", "parse_spec"]
-__all__ += ["sample_thresholds", "stated_workload"]
+__all__ = ["Atom", "Count", "Formula", "default_workload", "listed_workload", "parse_formula"]
 
 _MOST_MARGINALS = 1000  # Of a default workload: beyond 18 columns, pairs alone.
-_DRAWS = 1000  # Draws for one threshold before it is taken that there is none left.
-
-
-def sample_thresholds(
-    schema: Schema, r: int, k: int, count: int, *, rng: np.random.Generator, most_queries: int | None = None
-) -> tuple[Threshold, ...]:
-    """So many different sets of k features, all equally likely; those with more than `most_queries` are left out.
-
-    >>> schema = Schema.from_domain({"a": 2, "b": 3, "c": 50})
-    >>> sample_thresholds(schema, 1, 2, 1, rng=np.random.default_rng(1), most_queries=90)
-    (Threshold(features=(0, 1), r=1),)
-    """
-    known = len(schema.features)
-    must(1 <= k <= known, "k", f"must be at least 1 and at most the number of features ({known})", k)
-    result: dict[tuple[int, ...], None] = {}
-    for _ in range(_DRAWS * count):
-        drawn = tuple(sorted(rng.choice(known, size=k, replace=False).tolist()))
-        if most_queries is None or schema.cells(drawn) <= most_queries:
-            result[drawn] = None
-        if len(result) == count:
-            return tuple(Threshold(features, r) for features in result)
-    raise InvalidInput(f"`thresholds` must ask for fewer sets of {k} features: too few fit. Got {count}.")
-
-
-def parse_spec(text: str) -> Iterator[tuple[int, int, int]]:
-    """Read "3-of-3:64, 1-of-4:16": r, k and how many, here 64 three-way marginals and 16 of at least 1 of 4.
-
-    >>> list(parse_spec("3-of-3:64, 1-of-4:16"))
-    [(3, 3, 64), (1, 4, 16)]
-    """
-    for part in text.split(","):
-        result = re.fullmatch(r"\s*(\d+)\s*-\s*of\s*-\s*(\d+)\s*:\s*(\d+)\s*", part)
-        if result is None:
-            raise InvalidInput(f"`thresholds` must be written like 3-of-3:64, 1-of-4:16. Got {text!r}.")
-        r, k, count = (int(group) for group in result.groups())
-        must(1 <= r <= k, "thresholds", f"must ask for at least 1 and at most k = {k} matches", part.strip())
-        must(count >= 1, "thresholds", "must ask for at least one of each kind", part.strip())
-        yield r, k, count
 
 
 def listed_workload(schema: Schema, lines: Sequence[str]) -> Workload:
@@ -78,14 +39,13 @@ def listed_workload(schema: Schema, lines: Sequence[str]) -> Workload:
     >>> listed_workload(schema, ["age,sex", "2-of: age,sex,race"]).thresholds
     (Threshold(features=(0, 1), r=2), Threshold(features=(0, 1, 2), r=2))
     """
-    thresholds = []
+    thresholds: dict[Threshold, None] = {}  # each once
     for line in lines:
         counted = re.match(r"\s*(\d+)\s*-\s*of\s*:", line)
         names = [name.strip() for name in line[counted.end() if counted else 0 :].split(",")]
         features = tuple(schema.index(name) for name in names)
         must(len(set(features)) == len(features), "features", "must be different", line.strip())
-        r = int(counted[1]) if counted else len(features)
-        thresholds.append(Threshold(features, r))
+        thresholds[Threshold(features, int(counted[1]) if counted else len(features))] = None
     return Workload(schema, tuple(thresholds))
 
 
@@ -101,27 +61,6 @@ def default_workload(schema: Schema) -> Workload:
     pairs, triples = math.comb(known, 2), math.comb(known, 3)
     sizes = [min(2, known), 3] if triples and pairs + triples <= _MOST_MARGINALS else [min(2, known)]
     return Workload(schema, tuple(Threshold(c, k) for k in sizes for c in combinations(range(known), k)))
-
-
-def stated_workload(
-    schema: Schema,
-    thresholds: str | None = None,
-    marginals: Sequence[str] = (),
-    *,
-    most_queries: int | None = None,
-    seed: int = 0,
-) -> Workload:
-    """Sampled and listed thresholds together, each once; the seed is public, like the workload itself.
-
-    >>> schema = Schema.from_domain({"age": 85, "sex": 2, "race": 5})
-    >>> len(stated_workload(schema, "1-of-2:2", ["age,sex"]).thresholds)
-    3
-    """
-    result = list(listed_workload(schema, marginals).thresholds) if marginals else []
-    rng = np.random.default_rng(seed)
-    for part in parse_spec(thresholds) if thresholds else ():
-        result += sample_thresholds(schema, *part, rng=rng, most_queries=most_queries)
-    return Workload(schema, tuple(dict.fromkeys(result)))
 
 
 # --- formulas ---------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from hybridp.public.rounds import Answer, Crowd, Later
 from hybridp.public.shares import MOST_REPORTED, MarginalReports, OnMarginals, ShareReports, marginal_invite
 from hybridp.public.study import Declaration, Table
 from hybridp.public.synth import MODEL_CELLS, MeasuredTable, Use, usual_method
-from hybridp.public.workloads import stated_workload
+from hybridp.public.workloads import listed_workload
 from hybridp.release import receipt as receipts
 from hybridp.release.receipt import Protection, Receipt
 from hybridp.release.synth import SyntheticModel
@@ -429,12 +429,7 @@ def chosen_invite(study: TableTask, tables: Sequence[MeasuredTable]) -> OnMargin
 def table_task(study: Declaration, place: int) -> TableTask:
     asked, part = cast(Table, study.questions[place]), study.parts[place]
     assert isinstance(part.everybody, ApproxDP)
-    workload = stated_workload(
-        Schema(tuple(one.feature for one in asked.features)).counting(asked.other),
-        asked.thresholds,
-        asked.marginals,
-        most_queries=asked.most_queries,
-        seed=asked.workload_seed,
-    )
+    schema = Schema(tuple(one.feature for one in asked.features)).counting(asked.other)
+    workload = listed_workload(schema, asked.marginals)
     chosen = "mixed" if study.trust.everyone != "trusted" else asked.method or usual_method(workload)
     return TableTask(workload, part.everybody, method=cast(Method, chosen), rows=asked.rows)

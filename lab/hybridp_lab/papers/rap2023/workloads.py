@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator
 from itertools import chain, combinations
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import must
+from hybridp.errors import InvalidInput, must
 from hybridp.public.queries import Schema, Threshold, Workload
-from hybridp.public.workloads import parse_spec
 
-__all__ = ["FeatureLaw", "feature_weights", "sample_thresholds", "sample_workload"]
+__all__ = ["FeatureLaw", "feature_weights", "parse_spec", "sample_thresholds", "sample_workload"]
 
 FeatureLaw = Literal["uniform", "zipf", "geometric"]
 _LISTED = 1 << 20  # Sets of features that may be listed to draw from; beyond, draws are repeated until they fit.
@@ -102,6 +103,22 @@ def sample_thresholds(
 
 def _fits(schema: Schema, features: tuple[int, ...], most: int | None) -> bool:
     return most is None or schema.cells(features) <= most
+
+
+def parse_spec(text: str) -> Iterator[tuple[int, int, int]]:
+    """Read "3-of-3:64, 1-of-4:16": r, k and how many, here 64 three-way marginals and 16 of at least 1 of 4.
+
+    >>> list(parse_spec("3-of-3:64, 1-of-4:16"))
+    [(3, 3, 64), (1, 4, 16)]
+    """
+    for part in text.split(","):
+        result = re.fullmatch(r"\s*(\d+)\s*-\s*of\s*-\s*(\d+)\s*:\s*(\d+)\s*", part)
+        if result is None:
+            raise InvalidInput(f"`thresholds` must be written like 3-of-3:64, 1-of-4:16. Got {text!r}.")
+        r, k, count = (int(group) for group in result.groups())
+        must(1 <= r <= k, "thresholds", f"must ask for at least 1 and at most k = {k} matches", part.strip())
+        must(count >= 1, "thresholds", "must ask for at least one of each kind", part.strip())
+        yield r, k, count
 
 
 def sample_workload(schema: Schema, spec: str, *, rng: np.random.Generator, **how: Any) -> Workload:
