@@ -84,7 +84,7 @@ def one(method: str, name: str, epsilon: float, seed: int, *setting: str) -> dic
     if method == "tables":
         model = fit_synth(codes, TableTask(workload, promise, seed=seed), rng=rng)
     else:
-        from hybridp_lab.papers.rap2023.experiments import by_pieces
+        from hybridp_lab.papers.rap2023.experiments import by_threshold
         from hybridp_lab.papers.rap2023.mechanism import fit_rap
 
         given = (int(setting[0]), int(setting[1]), float(setting[2])) if setting else BEST[name, epsilon]
@@ -95,7 +95,7 @@ def one(method: str, name: str, epsilon: float, seed: int, *setting: str) -> dic
     if method == "tables":
         errors = evaluate(model, codes)
     else:  # its answers are those of D'
-        found = present_error(codes, workload, by_pieces(data, workload)).to_dict()
+        found = present_error(codes, workload, by_threshold(data, workload)).to_dict()
         errors = {"settled": found, "synthetic": found}
     return {
         "real": real,

@@ -51,7 +51,7 @@ def fit(codes: Codes, workload: Workload, device: str, method: str) -> None:
     from hybridp.protocols.driver import fit_synth
     from hybridp.tasks.table import TableTask
     from hybridp_lab.errors import present_error
-    from hybridp_lab.papers.rap2023.experiments import by_pieces
+    from hybridp_lab.papers.rap2023.experiments import by_threshold
     from hybridp_lab.papers.rap2023.mechanism import fit_rap
 
     promise = ApproxDP(1.0, codes.people**-2.0)
@@ -61,7 +61,7 @@ def fit(codes: Codes, workload: Workload, device: str, method: str) -> None:
     else:
         data = fit_rap(codes, workload, promise, rounds=16, per_round=4, device=device, rng=seeded(1))
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    answers = model.answers() if method == "tables" else by_pieces(data, workload)
+    answers = model.answers() if method == "tables" else by_threshold(data, workload)
     error = present_error(codes, workload, answers).l_inf
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{method} on {device}: {workload.queries:,} queries, fit {wall:.1f} s ({cpu:.1f} CPU s), "
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
     start, cpu = time.perf_counter(), time.process_time()
     promise = ApproxDP(1.0, codes.people**-2.0)
     data = non_adaptive(codes, marginals, promise, rows=1000, steps=100, projection="ours", rng=seeded(2))
-    shares = ((piece, found.cpu().numpy()) for piece, found in answers(data, marginals))
+    shares = ((threshold, found.cpu().numpy()) for threshold, found in answers(data, marginals))
     errors = present_error(codes, marginals, shares)
     print(f"non-adaptive: {marginals.queries:,} queries of {len(marginals.thresholds)} unfiltered marginals in "
           f"{time.perf_counter() - start:.1f} s ({time.process_time() - cpu:.1f} CPU s), "

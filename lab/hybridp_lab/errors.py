@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from hybridp.curator.models import Codes
 from hybridp.errors import must
-from hybridp.public.queries import Piece, Workload, counts, pieces
+from hybridp.public.queries import Threshold, Workload, counts
 from hybridp.release.synth import SyntheticModel
 
 __all__ = ["Errors", "all_zero", "evaluate", "present_error"]
 
-Shares = Iterable[tuple[Piece, NDArray[Any]]]
+Shares = Iterable[tuple[Threshold, NDArray[Any]]]
+Gaps = tuple[Threshold, tuple[int, float, float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,31 +42,30 @@ class Errors:
         return {"private": False, **asdict(self), **means}
 
 
-def _sum_up(found: Sequence[tuple[Piece, tuple[int, float, float, float]]]) -> Errors:
-    many, largest, sums, squares = np.array([part for _, part in found]).T
-    whole = [(piece.index, part[2]) for piece, part in found if piece.threshold.r == piece.threshold.k]
-    marginals = len({index for index, _ in whole})
-    distance = math.fsum(distance for _, distance in whole) / 2 / marginals if marginals else None
+def _sum_up(gaps: Sequence[Gaps]) -> Errors:
+    many, largest, sums, squares = np.array([part for _, part in gaps]).T
+    whole = [part[2] for threshold, part in gaps if threshold.r == threshold.k]
+    distance = math.fsum(whole) / 2 / len(whole) if whole else None
     return Errors(int(many.sum()), float(largest.max()), math.fsum(sums), math.sqrt(math.fsum(squares)), distance)
 
 
-def _pieces(
-    codes: Codes, workload: Workload, shares: Shares
-) -> Iterator[tuple[Piece, tuple[int, float, float, float]]]:
-    for (piece, exact), (other, result) in zip(counts(codes.values, workload), shares, strict=True):
-        must(piece.start == other.start, "answers", "must come in the workload's own pieces", "others")
+def _gaps(codes: Codes, workload: Workload, shares: Shares) -> Iterator[Gaps]:
+    """Of each threshold how many queries it has, and the largest gap, their sum and that of their squares."""
+    for (threshold, exact), (other, result) in zip(counts(codes.values, workload), shares, strict=True):
+        must(threshold == other, "answers", "must come in the workload's own order", "others")
         gaps = np.abs(np.asarray(result, dtype=np.float64) - exact / codes.people)
-        yield piece, (len(gaps), float(gaps.max()), float(gaps.sum()), float((gaps * gaps).sum()))
+        yield threshold, (len(gaps), float(gaps.max()), float(gaps.sum()), float((gaps * gaps).sum()))
 
 
 def present_error(codes: Codes, workload: Workload, shares: Shares) -> Errors:
     """The errors of some answers to a workload. NOT PRIVATE."""
-    return _sum_up(list(_pieces(codes, workload, shares)))
+    return _sum_up(list(_gaps(codes, workload, shares)))
 
 
 def all_zero(codes: Codes, workload: Workload) -> Errors:
     """The errors of answering 0 to everything. NOT PRIVATE."""
-    return present_error(codes, workload, ((piece, np.zeros(piece.cells)) for piece in pieces(workload)))
+    zeros = ((t, np.zeros(workload.schema.cells(t.features))) for t in workload.thresholds)
+    return present_error(codes, workload, zeros)
 
 
 def evaluate(model: SyntheticModel, codes: Codes, workload: Workload | None = None) -> dict[str, Any]:
@@ -75,10 +75,10 @@ def evaluate(model: SyntheticModel, codes: Codes, workload: Workload | None = No
     them), and `all_zero` answers 0 to everything.
     """
     asked = model.workload if workload is None else workload
-    classes: dict[str, list[tuple[Piece, tuple[int, float, float, float]]]] = {}
-    for piece, part in _pieces(codes, asked, model.answers(asked)):
-        classes.setdefault(f"{piece.threshold.r}-of-{piece.threshold.k}", []).append((piece, part))
-    plain = ((piece, found / model.rows) for piece, found in counts(model.records.T, asked))
+    classes: dict[str, list[Gaps]] = {}
+    for threshold, part in _gaps(codes, asked, model.answers(asked)):
+        classes.setdefault(f"{threshold.r}-of-{threshold.k}", []).append((threshold, part))
+    plain = ((threshold, matching / model.rows) for threshold, matching in counts(model.records.T, asked))
     return {
         "private": False,
         "settled": _sum_up([part for parts in classes.values() for part in parts]).to_dict(),

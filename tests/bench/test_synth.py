@@ -13,7 +13,7 @@ from hybridp.curator.models import Codes, measure_table
 from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.protocols.driver import fit_synth
 from hybridp.public.mechanisms import ApproxDP
-from hybridp.public.queries import Schema, Threshold, Workload, pieces
+from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.tasks.table import TableTask
 from hybridp_lab.errors import evaluate, present_error
 
@@ -72,7 +72,7 @@ def test_a_fit_states_the_noise_that_was_planned() -> None:
 
 def test_errors_are_the_norms_of_the_differences() -> None:
     codes, rng = rows(), np.random.default_rng(1)
-    answers = [(piece, rng.random(piece.cells)) for piece in pieces(WORK)]
+    answers = [(t, rng.random(SCHEMA.cells(t.features))) for t in WORK.thresholds]
     gaps = np.abs(np.concatenate([a for _, a in answers]) - truth(codes))
     found = present_error(codes, WORK, answers)
     assert (found.l_inf, found.l1, found.l2) == pytest.approx((gaps.max(), gaps.sum(), np.linalg.norm(gaps)))

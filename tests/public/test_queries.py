@@ -1,4 +1,4 @@
-"""Schemas, thresholds and their implicit queries: numbering, slabs, and r-of-k answers by counting matches."""
+"""Schemas, thresholds and their implicit queries: numbering, and r-of-k answers by counting matches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hybridp.public.queries import (
     Workload,
     at_least,
     at_least_coefficients,
-    pieces,
+    counts,
 )
 
 SCHEMA = Schema.from_domain({"a": 2, "b": 3, "c": 4, "d": 2})
@@ -62,31 +62,6 @@ def test_what_breaks_a_rule_is_refused_in_one_sentence(make: object, names: str)
     assert str(refused.value).count("\n") == 0
 
 
-thresholds = st.permutations(range(4)).flatmap(
-    lambda order: st.integers(1, 4).flatmap(
-        lambda k: st.integers(1, k).map(lambda r: Threshold(tuple(order[:k]), r))  # type: ignore[arg-type]
-    )
-)
-workloads = st.lists(thresholds, min_size=1, max_size=3).map(lambda ts: Workload(SCHEMA, tuple(ts)))
-
-
-@settings(max_examples=60, deadline=None)
-@given(workloads, st.integers(1, 60))
-def test_pieces_tile_the_query_numbers(work: Workload, most: int) -> None:
-    at = 0
-    for piece in pieces(work, most_cells=most):
-        assert piece.start == at
-        assert piece.cells <= most
-        # The slab's own cells, numbered by hand in C order, are the consecutive numbers that it claims.
-        sizes = [SCHEMA.sizes[f] for f in piece.threshold.features]
-        cells = [int(np.ravel_multi_index(c, sizes)) for c in product(*(range(*span) for span in piece.ranges))]
-        assert cells == list(
-            range(at - int(work.starts[piece.index]), at - int(work.starts[piece.index]) + piece.cells)
-        )
-        at += piece.cells
-    assert at == work.queries
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
 def test_at_least_counts_matching_axes(shape: list[int], data: st.DataObject) -> None:
@@ -114,5 +89,5 @@ def test_a_workload_of_billions_is_never_listed() -> None:
     schema = Schema.from_domain({f"f{i}": 1000 for i in range(5)})
     work = Workload(schema, (Threshold((0, 1, 2, 3, 4), 2),))
     assert work.queries == 10**15
-    piece = next(pieces(work, most_cells=10**6))
-    assert piece.cells == 10**6
+    with pytest.raises(InvalidInput, match="at most 2\\^27"):
+        next(counts(np.zeros((5, 1), dtype=np.uint16), work))

@@ -135,7 +135,7 @@ def rap_max_error(
     from hybridp.curator.models import Codes
     from hybridp.public.queries import Schema, Threshold, Workload
     from hybridp_lab.errors import present_error
-    from hybridp_lab.papers.rap2023.experiments import by_pieces
+    from hybridp_lab.papers.rap2023.experiments import by_threshold
     from hybridp_lab.papers.rap2023.mechanism import fit_rap
 
     schema = Schema.from_domain({f"f{i}": size for i, size in enumerate(sizes)})
@@ -154,7 +154,7 @@ def rap_max_error(
         seed=int(start.words(1)[0] >> np.uint64(33)),
         rng=noise,
     )
-    return present_error(codes, workload, by_pieces(data, workload)).l_inf
+    return present_error(codes, workload, by_threshold(data, workload)).l_inf
 
 
 def _largest_error(setting: Setting, seed: int) -> float:

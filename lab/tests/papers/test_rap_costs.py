@@ -34,10 +34,10 @@ def test_written_out_queries_have_the_answers_of_tables(small):
 
     workload = Workload(small.schema, (Threshold((0, 1, 3), 3), Threshold((2, 4, 5), 3)))
     data = start(30, SIZES, seed=4)
-    for (piece, ours), (other, dense) in zip(
-        rap.by_pieces(data, workload), rap_costs.at_once(data, workload), strict=True
+    for (threshold, ours), (other, dense) in zip(
+        rap.by_threshold(data, workload), rap_costs.at_once(data, workload), strict=True
     ):
-        assert piece == other
+        assert threshold == other
         np.testing.assert_allclose(ours, dense, atol=1e-6)
 
 

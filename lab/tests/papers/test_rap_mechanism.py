@@ -19,10 +19,10 @@ from hybridp.curator.models import LATTICE, Codes
 from hybridp.errors import InvalidInput
 from hybridp.noise import Randomness, seeded
 from hybridp.public.mechanisms import ApproxDP
-from hybridp.public.queries import Schema, Threshold, Workload, pieces
+from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.synth import gumbel_scale
 from hybridp_lab.errors import all_zero, present_error
-from hybridp_lab.papers.rap2023.experiments import by_pieces
+from hybridp_lab.papers.rap2023.experiments import by_threshold
 from hybridp_lab.papers.rap2023.gumbel import Candidate, gumbel_keys, settled
 from hybridp_lab.papers.rap2023.mechanism import (
     MeasuredQueries,
@@ -138,7 +138,7 @@ def test_what_is_left_out_is_never_picked_and_ties_are_settled_by_more_bits() ->
 
 def test_errors_are_those_of_the_definition_and_move_by_a_person() -> None:
     people, draw = records(6), np.random.default_rng(3)
-    shares = [(piece, draw.random(piece.cells)) for piece in pieces(WORK)]
+    shares = [(t, draw.random(SCHEMA.cells(t.features))) for t in WORK.thresholds]
     modelled = np.concatenate([part for _, part in shares]) * 6
 
     def of(rows: np.ndarray) -> np.ndarray:
@@ -179,7 +179,7 @@ def check(seen: list[tuple[MeasuredQueries, Relaxed]], tape: Recording, select: 
     scale = select * math.sqrt(PICKS / (2 * each * SELECT))
     sigma = answer * math.sqrt(PICKS / (2 * each * (1 - SELECT)))
     for asked, data in seen:
-        shares = np.concatenate([part for _, part in by_pieces(data, WORK)]).astype(np.float64)
+        shares = np.concatenate([part for _, part in by_threshold(data, WORK)]).astype(np.float64)
         scores = np.abs(counts - np.rint(shares * PEOPLE * 2.0**16) / 2.0**16)
         fitting = [start for start in tape.starts if start + len(counts) <= len(tape.words)]
         stretch = {start: tape.words[start : start + len(counts)] for start in fitting}
@@ -208,7 +208,7 @@ def test_picks_and_answers_have_the_noise_of_their_shares() -> None:
 def test_made_up_rows_are_answered_well() -> None:
     codes = Codes(SCHEMA, records(5000).T)
     data = fit_rap(codes, WORK, PROMISE, rounds=12, rows=200, rng=seeded(5))
-    assert present_error(codes, WORK, by_pieces(data, WORK)).l_inf < 0.12 < all_zero(codes, WORK).l_inf / 3
+    assert present_error(codes, WORK, by_threshold(data, WORK)).l_inf < 0.12 < all_zero(codes, WORK).l_inf / 3
 
 
 # --- the order of scores with Gumbel noise ----------------------------------------------------------------------------

@@ -95,8 +95,8 @@ def by_hand(data: Relaxed, work: Workload) -> np.ndarray:
 def test_all_forms_of_evaluation_agree(seed: int, most: int) -> None:
     data = relaxed(seed)
     wanted = by_hand(data, WORK)
-    pieces = list(answers(data, WORK, most_cells=most))
-    assert torch.cat([part for _, part in pieces]).numpy() == pytest.approx(wanted, abs=1e-12)
+    parts = [part for _, part in answers(data, WORK, most_cells=most)]
+    assert torch.cat(parts).numpy() == pytest.approx(wanted, abs=1e-12)
 
 
 @settings(max_examples=25, deadline=None)

@@ -3,7 +3,7 @@
 An r-of-k threshold names k features; the queries *consistent* with it give each feature a target value, and ask which
 share of the people match at least r of the k targets (Avent 2023, Definition 4.2.4 and the remark after it). With r = k
 they are the cells of a k-way marginal. A `Workload` holds only the thresholds: its queries are numbered, threshold by
-threshold and cell by cell in C order, and a `Piece` is a slab of consecutive numbers that fits in memory.
+threshold and cell by cell in C order.
 
 >>> schema = Schema.from_domain({"age": 85, "sex": 2, "race": 5})
 >>> Workload(schema, (Threshold((0, 1, 2), 3), Threshold((0, 2), 1))).queries
@@ -15,10 +15,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
-from itertools import combinations, pairwise, product
+from itertools import combinations, pairwise
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -27,14 +27,15 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.public.randomisers import Ints
 
-__all__ = ["MISSING", "MOST_CELLS", "MOST_VALUES", "Feature", "Piece", "Schema", "Threshold", "Workload", "at_least"]
-__all__ += ["at_least_coefficients", "counts", "pieces", "sliced", "subsets", "table_counts"]
+__all__ = ["MISSING", "MOST_CELLS", "MOST_VALUES", "Feature", "Schema", "Threshold", "Workload", "at_least"]
+__all__ += ["at_least_coefficients", "counts", "table_counts"]
 
 MISSING = "(missing)"
 SEPARATOR = ";"  # between the values of a person who has several
 MOST_TICKED = 60  # a set of values is a number of so many bits
 MOST_VALUES = 1 << 16  # Codes are stored in 16 bits.
-MOST_CELLS = 1 << 22  # Cells of one piece by default: 16 MiB in single precision.
+MOST_CELLS = 1 << 22  # Cells of a table that is measured: 16 MiB in single precision.
+_MOST_ANSWERED = 1 << 27  # Queries of one threshold whose answers are held at once: 1 GiB.
 _MOST_QUERIES = 1 << 62  # Query numbers are 64-bit integers.
 _LOT = 1 << 16  # Rows whose cell numbers are made at a time: they stay in the cache.
 Array = TypeVar("Array", bound=Any)
@@ -297,53 +298,6 @@ class Workload:
         return int(self.starts[-1])
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Consecutive queries of one threshold: the codes from `low` to `high - 1` of every feature.
-
-    Their numbers in the workload are `start` to `start + cells - 1`, in C order.
-    """
-
-    index: int
-    threshold: Threshold
-    start: int
-    ranges: tuple[tuple[int, int], ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(high - low for low, high in self.ranges)
-
-    @property
-    def cells(self) -> int:
-        return math.prod(self.shape)
-
-
-def pieces(workload: Workload, *, most_cells: int = MOST_CELLS) -> Iterator[Piece]:
-    """The workload cut into slabs of at most `most_cells` queries, in the order of their numbers.
-
-    >>> work = Workload(Schema.from_domain({"a": 4, "b": 3}), (Threshold((0, 1), 2),))
-    >>> [(piece.start, piece.ranges) for piece in pieces(work, most_cells=6)]
-    [(0, ((0, 2), (0, 3))), (6, ((2, 4), (0, 3)))]
-    """
-    must(most_cells >= 1, "most_cells", "must be at least 1", most_cells)
-    for index, threshold in enumerate(workload.thresholds):
-        start = int(workload.starts[index])
-        for ranges in _slabs([workload.schema.sizes[f] for f in threshold.features], most_cells):
-            piece = Piece(index, threshold, start, ranges)
-            yield piece
-            start += piece.cells
-
-
-def _slabs(sizes: Sequence[int], most: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    # The cut axis is the first whose later axes fit whole; those before it are held at one value.
-    cut = next(axis for axis in range(len(sizes)) if math.prod(sizes[axis + 1 :]) <= most)
-    whole = tuple((0, size) for size in sizes[cut + 1 :])
-    step = min(sizes[cut], most // math.prod(sizes[cut + 1 :]))
-    for held in product(*(range(size) for size in sizes[:cut])):
-        for low in range(0, sizes[cut], step):
-            yield (*((v, v + 1) for v in held), (low, min(low + step, sizes[cut])), *whole)
-
-
 def at_least_coefficients(r: int, k: int) -> NDArray[np.int64]:
     """c_i with P(at least r of k) = sum_i c_i sum_{|S|=i} P(all of S): (-1)^(i-r) C(i-1, i-r) (Definition 4.4.4).
 
@@ -352,14 +306,6 @@ def at_least_coefficients(r: int, k: int) -> NDArray[np.int64]:
     """
     must(1 <= r <= k, "r", f"must be between 1 and k = {k}", r)
     return np.array([0 if i < r else (-1) ** (i - r) * math.comb(i - 1, i - r) for i in range(k + 1)], dtype=np.int64)
-
-
-def subsets(r: int, k: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """The terms of `at_least_coefficients`: each coefficient with the axes of its marginal, the whole table first."""
-    coefficients = at_least_coefficients(r, k)
-    for i in range(k, r - 1, -1):
-        for axes in combinations(range(k), i):
-            yield int(coefficients[i]), axes
 
 
 def at_least(table: Array, r: int) -> Array:
@@ -372,89 +318,43 @@ def at_least(table: Array, r: int) -> Array:
     [[6, 7], [8, 9]]
     """
     k = len(table.shape)
-    must(1 <= r <= k, "r", f"must be between 1 and k = {k}", r)
+    coefficients = at_least_coefficients(r, k).tolist()
     if r == k:
         return table
     out: Any = None
-    for coefficient, axes in subsets(r, k):
-        rest = tuple(axis for axis in range(k) if axis not in axes)
-        term = coefficient * (table.sum(rest, keepdims=True) if rest else table)
-        out = term if out is None else out + term
+    for i in range(k, r - 1, -1):
+        for rest in combinations(range(k), k - i):
+            term = coefficients[i] * (table.sum(rest, keepdims=True) if rest else table)
+            out = term if out is None else out + term
     return out  # type: ignore[no-any-return]
 
 
-def table_counts(
-    values: NDArray[np.uint16],
-    sizes: Sequence[int],
-    features: Sequence[int],
-    spans: Sequence[tuple[int, int]] | None = None,
-) -> Ints:
-    """How many people, or records, are in each cell of the table over these features; between codes, if given.
+def table_counts(values: NDArray[np.uint16], sizes: Sequence[int], features: Sequence[int]) -> Ints:
+    """How many people, or records, are in each cell of the table over these features.
 
     `values` holds a line for every feature, one code a person. The cell of a person is one number in mixed radix, and
     the table is how often each number occurs: work in rows + cells, whatever the number of queries.
 
-    >>> people = np.array([[0, 1, 0], [2, 1, 2]], dtype=np.uint16)
-    >>> table_counts(people, (2, 3), (0, 1)).tolist(), table_counts(people, (2, 3), (1, 0), [(1, 3), (1, 2)]).tolist()
-    ([[0, 0, 2], [0, 1, 0]], [[1], [0]])
+    >>> table_counts(np.array([[0, 1, 0], [2, 1, 2]], dtype=np.uint16), (2, 3), (0, 1)).tolist()
+    [[0, 0, 2], [0, 1, 0]]
     """
-    between = [(0, sizes[f]) for f in features] if spans is None else spans
-    shape = [high - low for low, high in between]
+    shape = [sizes[f] for f in features]
     out = np.zeros(math.prod(shape), dtype=np.int64)
     step = max(_LOT, len(out))
     for start in range(0, values.shape[1], step):
-        codes = [values[f, start : start + step].astype(np.int64) for f in features]
-        if spans is not None:
-            codes = [code - low for code, (low, _) in zip(codes, spans, strict=True)]
-            inside = np.logical_and.reduce([(c >= 0) & (c < size) for c, size in zip(codes, shape, strict=True)])
-            codes = [code[inside] for code in codes]
-        cell = codes[0]
-        for code, size in zip(codes[1:], shape[1:], strict=True):
+        cell, *codes = (values[f, start : start + step].astype(np.int64) for f in features)
+        for code, size in zip(codes, shape[1:], strict=True):
             cell *= size
             cell += code
         out += np.bincount(cell, minlength=len(out))
     return out.reshape(shape)
 
 
-def counts(
-    values: NDArray[np.uint16], workload: Workload, *, most_cells: int = MOST_CELLS
-) -> Iterator[tuple[Piece, Ints]]:
-    """The counts of all consistent queries among people, or records, piece by piece (`table_counts`, `sliced`)."""
-    sizes = workload.schema.sizes
-    must(len(values) == len(sizes), "workload", "must be over the schema of the codes", "another")
-
-    def table(features: Sequence[int], spans: Sequence[tuple[int, int]]) -> Ints:
-        whole = all(span == (0, sizes[f]) for f, span in zip(features, spans, strict=True))
-        return table_counts(values, sizes, features, None if whole else spans)
-
-    return sliced(workload, table, most_cells)
-
-
-def sliced(
-    workload: Workload, table: Callable[[Sequence[int], Sequence[tuple[int, int]]], Array], most_cells: int
-) -> Iterator[tuple[Piece, Array]]:
-    """The answers to all consistent queries, piece by piece in the order of their numbers.
-
-    `table` gives the part of a table over some features that lies between codes. A threshold that fits in one piece is
-    its table, summed over axes. A larger one is cut: of the marginals of Definition 4.4.4 those that fit are kept for
-    its next slabs. Memory is a few times `most_cells` numbers, and the pieces' size changes no answer beyond rounding.
-    """
-    sizes, lower, owner = workload.schema.sizes, dict[tuple[int, ...], Any](), -1
-    for piece in pieces(workload, most_cells=most_cells):
-        if piece.index != owner:
-            owner, lower = piece.index, {}
-        features = piece.threshold.features
-        out: Any = table(features, piece.ranges)
-        if piece.cells == workload.schema.cells(features):
-            yield piece, at_least(out, piece.threshold.r).reshape(-1)
-            continue
-        (first, _), *rest = subsets(piece.threshold.r, piece.threshold.k)
-        out = out * first
-        for coefficient, axes in rest:
-            some, spans = [features[a] for a in axes], [piece.ranges[a] for a in axes]
-            if axes not in lower and workload.schema.cells(some) <= most_cells:
-                lower[axes] = table(some, [(0, sizes[f]) for f in some])
-            term = lower[axes][tuple(slice(*span) for span in spans)] if axes in lower else table(some, spans)
-            shape = [high - low if a in axes else 1 for a, (low, high) in enumerate(piece.ranges)]
-            out += coefficient * term.reshape(shape)
-        yield piece, out.reshape(-1)
+def counts(values: NDArray[np.uint16], workload: Workload) -> Iterator[tuple[Threshold, Ints]]:
+    """The counts of all consistent queries among people, or records, in the order of their numbers."""
+    schema = workload.schema
+    must(len(values) == len(schema.sizes), "workload", "must be over the schema of the codes", "another")
+    for threshold in workload.thresholds:
+        cells = schema.cells(threshold.features)
+        must(cells <= _MOST_ANSWERED, "workload", "must have at most 2^27 queries a threshold to be answered", cells)
+        yield threshold, at_least(table_counts(values, schema.sizes, threshold.features), threshold.r).reshape(-1)

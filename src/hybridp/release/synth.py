@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload, counts, table_counts
+from hybridp.public.queries import MOST_CELLS, Feature, Schema, Threshold, Workload, counts, table_counts
 from hybridp.public.synth import MeasuredTable, significance
 from hybridp.public.workloads import Atom, Count, Formula, parse_formula
 from hybridp.release import style
@@ -238,10 +238,8 @@ class SyntheticModel(Result):
         sigma = max(t.sigma for t in wide) / self.people
         return math.hypot(float(np.quantile(kept, level)), NormalDist().inv_cdf((1 + level) / 2) * sigma)
 
-    def answers(
-        self, workload: Workload | None = None, *, most_cells: int = MOST_CELLS
-    ) -> Iterator[tuple[Piece, Floats]]:
-        """The answers to all consistent queries, piece by piece; marginals that were measured settle theirs (free).
+    def answers(self, workload: Workload | None = None) -> Iterator[tuple[Threshold, Floats]]:
+        """The answers to all consistent queries of each threshold; marginals that were measured settle theirs (free).
 
         Almost every truth lies within sqrt(2 ln m) standard deviations of a measurement of m cells. A synthetic share
         farther off is an error of the fit, and is moved to the end of that interval, which is nearer.
@@ -249,16 +247,15 @@ class SyntheticModel(Result):
         asked = self.workload if workload is None else workload
         must(asked.schema == self.schema, "workload", "must be over the model's schema", "another")
         known = {frozenset(t.features): t for t in sorted(self.tables, key=lambda t: -t.sigma)}  # the least noisy
-        for piece, found in counts(self._values, asked, most_cells=most_cells):
-            shares = np.asarray(found / self.rows)
-            table = known.get(frozenset(piece.threshold.features))
-            if table is not None and piece.threshold.r == piece.threshold.k:
-                order = [table.features.index(f) for f in piece.threshold.features]
-                part = np.transpose(table.counts, order)[tuple(slice(*span) for span in piece.ranges)]
+        for threshold, matching in counts(self._values, asked):
+            shares = np.asarray(matching / self.rows)
+            table = known.get(frozenset(threshold.features))
+            if table is not None and threshold.r == threshold.k:
+                order = [table.features.index(f) for f in threshold.features]
                 reach = math.sqrt(2 * math.log(max(table.counts.size, 2))) * table.sigma / self.people
-                measured = part.reshape(-1) / self.people
+                measured = np.transpose(table.counts, order).reshape(-1) / self.people
                 shares = np.clip(shares, np.maximum(measured - reach, 0.0), np.maximum(measured + reach, 0.0))
-            yield piece, shares
+            yield threshold, shares
 
     # --- records ------------------------------------------------------------------------------------------------------
 

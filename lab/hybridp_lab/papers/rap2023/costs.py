@@ -1,4 +1,4 @@
-"""Figure 4.1: time and memory of RAP with the queries evaluated all at once, and piece by piece as the library does.
+"""Figure 4.1: time and memory of RAP with the queries evaluated all at once, and table by table as the library does.
 
 The original implementation is not ours to run. What stands in for it writes out every query and evaluates all of them
 together on all rows of D', as the dissertation describes its bottleneck (4.3.3): k numbers and a product for every
@@ -13,6 +13,7 @@ import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from hybridp.noise import seeded
 from hybridp.public.mechanisms import ApproxDP
-from hybridp.public.queries import Piece, Workload, pieces
+from hybridp.public.queries import Threshold, Workload
 from hybridp_lab.figure.declared import Check, Point, Row, Verdict
 from hybridp_lab.figure.ruling import PAR, measured
 from hybridp_lab.papers.rap2023 import experiments as rap
@@ -81,14 +82,14 @@ def peak() -> Iterator[Callable[[], int]]:
         tracemalloc.stop()
 
 
-def at_once(data: Relaxed, workload: Workload) -> Iterator[tuple[Piece, NDArray[Any]]]:
+def at_once(data: Relaxed, workload: Workload) -> Iterator[tuple[Threshold, NDArray[Any]]]:
     """The answers to a workload of marginals with every query written out and all of them evaluated together."""
     import torch
 
     asked = torch.from_numpy(select(workload, np.arange(workload.queries)).columns)
     result = data.values.T[asked].prod(1).mean(1)
-    for piece in pieces(workload):
-        yield piece, result[piece.start : piece.start + piece.cells].cpu().numpy()
+    for threshold, (start, end) in zip(workload.thresholds, pairwise(workload.starts.tolist()), strict=True):
+        yield threshold, result[start:end].cpu().numpy()
 
 
 def _project_at_once(data: Relaxed, workload: Workload, wanted: NDArray[np.float32], steps: int) -> None:
@@ -158,7 +159,7 @@ def _fit(point: Point, workload: Workload, rounds: int, steps: int) -> None:
             per_round=_PICKS,
             rows=rows,
             steps=steps,
-            answer=at_once if dense else rap.by_pieces,
+            answer=at_once if dense else rap.by_threshold,
             rng=rng,
         )
     elif dense:

@@ -32,7 +32,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.noise import Randomness, seeded, synthetic_data_generator
 from hybridp.public import queries
 from hybridp.public.mechanisms import ZCDP, ApproxDP, as_approx
-from hybridp.public.queries import Piece, Schema, Threshold, Workload
+from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.synth import total_rho
 from hybridp_lab.errors import all_zero, present_error
 from hybridp_lab.figure.catalogue import Point, Row
@@ -58,7 +58,7 @@ __all__ = [
     "Form",
     "Projection",
     "augmented",
-    "by_pieces",
+    "by_threshold",
     "clipped_gaussian",
     "codes",
     "fit",
@@ -146,15 +146,15 @@ def spent(epsilon: float, people: int, form: Form = "corrected") -> float:
     return as_approx(ZCDP(rho * (1.5 if form == "as printed" else 1.0)), people**-2.0).epsilon
 
 
-Answers = Callable[["Relaxed", Workload], Iterable[tuple[Piece, NDArray[Any]]]]
+Answers = Callable[["Relaxed", Workload], Iterable[tuple[Threshold, NDArray[Any]]]]
 
 
-def by_pieces(data: Relaxed, workload: Workload) -> Iterator[tuple[Piece, NDArray[Any]]]:
-    """The shares that D' gives, piece by piece."""
+def by_threshold(data: Relaxed, workload: Workload) -> Iterator[tuple[Threshold, NDArray[Any]]]:
+    """The shares that D' gives."""
     from hybridp_lab.papers.rap2023.relaxed import answers
 
-    for piece, result in answers(data, workload):
-        yield piece, result.cpu().numpy()
+    for threshold, result in answers(data, workload):
+        yield threshold, result.cpu().numpy()
 
 
 def rap(
@@ -168,7 +168,7 @@ def rap(
     steps: int,
     form: Form = "corrected",
     projection: Projection = "original",
-    answer: Answers = by_pieces,
+    answer: Answers = by_threshold,
     watch: Callable[[int, Relaxed, float], None] = lambda t, data, loss: None,
     rng: Randomness,
 ) -> Relaxed:
@@ -234,10 +234,9 @@ def non_adaptive(
     start_seed, source = rng.spawn(2)
     sigma = answer_sigma(total_rho(guarantee, 1) / workload.queries)
     goals = []
-    for piece, counts in queries.counts(people.values, workload):
+    for threshold, counts in queries.counts(people.values, workload):
         noisy = (counts + noise.discrete_gaussian(sigma, len(counts), rng=source)) / people.people
-        if piece.cells == workload.schema.cells(piece.threshold.features):
-            goals.append(TableGoal(piece.threshold, noisy.astype(np.float32)))
+        goals.append(TableGoal(threshold, noisy.astype(np.float32)))
     seed = int(start_seed.words(1)[0] >> np.uint64(33))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if projection == "original":
@@ -262,7 +261,7 @@ def clipped_gaussian(people: Codes, workload: Workload, guarantee: ApproxDP, *, 
 
 
 def largest_error(people: Codes, workload: Workload, data: Relaxed) -> float:
-    return present_error(people, workload, by_pieces(data, workload)).l_inf
+    return present_error(people, workload, by_threshold(data, workload)).l_inf
 
 
 def promise(people: Codes, epsilon: float) -> ApproxDP:

@@ -24,7 +24,7 @@ from hybridp.errors import must
 from hybridp.noise import Randomness
 from hybridp.public import queries
 from hybridp.public.mechanisms import ApproxDP
-from hybridp.public.queries import MOST_CELLS, Piece, Workload
+from hybridp.public.queries import Threshold, Workload
 from hybridp.public.synth import gumbel_scale, table_sigma, total_rho
 from hybridp_lab.papers.rap2023.gumbel import SLACK, Candidate, gumbel_keys, settled, unsettled
 
@@ -176,22 +176,18 @@ def measure_queries(codes: Codes, workload: Workload, flat: Ints, sigma: float, 
 
 
 def errors(
-    codes: Codes,
-    workload: Workload,
-    answers: Iterable[tuple[Piece, NDArray[Any]]],
-    *,
-    most_cells: int = MOST_CELLS,
+    codes: Codes, workload: Workload, answers: Iterable[tuple[Threshold, NDArray[Any]]]
 ) -> Iterator[tuple[int, Ints]]:
     """RAW: |count - n q(D')| of every consistent query, in lattice steps: replacing a person moves it by LATTICE.
 
-    `answers` are the shares that D' gives, piece by piece as `queries.counts` yields them for `most_cells`.
+    `answers` are the shares that D' gives, as `queries.counts` yields counts.
     """
     scale = float(LATTICE) * codes.people
-    counted = queries.counts(codes.values, workload, most_cells=most_cells)
-    for (piece, counts), (other, shares) in zip(counted, answers, strict=True):
-        must(piece.start == other.start, "answers", "must come in the workload's own pieces", "others")
+    counted, starts = queries.counts(codes.values, workload), workload.starts[:-1].tolist()
+    for start, (threshold, counts), (other, shares) in zip(starts, counted, answers, strict=True):
+        must(threshold == other, "answers", "must come in the workload's own order", "others")
         modelled = np.rint(np.asarray(shares, dtype=np.float64) * scale).astype(np.int64)
-        yield piece.start, np.abs(counts * LATTICE - modelled)
+        yield start, np.abs(counts * LATTICE - modelled)
 
 
 def top_errors(scores: Iterable[tuple[int, Ints]], picks: int, rho: float, *, without: Ints, rng: Randomness) -> Ints:
@@ -311,7 +307,7 @@ def fit_rap(
     measured: list[MeasuredQueries] = []
     for i, (use, source) in enumerate(zip(uses, rng.spawn(rounds), strict=True)):
         gone = np.concatenate([np.zeros(0, np.int64), *(q.flat for q in measured)])
-        shares = ((piece, found.cpu().numpy()) for piece, found in answers(data, workload))
+        shares = ((threshold, found.cpu().numpy()) for threshold, found in answers(data, workload))
         worst = top_errors(errors(codes, workload, shares), use.picks, use.select_rho, without=gone, rng=source)
         measured.append(measure_queries(codes, workload, worst, use.sigma, rng=source))
         watch(measured[-1], data)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.queries import MOST_CELLS, Piece, Workload, sliced
+from hybridp.public.queries import MOST_CELLS, Threshold, Workload, at_least
 from hybridp_lab.papers.rap2023.contraction import Contraction, Scratch, Support
 
 __all__ = ["Relaxed", "answers", "one_hot", "sparsemax_blocks", "sparsemax_lines", "start", "table"]
@@ -151,19 +151,19 @@ def table(data: Relaxed, features: Sequence[int]) -> Tensor:
     >>> table(one_hot(np.array([[0, 2], [0, 1]]), (2, 3)), (0, 1)).tolist()
     [[0.0, 0.5, 0.5], [0.0, 0.0, 0.0]]
     """
-    return _Slices(data).table(features, [(0, data.sizes[f]) for f in features])
+    return _Blocks(data).table(features)
 
 
-def answers(
-    data: Relaxed, workload: Workload, *, most_cells: int = MOST_CELLS
-) -> Iterator[tuple[Piece, Tensor]]:
-    """The answers of D' to all consistent queries, piece by piece in the order of their numbers (`sliced`)."""
+def answers(data: Relaxed, workload: Workload, *, most_cells: int = MOST_CELLS) -> Iterator[tuple[Threshold, Tensor]]:
+    """The answers of D' to all consistent queries, in the order of their numbers."""
     must(data.sizes == workload.schema.sizes, "workload", f"must be over features of sizes {data.sizes}", "others")
-    return sliced(workload, _Slices(data, most_cells).table, most_cells)
+    blocks = _Blocks(data, most_cells)
+    for threshold in workload.thresholds:
+        yield threshold, at_least(blocks.table(threshold.features), threshold.r).reshape(-1)
 
 
-class _Slices:
-    """Blocks of D' with their non-zeros, found once for every whole block."""
+class _Blocks:
+    """Blocks of D' with their non-zeros, found once for every one."""
 
     def __init__(self, data: Relaxed, most: int = MOST_CELLS) -> None:
         self.data = Relaxed(data.values.detach(), data.sizes)
@@ -171,7 +171,6 @@ class _Slices:
         self.scratch = Scratch()
         self._kept: dict[int, Support] = {}
 
-    def table(self, features: Sequence[int], spans: Sequence[tuple[int, int]]) -> Tensor:
-        blocks = [self.data.block(f, *span) for f, span in zip(features, spans, strict=True)]
-        whole = [f if span == (0, self.data.sizes[f]) else None for f, span in zip(features, spans, strict=True)]
-        return Contraction(blocks, self.scratch, self.most, whole, self._kept).table()
+    def table(self, features: Sequence[int]) -> Tensor:
+        blocks = [self.data.block(f, 0, self.data.sizes[f]) for f in features]
+        return Contraction(blocks, self.scratch, self.most, list(features), self._kept).table()
