@@ -205,6 +205,6 @@ def test_ticks_of_two_mechanisms_are_heard_option_by_option_by_the_people_who_dr
     weak, strong = randomised_response(PureDP(1.0)), randomised_response(PureDP(3.0))
     sent = [ShareReports(300, np.array([60, 40, 90, 110]), weak), ShareReports(100, np.array([0, 0, 80, 20]), strong)]
     found = blend_shares(None, sent[0], "everyone", sent[1])
-    own = [(yes / n - q) / (p - q) for yes, n, p, q in
-           ((60, 100, weak.truth, weak.other), (90, 200, weak.truth, weak.other), (80, 100, strong.truth, strong.other))]
+    told = ((60, 100, weak), (90, 200, weak), (80, 100, strong))
+    own = [(yes / n - made.other) / (made.truth - made.other) for yes, n, made in told]
     assert found.estimate == pytest.approx([own[0], (200 * own[1] + 100 * own[2]) / 300])
