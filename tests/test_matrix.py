@@ -36,7 +36,7 @@ from hybridp.public.randomisers import Bounds, dithered_bit
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
-from hybridp.tasks.declared import ledger_totals, task_of
+from hybridp.tasks.task import ledger_totals, task_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "matrix.md"
 NAMES = {

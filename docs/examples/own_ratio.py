@@ -22,8 +22,8 @@ from hybridp.public.messages import Conversation
 from hybridp.public.rounds import Crowd
 from hybridp.public.study import Declaration, Vector
 from hybridp.release.release import statistic
-from hybridp.tasks.declared import register
 from hybridp.tasks.mean import VectorTask, vector_task
+from hybridp.tasks.task import register
 
 __all__ = ["Ratio", "RatioTask"]
 

@@ -22,7 +22,7 @@ from hybridp.errors import InvalidInput, LedgerProblem, UnusableRows
 from hybridp.noise import Randomness
 from hybridp.release.receipt import CURATOR, VIEWER
 from hybridp.release.release import Release
-from hybridp.tasks.declared import ledger_totals
+from hybridp.tasks.task import ledger_totals
 
 FIRST = ("steered", "records", "regression")  # whose trusted people answer, and pay, before local people are asked
 

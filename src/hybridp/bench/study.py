@@ -15,11 +15,11 @@ from hybridp.errors import InvalidInput, must
 from hybridp.protocols.driver import trust_rule
 from hybridp.public.study import Declaration
 from hybridp.release.plan import Plan, planned, predicted, ways
-from hybridp.tasks.declared import BUILDERS
 from hybridp.tasks.mean import mean_task
 from hybridp.tasks.number import NumberTask, number_task
 from hybridp.tasks.personal import personal_task
 from hybridp.tasks.shares import shares_task
+from hybridp.tasks.task import BUILDERS
 
 __all__ = ["plan_question", "plan_study"]
 

@@ -171,7 +171,7 @@ def fit(
 
     It is whole or nothing: an interrupted fit costs nothing, and leaves nothing.
     """
-    from hybridp.protocols.driver import fit_file
+    from hybridp.protocols.invited import fit_file
 
     if out is None:  # the rows' file's own name, in the folder where the command runs
         must(file.engine == "duckdb", "--out", "must be given for rows that are in no file", "none")
@@ -221,7 +221,7 @@ def _second_phase(
     file: Any, invite: Path, trust: Trusts | None, out: Path, asked: Releasing, how: dict[str, Any]
 ) -> Any:
     """The reports that answer an invitation (every row's without `trust`); no trusted row is read again."""
-    from hybridp.protocols.driver import release_invited
+    from hybridp.protocols.invited import release_invited
     from hybridp.tasks.transcript import must_be_new, read_invitation, save_model
 
     purpose = f"synthetic data of {', '.join(read_invitation(invite, 'synthetic data').names)}"

@@ -130,7 +130,7 @@ def _release_invited(
     stand in for it. Nothing of trusted people is read or charged again. --invite-out writes the invitation to those who
     are asked next about quantiles.
     """
-    from hybridp.protocols.driver import release_invited
+    from hybridp.protocols.invited import release_invited
     from hybridp.tasks.transcript import read_invitation
 
     instead = _ELSEWHERE.get(read_invitation(invitation).task.called)

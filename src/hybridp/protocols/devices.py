@@ -22,8 +22,8 @@ from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import BATCH
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import ANSWERED, ANSWERED_IN, KINDS, Declaration, Promise, Question
-from hybridp.tasks.declared import task_of
 from hybridp.tasks.records import RecordsTask
+from hybridp.tasks.task import task_of
 from hybridp.tasks.transcript import Transcript, invitation_to, read_invitation
 
 __all__ = ["Randomised", "answer_invitation", "randomise_study"]

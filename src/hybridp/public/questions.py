@@ -649,9 +649,17 @@ class Number(Grouped):
     def check_table(self, study: Any) -> None:
         rule = "must be plain over a table, where `hybridp release quantiles --invite-out` asks people in phases"
         self.must(self.form == "plain" or self.by_invitation, "form", rule, self.form)
+        known = not study.promise.personal or study.promise.epsilon_column is not None
+        study.promise.must(known, "epsilon_column", "must name the column of everyone's own epsilon", "nothing")
         alone = len(study.questions) == 1 and not study.promise.personal
         rule = "must be that of a study's only question, with one epsilon for all: trusted people are asked first"
         self.must(self.form == "plain" or alone, "form", rule, self.form)
+
+    def wanted(self, study: Declaration) -> str:
+        """What is asked for of the number: the mean alone, also within a window or by own epsilons, or more."""
+        if self.by_invitation or study.promise.personal:
+            return "steered" if self.by_invitation else "own epsilons"
+        return "mean" if self.by is not None or self.statistics == ("mean",) else "statistics"
 
     @property
     def by_invitation(self) -> bool:

@@ -33,7 +33,7 @@ from hybridp.public.mixing import from_text
 from hybridp.public.study import Collection, Declaration, Mixer, Promise, Records
 from hybridp.release.plan import in_range
 from hybridp.service.questions import Part, categories_of, drawable, parts_of
-from hybridp.tasks.declared import answered_once
+from hybridp.tasks.task import answered_once
 from hybridp.tasks.transcript import Transcript
 
 __all__ = ["Groups", "Survey", "in_turn", "moment", "parse_plan", "predicted"]

@@ -51,7 +51,6 @@ from hybridp.release.release import Release, statistic
 from hybridp.service import formats
 from hybridp.service.formats import Field, Heard, Reports, number_field, numbers_field, option_field, place_reports
 from hybridp.service.problems import Refused
-from hybridp.tasks.declared import task_of
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.groups import ask_groups
 from hybridp.tasks.kmeans import kmeans_task
@@ -59,7 +58,7 @@ from hybridp.tasks.personal import personal_task
 from hybridp.tasks.regression import regression_task
 from hybridp.tasks.shares import SharesTask, shares_task
 from hybridp.tasks.table import Made, table_task
-from hybridp.tasks.task import Batches
+from hybridp.tasks.task import Batches, task_of
 from hybridp.tasks.transcript import Transcript, plain_of
 
 __all__ = ["Forecast", "Part", "categories_of", "drawable", "pack_answers", "pack_reports", "parts_of"]

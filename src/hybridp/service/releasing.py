@@ -32,7 +32,7 @@ from hybridp.service.reports import StudyRow
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, batches, progress, releases
 from hybridp.service.settings import RowCipher
 from hybridp.service.store import arrivals, counts, reading, shred, snapshot, stream
-from hybridp.tasks.declared import published
+from hybridp.tasks.task import published
 
 __all__ = ["Sealed", "book", "check_batch", "check_ended", "close", "open_phase_two", "release_once"]
 __all__ += ["release_study", "stored", "waits_for_mixer"]

@@ -33,7 +33,7 @@ from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, one_recei
 from hybridp.release.release import Release, groups_release
 from hybridp.tasks.mean import MeanTask, mean_task
 from hybridp.tasks.shares import SharesTask, field_rule, shares_task
-from hybridp.tasks.task import Draw, Task, on_device, protected, task_receipt
+from hybridp.tasks.task import BUILDERS, Draw, Task, on_device, protected, task_receipt
 
 __all__ = ["PrivateGroupsTask", "ask_groups", "private_groups_task"]
 
@@ -309,3 +309,6 @@ def private_groups_task(study: Declaration, place: int) -> PrivateGroupsTask:
     assert groups is not None
     own = mean_task(study, place) if isinstance(asked, Number) else shares_task(study, place)
     return PrivateGroupsTask(own, asked.columns_read[0], groups)
+
+
+BUILDERS["private groups"] = private_groups_task

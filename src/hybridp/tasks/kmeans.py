@@ -28,7 +28,7 @@ from hybridp.public.rounds import Cells, Crowd, Later, Many, Moves
 from hybridp.public.study import Declaration, Points
 from hybridp.release.receipt import Protection, build_receipt, choice_unprotected, plain, public_choice
 from hybridp.release.release import Release, statistic
-from hybridp.tasks.task import Task, declared
+from hybridp.tasks.task import BUILDERS, Task, declared
 
 __all__ = ["KMeansTask", "Plan", "kmeans_task"]
 
@@ -280,3 +280,6 @@ def _publish(study: KMeansTask, found: blending.Clusters, plan: Plan, crowd: Cro
 def kmeans_task(study: Declaration, place: int) -> KMeansTask:
     asked = cast(Points, study.questions[place])
     return declared(KMeansTask, study, place, box=Box(asked.lower, asked.upper))
+
+
+BUILDERS["points"] = kmeans_task

@@ -32,7 +32,17 @@ from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import GroupEstimate, Release, group_mean, mean_release
 from hybridp.tasks import task as tasks
-from hybridp.tasks.task import Draw, Task, declared, on_device, protected, task_receipt, told_shuffled, undecided
+from hybridp.tasks.task import (
+    BUILDERS,
+    Draw,
+    Task,
+    declared,
+    on_device,
+    protected,
+    task_receipt,
+    told_shuffled,
+    undecided,
+)
 
 __all__ = ["MeanTask", "OfMean", "VectorTask", "mean_task", "publish_mean", "vector_task"]
 
@@ -477,3 +487,6 @@ def vector_task(study: Declaration, place: int) -> VectorTask:
     sds = tuple(size / b.half for size, b in zip(asked.sd, bounds.bounds, strict=True)) if asked.sd else None
     rule = Rule(name=cast(Any, asked.estimator), sd=sds, gap=asked.gap, weight=asked.trusted_weight)
     return declared(VectorTask, study, place, bounds=bounds, rule=rule)
+
+
+BUILDERS |= {"mean": mean_task, "vector": vector_task}

@@ -22,7 +22,7 @@ from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release
 from hybridp.tasks.distribution import DistributionTask, ask_counts, publish
 from hybridp.tasks.mean import MeanTask, OfMean, mean_task, publish_mean
-from hybridp.tasks.task import declared
+from hybridp.tasks.task import BUILDERS, declared
 
 __all__ = ["NumberTask", "number_task"]
 
@@ -120,3 +120,6 @@ def _intervals(asked: Number) -> int:
     alone = asked.summed + (not {"variance", "sd"}.isdisjoint(asked.statistics)) + ("gini" in asked.statistics)
     curve = CELLS if "distribution" in asked.statistics else 0
     return alone + len(asked.at) + len(asked.below) + len(asked.above) + max(len(asked.edges) - 1, 0) + curve
+
+
+BUILDERS["statistics"] = number_task

@@ -28,7 +28,7 @@ from hybridp.public.shuffling import LevelMixing
 from hybridp.public.study import Declaration, Number
 from hybridp.release.receipt import Made, Protection, public_choice
 from hybridp.release.release import GroupEstimate, Release, group_mean, mean_release
-from hybridp.tasks.task import Batches, Task, declared, mixed_levels, task_receipt
+from hybridp.tasks.task import BUILDERS, Batches, Task, declared, mixed_levels, task_receipt
 
 __all__ = ["ACCOUNTS", "MIXED_ACCOUNT", "PersonalTask", "personal_task"]
 
@@ -225,3 +225,6 @@ def personal_task(study: Declaration, place: int) -> PersonalTask:
     asked = cast(Number, study.questions[place])
     own = {"bounds": Bounds(asked.lower, asked.upper), "estimator": asked.estimator or "everyone"}
     return declared(PersonalTask, study, place, **own, share=study.promise.share, mixing=study.level_mixing)
+
+
+BUILDERS["own epsilons"] = personal_task

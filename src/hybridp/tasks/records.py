@@ -29,7 +29,7 @@ from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Records
 from hybridp.release.receipt import Made, Protection, build_receipt, choice_unprotected, plain, public_choice
 from hybridp.release.release import GroupEstimate, Release, statistic
-from hybridp.tasks.task import Task, declared, mixed_assumptions, mixed_facts, mixed_promises
+from hybridp.tasks.task import BUILDERS, Task, declared, mixed_assumptions, mixed_facts, mixed_promises
 
 __all__ = ["RecordsTask", "list_mixing", "opt_in_counts", "records_task"]
 
@@ -239,3 +239,6 @@ _ASSUMES = (
 
 def records_task(study: Declaration, place: int) -> RecordsTask:
     return declared(RecordsTask, study, place, depth=len(cast(Records, study.questions[place]).columns))
+
+
+BUILDERS["records"] = records_task

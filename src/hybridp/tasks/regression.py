@@ -27,7 +27,7 @@ from hybridp.public.rounds import Crowd, Later, Products, Scale
 from hybridp.public.study import Declaration, Regression
 from hybridp.release.receipt import Protection, plain
 from hybridp.release.release import GroupEstimate, Release, answer, gap_facts
-from hybridp.tasks.task import Draw, Task, declared, protected, task_receipt, undecided
+from hybridp.tasks.task import BUILDERS, Draw, Task, declared, protected, task_receipt, undecided
 
 __all__ = ["FormName", "RegressionTask", "regression_task"]
 
@@ -292,3 +292,6 @@ def regression_task(study: Declaration, place: int) -> RegressionTask:
     asked = cast(Regression, study.questions[place])
     bounds = VectorBounds.of(asked.lower, asked.upper)
     return declared(RegressionTask, study, place, bounds=bounds, kind=asked.model)
+
+
+BUILDERS["regression"] = regression_task

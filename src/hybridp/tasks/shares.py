@@ -31,7 +31,17 @@ from hybridp.public.study import Choice, Count, Declaration
 from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made
 from hybridp.release.release import GroupEstimate, Release, answer, as_count, gap_facts
-from hybridp.tasks.task import Batches, Draw, Task, declared, on_device, protected, task_receipt, told_shuffled
+from hybridp.tasks.task import (
+    BUILDERS,
+    Batches,
+    Draw,
+    Task,
+    declared,
+    on_device,
+    protected,
+    task_receipt,
+    told_shuffled,
+)
 
 __all__ = ["SharesTask", "field_rule", "publish_shares", "shares_task"]
 
@@ -237,3 +247,6 @@ def field_rule(question: Feature) -> str:
 def shares_task(study: Declaration, place: int) -> SharesTask:
     asked = cast(Choice | Count, study.questions[place])
     return declared(SharesTask, study, place, question=asked.feature, counted=asked.as_count)
+
+
+BUILDERS |= {"choice": shares_task, "count": shares_task}

@@ -26,8 +26,8 @@ from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Quartiles, W
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release, group_mean, mean_release
 from hybridp.tasks.distribution import DistributionTask, ask_counts, trusted_words
-from hybridp.tasks.mean import MeanTask, OfMean, publish_mean
-from hybridp.tasks.task import task_receipt
+from hybridp.tasks.mean import MeanTask, OfMean, mean_task, publish_mean
+from hybridp.tasks.task import BUILDERS, task_receipt
 
 __all__ = ["SteeredTask"]
 
@@ -191,3 +191,6 @@ _WHOLE = (
     "too much for trusted people alone"
 )
 _ONE_REPORT = "a local person answers one invitation, once"
+
+
+BUILDERS["steered"] = lambda study, place: SteeredTask(mean_task(study, place))

@@ -36,7 +36,7 @@ from hybridp.public.workloads import listed_workload
 from hybridp.release import receipt as receipts
 from hybridp.release.receipt import Protection, Receipt
 from hybridp.release.synth import SyntheticModel
-from hybridp.tasks.task import Task
+from hybridp.tasks.task import BUILDERS, Task
 
 __all__ = ["Made", "Measure", "Method", "NoSignalWarning", "Reported", "TableTask", "chosen_invite"]
 __all__ += ["packed", "table_task", "unpacked"]
@@ -433,3 +433,6 @@ def table_task(study: Declaration, place: int) -> TableTask:
     workload = listed_workload(schema, asked.marginals)
     chosen = "mixed" if study.trust.everyone != "trusted" else asked.method or usual_method(workload)
     return TableTask(workload, part.everybody, method=cast(Method, chosen), rows=asked.rows)
+
+
+BUILDERS["table"] = table_task

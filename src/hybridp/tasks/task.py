@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from itertools import chain
 from operator import add
-from typing import Any, NamedTuple, Self, TypeVar, Unpack
+from typing import Any, NamedTuple, Self, TypeVar, Unpack, cast
 
 from hybridp.errors import must
 from hybridp.public.groups import Grouping
@@ -20,11 +20,12 @@ from hybridp.public.messages import Conversation, ReportsByEpsilon
 from hybridp.public.personal import PersonalDP
 from hybridp.public.rounds import AddedNoise, Crowd, Later
 from hybridp.public.shuffling import LevelMixing, Mixing
-from hybridp.public.study import Declaration
+from hybridp.public.study import KINDS, Declaration, Number, Question
 from hybridp.release import receipt as receipts
+from hybridp.release import release as releases
 from hybridp.release.facts import Facts
 from hybridp.release.receipt import COLLUDING, MIXED, Made, Promise, Protection, Receipt
-from hybridp.release.release import GroupEstimate
+from hybridp.release.release import GroupEstimate, Release
 
 __all__ = ["Batches", "Draw", "Task", "charge_all", "declared", "mixed_assumptions"]
 __all__ += ["mixed_batches", "mixed_facts", "mixed_levels", "mixed_promises", "noise_level", "on_device"]
@@ -417,3 +418,97 @@ def _fakes(batches: Iterable[Facts]) -> str:
         return who
     costs = ", ".join(f"{one['fakes']:,} fakes leave epsilon {one['epsilon']:.3g}" for one in batch["with_fakes"])
     return f"{who}: in a batch of {batch['people']:,} {costs}, at the same delta"
+
+
+# --- from a declared question to its task -----------------------------------------------------------------------------
+
+Builder = Callable[[Declaration, int], Task]
+BUILDERS: dict[str, Builder] = {}
+
+"""What makes the task of a declared question, by its kind; each file of `hybridp.tasks` adds its own."""
+
+
+def task_of(study: Declaration, place: int) -> Task:
+    """The question at this place, at its part of the promise.
+
+    >>> pay = {"name": "pay", "kind": "number", "lower": 0, "upper": 10}
+    >>> task_of(Declaration(promise=1.0, trust="trust", questions=[pay]), 0).guarantee.epsilon
+    1.0
+    """
+    question = study.questions[place]
+    if question.groups is not None and question.groups.private:
+        return BUILDERS["private groups"](study, place)
+    return question.entry(BUILDERS)(study, place)
+
+
+def register(kind: type[Question], builder: Builder) -> None:
+    """Let studies ask a kind of question: how it is declared, and the task that a declared one becomes."""
+    KINDS[kind.kind], BUILDERS[kind.kind] = kind, builder
+
+
+def _number(study: Declaration, place: int) -> Task:
+    return BUILDERS[cast(Number, study.questions[place]).wanted(study)](study, place)
+
+
+BUILDERS["number"] = _number
+
+
+# --- all questions together ------------------------------------------------------------------------------------------
+
+
+def ledger_totals(study: Declaration) -> dict[str, PureDP | ApproxDP]:
+    """The totals of a ledger that pays for the study once."""
+    if study.promise.personal:
+        return {**task_of(study, 0).accounts}  # type: ignore[attr-defined]
+    mixed: dict[str, PureDP | ApproxDP] = {}
+    if study.mixing is not None:  # whatever mixer and curator do, no more than a report's own epsilon
+        mixed["shuffled"] = PureDP(study.mixing.epsilon)
+    return {"trusted": study.trusted_guarantee, "local": study.guarantee, **mixed}
+
+
+def published(study: Declaration, answers: Mapping[str, Any], entries: tuple[int, ...]) -> Release:
+    """The answers under one receipt. Post-processing: no rows, no noise."""
+    if study.drawn:  # a sum or a count is about everybody, whichever question they answered
+        heard = [people_in(answer) for answer in answers.values()]
+        everyone = max(trusted for trusted, _ in heard) + sum(local for _, local in heard)
+        answers = {n: releases.about(a, everyone) if isinstance(a, Release) else a for n, a in answers.items()}
+    each = {name: answer.receipt for name, answer in answers.items()}
+    receipt = receipts.one_receipt(each, _split(study), once=answered_once(study))
+    # What an invitation cost was charged when it was made.
+    paid = tuple(dict.fromkeys((*receipt.ledger_entries, *entries)))
+    receipt = replace(receipt, assumes=receipt.assumes + _guessed(study), ledger_entries=paid)
+    facts = {name: next(iter(answer.questions.values())) for name, answer in answers.items()}
+    models = {name: answer for name, answer in answers.items() if not isinstance(answer, Release)}
+    level = study.level if models or len(answers) > 1 else next(iter(answers.values())).level
+    return Release(facts, level, receipt, study.title, joined=True, models=models)
+
+
+def answered_once(study: Declaration) -> tuple[str, ...]:
+    """The groups of which nobody answers more than one question: they spend the promise on it, and no more."""
+    return ("local",) if study.drawn else ()
+
+
+def _split(study: Declaration) -> str:
+    parts = [f"{part.question.name} {part.everybody}" for part in study.parts if part.everybody is not None]
+    own = [f"{part.question.name} {part.trusted}" for part in study.parts if part.trusted is not None]
+    if study.drawn:
+        likely = ", ".join(f"{name} {chance:.4g}" for name, chance in study.chances.items())
+        return (
+            "every local person answers one question with the whole promise, drawn by their device whatever their "
+            f"data, with these chances: {likely}; that of the trusted, who answer all, is split: {', '.join(own)}"
+        )
+    said = f"the promise is split over the questions by their weights: {', '.join(parts)}"
+    return f"{said}; of the trusted: {', '.join(own)}" if own else said
+
+
+def _guessed(study: Declaration) -> tuple[str, ...]:
+    names = [q.name for q in study.questions if q.guessed]
+    return (f"the bounds of {', '.join(names)} were guessed from names, and nobody has chosen them",) if names else ()
+
+
+def people_in(answer: Any) -> tuple[int, int]:
+    """Trusted people of an answer, and those who sent reports."""
+    people = answer.people
+    if not isinstance(people, Mapping):
+        return people, 0
+    return people["trusted"], sum(people.values()) - people["trusted"]
