@@ -22,7 +22,7 @@ import click
 import hybridp
 import hybridp_lab
 from hybridp.cli.app import cli
-from hybridp.public import study
+from hybridp.public import questions, study
 
 __all__ = ["commands", "modules", "pages", "room"]
 
@@ -51,10 +51,10 @@ def _study_page() -> str:
     for name, of in (("promise", study.Promise), ("trust", study.TrustRule), ("people", study.People),
                      ("collection", study.Collection)):  # fmt: skip
         parts += [f"## `[{name}]`", *_paragraphs(of.__doc__ or ""), _fields_table(of)]
-    for kind, asked in study.KINDS.items():
+    for kind, asked in questions.KINDS.items():
         parts += [f'## `[[question]]` with `kind = "{kind}"`', *_paragraphs(asked.__doc__ or ""), _fields_table(asked)]
-    parts += ["## `[[question.features]]` of a table", *_paragraphs(study.Feature.__doc__ or "")]
-    return "\n\n".join([*parts, _fields_table(study.Feature)]) + "\n"
+    parts += ["## `[[question.features]]` of a table", *_paragraphs(questions.Feature.__doc__ or "")]
+    return "\n\n".join([*parts, _fields_table(questions.Feature)]) + "\n"
 
 
 def _fields_table(of: type[study.Fields]) -> str:

@@ -24,8 +24,9 @@ from hybridp import errors
 from hybridp.cli.app import first_clause
 from hybridp.cli.common import FILE_PATH, check_delta, check_plot, count, json_option, needed, share_type, stack, tell
 from hybridp.errors import LABEL, Declared, Fields, InvalidInput, TrustRule, Trusts, declared, did_you_mean, must
+from hybridp.public.questions import KINDS
 from hybridp.public.randomisers import Bounds
-from hybridp.public.study import KINDS, Mixer, People, Promise, Question
+from hybridp.public.study import Mixer, People, Promise, Question
 from hybridp.study import Study
 
 __all__ = ["FILE", "INVITATION", "Options", "Spread", "Verb", "all_given", "binned", "command", "count"]

@@ -23,7 +23,7 @@ from hybridp.noise import Randomness, secure, seeded
 from hybridp.public.distribution import PHASES
 from hybridp.public.envelope import write
 from hybridp.public.mechanisms import ApproxDP, PureDP, hides_little, warned
-from hybridp.public.questions import NUMBER_FORMS
+from hybridp.public.study import NUMBER_FORMS
 from hybridp.release.receipt import plain
 from hybridp.study import Study
 

@@ -21,8 +21,9 @@ from hybridp.cli.releasing import PAID, Releasing, Writing, randomise_file, rele
 from hybridp.cli.synth import StatedSchema, must_be_stated, workload_of
 from hybridp.errors import InvalidInput, Trusts, drawn_trust, must
 from hybridp.public.mechanisms import PureDP
+from hybridp.public.questions import KINDS
 from hybridp.public.shares import marginal_invite
-from hybridp.public.study import KINDS, Mixer, People, Promise
+from hybridp.public.study import Mixer, People, Promise
 from hybridp.release.release import read
 
 __all__ = ["compare", "randomise", "release"]

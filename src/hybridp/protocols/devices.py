@@ -20,8 +20,9 @@ from hybridp.protocols.reports import written_levels
 from hybridp.public.groups import Joint
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import BATCH
+from hybridp.public.questions import KINDS
 from hybridp.public.shuffling import Mixing
-from hybridp.public.study import ANSWERED, ANSWERED_IN, KINDS, Declaration, Promise, Question
+from hybridp.public.study import ANSWERED, ANSWERED_IN, Declaration, Promise, Question
 from hybridp.tasks.records import RecordsTask
 from hybridp.tasks.task import task_of
 from hybridp.tasks.transcript import Transcript, invitation_to, read_invitation

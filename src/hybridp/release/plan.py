@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import must
-from hybridp.public.questions import ESTIMATORS
+from hybridp.public.study import ESTIMATORS
 from hybridp.release import style
 from hybridp.release.facts import SCHEMA, Facts, Words, heading, is_share, labels, people_words
 from hybridp.release.release import Questions, Result

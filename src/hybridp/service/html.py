@@ -25,7 +25,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from hybridp.errors import Declared, Fields, HybridpError, declared, must
-from hybridp.public.study import KINDS as QUESTIONS
+from hybridp.public.questions import KINDS as QUESTIONS
 from hybridp.public.study import Collection, Declaration, Mixer, People, Promise
 from hybridp.release.facts import Facts, heading, is_share
 from hybridp.release.release import Release

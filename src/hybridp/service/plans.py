@@ -30,7 +30,8 @@ from hybridp.ledger import DELTA, EPSILON, Charge, together, units
 from hybridp.protocols.driver import on_reports
 from hybridp.public.mechanisms import ApproxDP, PureDP, promised
 from hybridp.public.mixing import from_text
-from hybridp.public.study import Collection, Declaration, Mixer, Promise, Records
+from hybridp.public.questions import Records
+from hybridp.public.study import Collection, Declaration, Mixer, Promise
 from hybridp.release.plan import in_range
 from hybridp.service.questions import Part, categories_of, drawable, parts_of
 from hybridp.tasks.task import answered_once

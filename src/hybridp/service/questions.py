@@ -43,10 +43,11 @@ from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import Invite, ReportsByEpsilon, SlotReports, VectorReportSums, drive
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.queries import Feature
+from hybridp.public.questions import Choice
 from hybridp.public.randomisers import Bounds, UnitVector, best_randomiser
 from hybridp.public.rounds import Answer, Crowd
 from hybridp.public.shares import MarginalReports, NoisyCounts, ShareReports
-from hybridp.public.study import Choice, Declaration, Question
+from hybridp.public.study import Declaration, Question
 from hybridp.release.release import Release, statistic
 from hybridp.service import formats
 from hybridp.service.formats import Field, Heard, Reports, number_field, numbers_field, option_field, place_reports

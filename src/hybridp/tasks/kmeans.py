@@ -24,8 +24,9 @@ from hybridp.public import kmeans as rules
 from hybridp.public.kmeans import Box, Grid, OnMap, Spend, TotalsNoise
 from hybridp.public.mechanisms import ZCDP, ApproxDP, Charge, Guarantee, PureDP, zcdp_for
 from hybridp.public.messages import Conversation, VectorBounds
+from hybridp.public.questions import Points
 from hybridp.public.rounds import Cells, Crowd, Later, Many, Moves
-from hybridp.public.study import Declaration, Points
+from hybridp.public.study import Declaration
 from hybridp.release.receipt import Protection, build_receipt, choice_unprotected, plain, public_choice
 from hybridp.release.release import Release, statistic
 from hybridp.tasks.task import BUILDERS, Task, declared

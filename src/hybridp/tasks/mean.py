@@ -24,10 +24,11 @@ from hybridp.public.anchoring import SPREAD_SHARE, VECTOR_SPREAD_SHARE, Anchorin
 from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import SEALED, Charge, DiscreteLaplace, Guarantee, PureDP, discrete_laplace, split_off
 from hybridp.public.messages import Conversation, Invite, NormalLaplace, OnNumber, TrustedSummary, VectorBounds
+from hybridp.public.questions import Vector
 from hybridp.public.randomisers import Bounds, LocalName, Randomiser, VectorLocalName, VectorReports, randomiser
 from hybridp.public.rounds import AddedNoise, Answer, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
-from hybridp.public.study import Declaration, Number, Vector
+from hybridp.public.study import Declaration, Number
 from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import GroupEstimate, Release, group_mean, mean_release

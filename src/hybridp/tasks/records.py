@@ -23,10 +23,11 @@ from hybridp.errors import must
 from hybridp.public.heavy import HeadList, Record, counting_noise, discovery, slot_response
 from hybridp.public.mechanisms import ApproxDP, Charge, PureDP
 from hybridp.public.messages import Conversation, Invite, OnList, OptInCounts
+from hybridp.public.questions import Records
 from hybridp.public.randomisers import Floats
 from hybridp.public.rounds import Answer, Crowd, Discover, Later, Slots
 from hybridp.public.shuffling import Mixing
-from hybridp.public.study import Declaration, Records
+from hybridp.public.study import Declaration
 from hybridp.release.receipt import Made, Protection, build_receipt, choice_unprotected, plain, public_choice
 from hybridp.release.release import GroupEstimate, Release, statistic
 from hybridp.tasks.task import BUILDERS, Task, declared, mixed_assumptions, mixed_facts, mixed_promises

@@ -22,9 +22,10 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public import regression as rules
 from hybridp.public.mechanisms import Charge, DiscreteGaussian, DiscreteLaplace, Guarantee, NoiseName, PureDP, split_off
 from hybridp.public.messages import Conversation, VectorBounds, VectorReportSums, holm
+from hybridp.public.questions import Regression
 from hybridp.public.regression import ROUNDS, KindName, Line, NoisyRounds, OnLine, Trusted
 from hybridp.public.rounds import Crowd, Later, Products, Scale
-from hybridp.public.study import Declaration, Regression
+from hybridp.public.study import Declaration
 from hybridp.release.receipt import Protection, plain
 from hybridp.release.release import GroupEstimate, Release, answer, gap_facts
 from hybridp.tasks.task import BUILDERS, Draw, Task, declared, protected, task_receipt, undecided

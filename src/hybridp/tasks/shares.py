@@ -23,11 +23,12 @@ from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import Charge, Guarantee, NoiseName, PureDP
 from hybridp.public.messages import Conversation, Invite
 from hybridp.public.queries import SEPARATOR, Feature
+from hybridp.public.questions import Choice, Count
 from hybridp.public.randomisers import randomised_response, share_oracle
 from hybridp.public.rounds import Answer, Crowd, Options
 from hybridp.public.shares import NoisyCounts, OnOptions, ShareReports, count_noise, mixed_oracle, tick_noise
 from hybridp.public.shuffling import Mixing
-from hybridp.public.study import Choice, Count, Declaration
+from hybridp.public.study import Declaration
 from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made
 from hybridp.release.release import GroupEstimate, Release, answer, as_count, gap_facts

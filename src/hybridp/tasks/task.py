@@ -18,9 +18,10 @@ from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import ApproxDP, Charge, DiscreteLaplace, Guarantee, PureDP, promised
 from hybridp.public.messages import Conversation, ReportsByEpsilon
 from hybridp.public.personal import PersonalDP
+from hybridp.public.questions import KINDS
 from hybridp.public.rounds import AddedNoise, Crowd, Later
 from hybridp.public.shuffling import LevelMixing, Mixing
-from hybridp.public.study import KINDS, Declaration, Number, Question
+from hybridp.public.study import Declaration, Number, Question
 from hybridp.release import receipt as receipts
 from hybridp.release import release as releases
 from hybridp.release.facts import Facts
