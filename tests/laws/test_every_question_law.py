@@ -20,8 +20,7 @@ from tests.questions import INVITED, TASKS, Sent, crowd, declare
 from hybridp import ApproxDP, BudgetExceeded, HybridpError, Ledger, PureDP, seeded
 from hybridp.errors import InvalidInput, LedgerProblem, UnusableRows
 from hybridp.noise import Randomness
-from hybridp.release.receipt import CURATOR, VIEWER
-from hybridp.release.release import Release
+from hybridp.release.release import CURATOR, VIEWER, Release
 from hybridp.tasks.task import ledger_totals
 
 FIRST = ("steered", "records", "regression")  # whose trusted people answer, and pay, before local people are asked

@@ -29,7 +29,7 @@ from hybridp.noise import Randomness
 from hybridp.protocols.invited import fit_synth
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
-from hybridp.release.receipt import CURATOR, VIEWER
+from hybridp.release.release import CURATOR, VIEWER
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.table import NoSignalWarning, TableTask
 

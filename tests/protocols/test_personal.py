@@ -21,8 +21,7 @@ from hybridp.public.messages import Invite, OwnEpsilon
 from hybridp.public.personal import PersonalDP
 from hybridp.public.randomisers import Bounds
 from hybridp.public.study import PERSONAL_ESTIMATORS
-from hybridp.release.receipt import VIEWER
-from hybridp.release.release import Release
+from hybridp.release.release import VIEWER, Release
 from hybridp.tasks.personal import ACCOUNTS, PersonalTask
 
 BOUNDS = Bounds(0, 100)

@@ -24,7 +24,7 @@ from hybridp.public.distribution import PHASES
 from hybridp.public.envelope import write
 from hybridp.public.mechanisms import ApproxDP, PureDP, hides_little, warned
 from hybridp.public.study import NUMBER_FORMS
-from hybridp.release.receipt import plain
+from hybridp.release.release import plain
 from hybridp.study import Study
 
 if TYPE_CHECKING:

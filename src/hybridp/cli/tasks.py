@@ -399,6 +399,6 @@ def compare(first: Path, second: Path, asked: Releasing) -> None:
     The second less the first, with intervals and p-values that are adjusted for their number. Only what was published
     is read: nothing is spent.
     """
-    from hybridp.release.release import compare_waves
+    from hybridp.release.waves import compare_waves
 
     asked.finish(compare_waves(read(first, "first"), read(second, "second")), spent=False)

@@ -56,8 +56,7 @@ from hybridp.public.randomisers import Ints
 from hybridp.public.rounds import Answer, Crowd, Later, Many, Numbers, Products
 from hybridp.public.study import ANSWERED, ANSWERED_IN, Declaration
 from hybridp.public.synth import MeasuredTable
-from hybridp.release.receipt import ASKED_BEFORE, noted, plain, values_rule
-from hybridp.release.release import Release
+from hybridp.release.release import ASKED_BEFORE, Release, noted, plain, values_rule
 from hybridp.release.synth import SyntheticModel, digest_of
 from hybridp.tasks import transcript as transcripts
 from hybridp.tasks.distribution import DistributionTask

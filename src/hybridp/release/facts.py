@@ -17,12 +17,14 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridp.public.messages import NormalLaplace
 from hybridp.public.personal import PersonalDP
-from hybridp.release.receipt import Budget, Receipt
 from hybridp.release.style import SIMULATED, WARNING, percent, shortly, text
+
+if TYPE_CHECKING:
+    from hybridp.release.release import Budget, Receipt
 
 __all__ = ["GROUPS", "SCHEMA", "Cell", "Facts", "Words", "cells", "clipped_share", "heading", "is_share"]
 __all__ += ["labels", "more_words", "page", "people_words", "promise_words", "remarks", "said_of_gap"]

@@ -23,7 +23,7 @@ from hybridp import ledger as rule
 from hybridp.errors import BudgetExceeded, must
 from hybridp.ledger import EPSILON as EPSILON_UNITS
 from hybridp.ledger import Charge, units
-from hybridp.release.receipt import plain
+from hybridp.release.release import plain
 from hybridp.service.core import Service
 from hybridp.service.formats import Heard, unpacked_record
 from hybridp.service.problems import Refused

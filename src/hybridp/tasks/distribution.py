@@ -31,8 +31,7 @@ from hybridp.public.messages import Conversation, Invite, OnNumber
 from hybridp.public.randomisers import LEVELS, Bounds, DitheredBit, LocalName, dithered_bit, randomiser
 from hybridp.public.rounds import Between, Crowd, Later, Numbers
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoisyCounts, count_noise
-from hybridp.release.receipt import Made, Protection
-from hybridp.release.release import Release, statistic
+from hybridp.release.release import Made, Protection, Release, statistic
 from hybridp.tasks.task import Task, charge_all, noise_level, task_receipt
 
 __all__ = ["DistributionTask", "ask_counts", "places_around", "publish", "stretches", "trusted_words"]

@@ -18,19 +18,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from hybridp.blend.groups import CategoryBlend, JointBlend, blend_joint, mean_gaps, share_gaps
+from hybridp.blend.groups import CategoryBlend, Gap, JointBlend, blend_joint, mean_gaps, share_gaps
 from hybridp.blend.mean import each_level
 from hybridp.blend.shares import to_simplex
 from hybridp.errors import must
 from hybridp.public.groups import OTHER, Grouping, Joint
-from hybridp.public.messages import Conversation, drive
+from hybridp.public.messages import Conversation, drive, holm
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import Bounds
 from hybridp.public.rounds import Crowd, Options
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.study import Declaration, Number
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, one_receipt
-from hybridp.release.release import Release, groups_release
+from hybridp.release.facts import Facts
+from hybridp.release.release import CURATOR, VIEWER, Promise, Receipt, Release, one_receipt, statistic
 from hybridp.tasks.mean import MeanTask, mean_task
 from hybridp.tasks.shares import SharesTask, field_rule, shares_task
 from hybridp.tasks.task import BUILDERS, Draw, Task, on_device, protected, task_receipt
@@ -309,6 +309,86 @@ def private_groups_task(study: Declaration, place: int) -> PrivateGroupsTask:
     assert groups is not None
     own = mean_task(study, place) if isinstance(asked, Number) else shares_task(study, place)
     return PrivateGroupsTask(own, asked.columns_read[0], groups)
+
+
+def groups_release(
+    question: str,
+    kind: str,
+    grouping: Grouping,
+    groups: Mapping[str, tuple[str, ...]],
+    answers: Sequence[Facts],
+    p_values: Sequence[Sequence[float] | None],
+    gaps: Sequence[tuple[tuple[int, int], Sequence[Gap]]],
+    *,
+    by: Facts,
+    withheld: tuple[str, ...],
+    people: tuple[int, int],
+    options: tuple[str, ...] = (),
+    level: float,
+    mechanisms: tuple[str, str],
+    receipt: Receipt,
+    **own: Any,
+) -> Release:
+    """The means, or shares, of the people of every group.
+
+    `groups` are those that each is made of, more than one where small ones were merged, and `answers` what is said of
+    each, as the facts of the same question without groups; `by` is what is known of their sizes. Each interval covers
+    its own answer at the stated level or, when joint, all of them cover together, and so do the differences among
+    themselves. `p_values` of trusted and local people who disagree are adjusted for their number here (Holm), and those
+    of the `gaps` of one group less another among themselves. `withheld` groups had too few people, by the public rule.
+    """
+
+    def column(key: str) -> list[Any] | None:
+        values = [facts[key] for facts in answers]
+        return None if all(value is None for value in values) else values
+
+    test, nothing, names = round(1 - level, 12), [None] * len(options) if options else None, list(groups)
+    apart = [facts["disagreement"] for facts in answers]
+    ends = [gap["interval"] or (nothing, nothing) for gap in apart]
+    adjusted = iter(holm([p for some in p_values for p in some or ()]))
+    held = [None if some is None else [next(adjusted) for _ in some] for some in p_values]
+    said = [(f"{name}: {options[at]}" if options else name, p) for name, some in zip(groups, held, strict=True)
+            for at, p in enumerate(some or ())]  # fmt: skip
+    own_p = [None if p is None else p if options else p[0] for p in held]
+    adjusted = iter(holm([gap.p_value for _, some in gaps for gap in some]))
+    differences = [
+        {"of": names[i], "less": names[j], "option": options[at] if options else None, "estimate": gap.estimate,
+         "interval": [gap.low, gap.high], "p_value": next(adjusted)}
+        for (i, j), some in gaps
+        for at, gap in enumerate(some)
+    ]  # fmt: skip
+    facts = statistic(
+        f"{kind}-by-group",
+        column("estimate"),
+        [[facts["interval"][i] for facts in answers] for i in (0, 1)],
+        column("trusted"),
+        column("local"),
+        by={
+            "column": grouping.column,
+            "private": grouping.private,
+            "categories": list(groups),
+            "members": [list(members) for members in groups.values()],
+            "withheld": list(withheld),
+            "least": grouping.least,
+            **by,
+        },
+        **({"options": list(options)} if options else {}),
+        unbiased=column("unbiased"),
+        joint=grouping.joint,
+        weight=column("weight"),
+        groups={"trusted": {"people": people[0]}, "local": {"people": people[1]}},
+        disagreement={
+            "difference": [nothing if gap["difference"] is None else gap["difference"] for gap in apart],
+            "interval": [[end[i] for end in ends] for i in (0, 1)],
+            "p_value": None if all(p is None for p in own_p) else own_p,
+            "groups": [label for label, p in said if p < test],
+            "test_level": test,
+        },
+        differences=differences,
+        mechanisms=dict(zip(("trusted", "local"), mechanisms, strict=True)),
+        **own,
+    )
+    return Release({question: {f"{kind}_by_group": facts}}, level, receipt)
 
 
 BUILDERS["private groups"] = private_groups_task

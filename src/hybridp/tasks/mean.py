@@ -30,8 +30,7 @@ from hybridp.public.rounds import AddedNoise, Answer, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Number
 from hybridp.release.facts import clipped_share
-from hybridp.release.receipt import Made, Protection
-from hybridp.release.release import GroupEstimate, Release, group_mean, mean_release
+from hybridp.release.release import GroupEstimate, Made, Protection, Release, group_mean, mean_release
 from hybridp.tasks import task as tasks
 from hybridp.tasks.task import (
     BUILDERS,

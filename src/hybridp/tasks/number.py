@@ -18,8 +18,7 @@ from hybridp.public.randomisers import Bounds
 from hybridp.public.rounds import Crowd
 from hybridp.public.study import Declaration, Number
 from hybridp.release.facts import Facts, times
-from hybridp.release.receipt import one_receipt
-from hybridp.release.release import Release
+from hybridp.release.release import Release, one_receipt
 from hybridp.tasks.distribution import DistributionTask, ask_counts, publish
 from hybridp.tasks.mean import MeanTask, OfMean, mean_task, publish_mean
 from hybridp.tasks.task import BUILDERS, declared

@@ -26,8 +26,7 @@ from hybridp.public.randomisers import Bounds, Floats, Ints
 from hybridp.public.rounds import Crowd, Epsilons, Weighted
 from hybridp.public.shuffling import LevelMixing
 from hybridp.public.study import Declaration, Number
-from hybridp.release.receipt import Made, Protection, public_choice
-from hybridp.release.release import GroupEstimate, Release, group_mean, mean_release
+from hybridp.release.release import GroupEstimate, Made, Protection, Release, group_mean, mean_release, public_choice
 from hybridp.tasks.task import BUILDERS, Batches, Task, declared, mixed_levels, task_receipt
 
 __all__ = ["ACCOUNTS", "MIXED_ACCOUNT", "PersonalTask", "personal_task"]

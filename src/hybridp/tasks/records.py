@@ -28,8 +28,8 @@ from hybridp.public.randomisers import Floats
 from hybridp.public.rounds import Answer, Crowd, Discover, Later, Slots
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration
-from hybridp.release.receipt import Made, Protection, build_receipt, choice_unprotected, plain, public_choice
-from hybridp.release.release import GroupEstimate, Release, statistic
+from hybridp.release import release as releasing
+from hybridp.release.release import GroupEstimate, Made, Protection, Release, plain, statistic
 from hybridp.tasks.task import BUILDERS, Task, declared, mixed_assumptions, mixed_facts, mixed_promises
 
 __all__ = ["RecordsTask", "list_mixing", "opt_in_counts", "records_task"]
@@ -196,7 +196,7 @@ def _publish(
     return Release(
         {"records": {"shares": facts}},
         level,
-        receipt=build_receipt(
+        receipt=releasing.build_receipt(
             Protection(
                 study.trusted_whole,
                 "thresholded noisy counts (discovery part) or noisy counts of known slots (estimation part)",
@@ -230,9 +230,9 @@ def _ranked(names: Sequence[Record], values: Floats) -> list[int]:
 
 
 _ASSUMES = (
-    public_choice("records are"),
+    releasing.public_choice("records are"),
     "one record of each person is used, chosen from their own records alone; a person without one counts for the rest",
-    choice_unprotected("records"),
+    releasing.choice_unprotected("records"),
     "devices report as stated, and answer an invitation once; a dishonest one counts as a report for what it likes",
     "assumes that people who trust and people who do not are alike: each group counts by its errors",
 )

@@ -26,8 +26,7 @@ from hybridp.public.questions import Regression
 from hybridp.public.regression import ROUNDS, KindName, Line, NoisyRounds, OnLine, Trusted
 from hybridp.public.rounds import Crowd, Later, Products, Scale
 from hybridp.public.study import Declaration
-from hybridp.release.receipt import Protection, plain
-from hybridp.release.release import GroupEstimate, Release, answer, gap_facts
+from hybridp.release.release import GroupEstimate, Protection, Release, answer, gap_facts, plain
 from hybridp.tasks.task import BUILDERS, Draw, Task, declared, protected, task_receipt, undecided
 
 __all__ = ["FormName", "RegressionTask", "regression_task"]

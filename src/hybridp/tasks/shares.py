@@ -30,8 +30,7 @@ from hybridp.public.shares import NoisyCounts, OnOptions, ShareReports, count_no
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration
 from hybridp.release.facts import clipped_share
-from hybridp.release.receipt import Made
-from hybridp.release.release import GroupEstimate, Release, answer, as_count, gap_facts
+from hybridp.release.release import GroupEstimate, Made, Release, answer, as_count, gap_facts
 from hybridp.tasks.task import (
     BUILDERS,
     Batches,

@@ -23,8 +23,7 @@ from hybridp.public.mechanisms import Charge, PureDP, split_off
 from hybridp.public.messages import Conversation, OnNumber, VectorReportSums
 from hybridp.public.rounds import Crowd, Later, Numbers, Within
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Quartiles, WindowNoise, WindowSums
-from hybridp.release.receipt import Made, Protection
-from hybridp.release.release import Release, group_mean, mean_release
+from hybridp.release.release import Made, Protection, Release, group_mean, mean_release
 from hybridp.tasks.distribution import DistributionTask, ask_counts, trusted_words
 from hybridp.tasks.mean import MeanTask, OfMean, mean_task, publish_mean
 from hybridp.tasks.task import BUILDERS, task_receipt

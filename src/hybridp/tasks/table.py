@@ -34,8 +34,8 @@ from hybridp.public.shares import MOST_REPORTED, MarginalReports, OnMarginals, S
 from hybridp.public.study import Declaration
 from hybridp.public.synth import MODEL_CELLS, MeasuredTable, Use, usual_method
 from hybridp.public.workloads import listed_workload
-from hybridp.release import receipt as receipts
-from hybridp.release.receipt import Protection, Receipt
+from hybridp.release import release as releasing
+from hybridp.release.release import Protection, Receipt
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.task import BUILDERS, Task
 
@@ -396,8 +396,8 @@ class TableTask(Task):
             drawn = f"one report on one of {len(invite.mechanism.marginals)} marginals, drawn on their own device"
             local = Protection(invite.promise, f"{drawn} whatever their data", "no amplification is claimed")
             assumes = [
-                receipts.public_choice("record is"),
-                receipts.choice_unprotected("record"),
+                releasing.public_choice("record is"),
+                releasing.choice_unprotected("record"),
                 self._domain_words("questions" if self.choose else "marginals"),
                 rule,
                 "one blend speaks for both groups: trusted and local people are taken to be alike",
@@ -405,9 +405,9 @@ class TableTask(Task):
                 "number",
             ]
         if self.choose and invite is not None:
-            assumes += [receipts.ASKED_BEFORE, "no trusted person answers the invitation"]
+            assumes += [releasing.ASKED_BEFORE, "no trusted person answers the invitation"]
         trusted = self.protection if self.trusted_people else None
-        return receipts.build_receipt(trusted, local, assumes=(*assumes, *notes), reads="rows", **crowd.made())
+        return releasing.build_receipt(trusted, local, assumes=(*assumes, *notes), reads="rows", **crowd.made())
 
 
 def chosen_invite(study: TableTask, tables: Sequence[MeasuredTable]) -> OnMarginals:

@@ -22,11 +22,9 @@ from hybridp.public.questions import KINDS
 from hybridp.public.rounds import AddedNoise, Crowd, Later
 from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.study import Declaration, Number, Question
-from hybridp.release import receipt as receipts
-from hybridp.release import release as releases
+from hybridp.release import release as releasing
 from hybridp.release.facts import Facts
-from hybridp.release.receipt import COLLUDING, MIXED, Made, Promise, Protection, Receipt
-from hybridp.release.release import GroupEstimate, Release
+from hybridp.release.release import COLLUDING, MIXED, GroupEstimate, Made, Promise, Protection, Receipt, Release
 
 __all__ = ["Batches", "Draw", "Task", "charge_all", "declared", "mixed_assumptions"]
 __all__ += ["mixed_batches", "mixed_facts", "mixed_levels", "mixed_promises", "noise_level", "on_device"]
@@ -238,14 +236,14 @@ def task_receipt(
     *assumes: str,
     blindly: str = "the bounds",
     moves: str = "the local mean",
-    choice: tuple[str, ...] = (receipts.public_choice(), receipts.choice_unprotected()),
+    choice: tuple[str, ...] = (releasing.public_choice(), releasing.choice_unprotected()),
     rows: Iterable[str] = (),
     shuffled: GroupEstimate | None = None,
     unit: str = "one person, one record",
     **made: Unpack[Made],
 ) -> Receipt:
     """The receipt of a task: what every one of them assumes, its public rules on `rows`, and what it adds."""
-    return receipts.build_receipt(
+    return releasing.build_receipt(
         trusted,
         local,
         mixed=mixed_promises(shuffled),
@@ -255,7 +253,7 @@ def task_receipt(
             f"devices randomise as stated; a dishonest one shifts {moves} by one report's reach over their number",
             *mixed_assumptions(shuffled),
             *rows,
-            receipts.assumed_alike(estimator),
+            releasing.assumed_alike(estimator),
             *assumes,
         ),
         unit=unit,
@@ -472,9 +470,9 @@ def published(study: Declaration, answers: Mapping[str, Any], entries: tuple[int
     if study.drawn:  # a sum or a count is about everybody, whichever question they answered
         heard = [people_in(answer) for answer in answers.values()]
         everyone = max(trusted for trusted, _ in heard) + sum(local for _, local in heard)
-        answers = {n: releases.about(a, everyone) if isinstance(a, Release) else a for n, a in answers.items()}
+        answers = {n: releasing.about(a, everyone) if isinstance(a, Release) else a for n, a in answers.items()}
     each = {name: answer.receipt for name, answer in answers.items()}
-    receipt = receipts.one_receipt(each, _split(study), once=answered_once(study))
+    receipt = releasing.one_receipt(each, _split(study), once=answered_once(study))
     # What an invitation cost was charged when it was made.
     paid = tuple(dict.fromkeys((*receipt.ledger_entries, *entries)))
     receipt = replace(receipt, assumes=receipt.assumes + _guessed(study), ledger_entries=paid)

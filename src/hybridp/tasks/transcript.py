@@ -31,7 +31,7 @@ from hybridp.public.queries import Feature, Schema, Threshold, Workload
 from hybridp.public.randomisers import Bounds
 from hybridp.public.rounds import Chance, Crowd, Later
 from hybridp.public.shuffling import Mixing
-from hybridp.release.receipt import Receipt, values_rule
+from hybridp.release.release import Receipt, values_rule
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.kmeans import KMeansTask
