@@ -14,8 +14,8 @@ from tests.questions import question
 
 from hybridp.errors import Fields, InvalidInput, TrustRule, declared
 from hybridp.public.mechanisms import ApproxDP, PureDP, split
-from hybridp.public.questions import KINDS
-from hybridp.public.study import Collection, Declaration, People, Promise, Question, to_toml
+from hybridp.public.questions import KINDS, to_toml
+from hybridp.public.study import Collection, Declaration, People, Promise, Question
 
 SALARY = question("salary", "number", upper=200_000)
 AGE = question("age", "number", upper=120, weight=3)

@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from hybridp.bench.crowd import Crowd, Guesses
 from hybridp.bench.distribution import plan_distribution
-from hybridp.bench.driven import plan_driven, plan_groups, plan_steered
+from hybridp.bench.driven import plan_driven, plan_groups, plan_steered, shares_of
 from hybridp.bench.models import plan_personal, plan_points, plan_records, plan_regression
 from hybridp.curator.sums import Counted, count_people, group_sizes, with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.driver import trust_rule
 from hybridp.public.study import Declaration
-from hybridp.release.plan import Plan, planned, predicted, ways
+from hybridp.release.plan import Plan, error_of, planned, predicted, ways
 from hybridp.tasks.mean import mean_task
 from hybridp.tasks.number import NumberTask, number_task
 from hybridp.tasks.personal import personal_task
@@ -166,8 +168,25 @@ def _by_group(study: Declaration, i: int, crowd: Crowd, sizes: Mapping[str, int]
         guess = replace(crowd.guess, shares=[size / many for size in left.values()])
         by, crowd = replace(by, names=tuple(left)), replace(crowd, n=many, guess=guess)
     question.must(bool(by.names), "categories", "must be listed for a plan without a table, as A,B,C", "none")
-    own = question.entry({"number": mean_task, "choice": shares_task, "count": shares_task})(study, i)
-    return plan_groups(own, by, crowd)
+    if getattr(question, "statistics", ("mean",)) == ("mean",):
+        own = question.entry({"number": mean_task, "choice": shares_task, "count": shares_task})(study, i)
+        return plan_groups(own, by, crowd)
+    guess, parts = replace(crowd.guess, shares=None), shares_of(crowd.guess.shares, len(by.names), "groups")
+    plans = [_number(study, i, replace(crowd, n=max(round(crowd.n * part), 1), guess=guess)) for part in parts]
+    every = [plan.questions[crowd.question] for plan in plans]
+    about = {"column": by.column, "private": by.private, "categories": list(by.names)}
+    facts = {}
+    for key, first in every[0].items():
+        errors = {
+            who: {"rmse_population": [float(np.max(error_of(ways(one[key])[who]))) for one in every]}
+            for who in ways(first)
+        }
+        more = {name: first[name] for name in ("assumes", "range") if name in first}
+        default = {"default": {"estimator": "everyone"}}
+        facts[f"{key}_by_group"] = predicted(f"{key}-by-group", errors, default, by=about, shares=parts, **more)
+    part = study.parts[i]
+    trusted = None if part.trusted is None else part.trusted.epsilon
+    return planned({crowd.question: facts}, crowd.n, crowd.opt_in, part.everybody, trusted)
 
 
 def _number(study: Declaration, i: int, crowd: Crowd) -> Plan:

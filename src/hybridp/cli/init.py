@@ -21,7 +21,8 @@ from hybridp.cli.options import Options, joined, number_or_word, some, telling
 from hybridp.curator.sums import open_rows
 from hybridp.errors import InvalidInput, TrustRule, must
 from hybridp.public.envelope import write_new
-from hybridp.public.study import People, Promise, to_toml
+from hybridp.public.questions import to_toml
+from hybridp.public.study import People, Promise
 from hybridp.study import Study
 
 __all__ = ["init"]

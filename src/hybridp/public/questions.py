@@ -14,28 +14,17 @@ from typing import Any, ClassVar
 from hybridp import errors
 from hybridp.errors import Fields, InvalidInput, at_least, did_you_mean, field, named, positive
 from hybridp.public import queries
+from hybridp.public import study as basics
 from hybridp.public.kmeans import LEAST_CLUSTERED
 from hybridp.public.mechanisms import Guarantee, PureDP
 from hybridp.public.messages import VectorBounds
 from hybridp.public.queries import Feature as Values
 from hybridp.public.randomisers import k_randomised_response, share_oracle, vector_reports
 from hybridp.public.regression import MOST_PREDICTORS
-from hybridp.public.study import (
-    CHOICE_ESTIMATORS,
-    ESTIMATORS,
-    KINDS,
-    MISSINGS,
-    NOISES,
-    Grouped,
-    Number,
-    Question,
-    check_estimator,
-    check_missing,
-    goes_by_people,
-    settled,
-)
+from hybridp.public.study import KINDS, Declaration, Grouped, Number, Question
 
 __all__ = ["KINDS", "Choice", "Count", "Feature", "Number", "Points", "Records", "Regression", "Table", "Vector"]
+__all__ += ["to_toml"]
 
 MOST_COLUMNS = 10_000
 
@@ -46,11 +35,13 @@ class _Shares(Grouped):
 
     on_options: ClassVar[bool] = True
 
-    estimator: str = field("everyone", help="Who is heard, and how the groups are weighed.", choices=CHOICE_ESTIMATORS)
+    estimator: str = field(
+        "everyone", help="Who is heard, and how the groups are weighed.", choices=basics.CHOICE_ESTIMATORS
+    )
 
     def check(self) -> None:
         super().check()
-        settled(self)
+        basics.settled(self)
 
     @property
     def size(self) -> int:
@@ -186,7 +177,7 @@ class Bounded(Question):
 
     lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
     upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
-    missing: tuple[float | str, ...] = field((), help=MISSINGS)
+    missing: tuple[float | str, ...] = field((), help=basics.MISSINGS)
 
     def check(self) -> None:
         names = self.columns_read
@@ -197,7 +188,7 @@ class Bounded(Question):
         for column, low, high in zip(names, self.lower, self.upper, strict=True):
             self.must(high > low, "upper", f"must be greater than lower ({low:g}) for {column}", f"{high:g}")
         for value, low, high in zip(self.missing, self.lower, self.upper, strict=False):
-            check_missing(self, value, low, high)
+            basics.check_missing(self, value, low, high)
 
     def each(self, *names: str) -> None:
         """One number for all columns becomes one for each."""
@@ -233,7 +224,7 @@ class Vector(Box):
     estimator: str = field(
         "everyone",
         help="How the groups are weighed.",
-        choices={name: text for name, text in ESTIMATORS.items() if name != "full-lm"},
+        choices={name: text for name, text in basics.ESTIMATORS.items() if name != "full-lm"},
     )
     sd: tuple[float, ...] = field(
         (), help="Known standard deviations (kvh needs them): one for all columns, or one for each.", check=positive
@@ -244,7 +235,7 @@ class Vector(Box):
     trusted_weight: float | None = field(
         None, help="The weight of the trusted means, for the estimator fixed.", check=at_least(0, 1), option=""
     )
-    noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
+    noise: str = field("best", help="Noise of the trusted group.", choices=basics.NOISES)
     local: str = field(
         "best",
         help="The report of local people; best is chosen from public numbers.",
@@ -264,7 +255,7 @@ class Vector(Box):
             most = (high - low) / 2
             self.must(value <= most * (1 + 1e-12), "sd", f"must be at most {most:g} for these bounds", value)
         _ = self.bounds
-        check_estimator(self)
+        basics.check_estimator(self)
 
     @property
     def bounds(self) -> VectorBounds:
@@ -283,7 +274,7 @@ class Vector(Box):
         return vector_reports(self.local, promise, columns, bounds.ratio).cost(among)  # type: ignore[arg-type]
 
     def asks_everybody(self) -> str:
-        return goes_by_people(self)
+        return basics.goes_by_people(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +301,7 @@ class Regression(Bounded):
         "Default: from the trusted people's release.",
         check=positive,
     )
-    noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
+    noise: str = field("best", help="Noise of the trusted group.", choices=basics.NOISES)
     joint: bool = field(False, help="Intervals that hold for all coefficients together.")
 
     @property
@@ -486,3 +477,28 @@ class Table(Question):
 
 
 KINDS |= {one.kind: one for one in (Choice, Count, Vector, Records, Points, Regression, Table)}
+
+
+# --- a study file -----------------------------------------------------------------------------------------------------
+
+_HEAD = """\
+# A study: what is asked, of whom, and what they are promised. All of it is public.
+# `hybridp plan`, `randomise`, `release` and `serve` take this file."""
+
+
+def to_toml(study: Declaration, *, first: str = "", last: str = "") -> str:
+    """The study as the text of a file; `first` and `last` are added to its head and its end, as comments."""
+    stated = study.to_dict()
+    lines = [_HEAD, *errors.comment(first), "", "# The version of this file's form.", f"schema = {basics.SCHEMA}"]
+    lines += errors.field_lines(study, stated)
+    for one in errors.declared(type(study)):
+        if one.form == "table" and stated.get(one.name):
+            table = errors.field_lines(getattr(study, one.name), stated[one.name])
+            lines += ["", f"# {one.help}", f"[{one.name}]", *table]
+    for question, given in zip(study.questions, stated["questions"], strict=True):
+        lines += ["", "[[question]]", *errors.field_lines(question, {"name": given.pop("name")})]
+        lines += errors.comment(f"What is asked for: {(question.__doc__ or '').strip()} One of {', '.join(KINDS)}.")
+        lines += [f'kind = "{question.kind}"', *errors.field_lines(question, given)]
+        for feature in getattr(question, "features", ()):
+            lines += ["", "[[question.features]]", *errors.field_lines(feature, feature.to_dict())]
+    return "\n".join([*lines, *(["", *errors.comment(last)] if last else []), ""])

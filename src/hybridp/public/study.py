@@ -1,6 +1,7 @@
 """The study: some questions, one promise, people who choose whom they trust. Declared once, checked when it is made.
 
 >>> import tomllib
+>>> from hybridp.public.questions import to_toml
 >>> study = Declaration(
 ...     title="Pay in our town",
 ...     questions=[{"name": "salary", "kind": "number", "lower": 0, "upper": 200_000},
@@ -42,11 +43,8 @@ from hybridp.errors import (
     InvalidInput,
     TrustRule,
     at_least,
-    comment,
-    declared,
     did_you_mean,
     field,
-    field_lines,
     named,
     positive,
     share,
@@ -63,7 +61,7 @@ from hybridp.public.shuffling import LevelMixing, Mixer, Mixing
 
 __all__ = ["ANSWERED", "ANSWERED_IN", "CHOICE_ESTIMATORS", "ESTIMATORS", "GROUPED", "KINDS", "LEAST", "MISSINGS"]
 __all__ += ["NOISES", "SCHEMA", "Collection", "Declaration", "Form", "Grouped", "Mixer", "Number", "Part", "People"]
-__all__ += ["Promise", "Question", "check_estimator", "check_missing", "goes_by_people", "settled", "to_toml"]
+__all__ += ["Promise", "Question", "check_estimator", "check_missing", "goes_by_people", "settled"]
 
 T = TypeVar("T")
 
@@ -555,8 +553,10 @@ class Number(Grouped):
         one = self.by is None and self.statistics in (("mean",), ("sum",))
         self.must(not (one and self.joint), "joint", "must go with by, or with several statistics", "one number")
         if self.by is not None:
-            self.must(self.statistics == ("mean",), "statistics", "must be the mean alone for an answer by group",
-                      ", ".join(self.statistics))  # fmt: skip
+            mean, rule = self.statistics == ("mean",), "must be the mean alone for an answer by a private group"
+            self.must(mean or not self.by_private, "statistics", rule, ", ".join(self.statistics))
+            curve = "must not name the distribution for an answer by group: ask for quantiles"
+            self.must("distribution" not in self.statistics, "statistics", curve, "it")
             self.must(self.publish == "full", "publish", "must be full for an answer by group", self.publish)
             self.must(not self.clipped_share, "clipped_share", "must not go with by", self.clipped_share)
 
@@ -638,7 +638,7 @@ class Number(Grouped):
         """What is asked for of the number: the mean alone, also within a window or by own epsilons, or more."""
         if self.by_invitation or study.promise.personal:
             return "steered" if self.by_invitation else "own epsilons"
-        return "mean" if self.by is not None or self.statistics == ("mean",) else "statistics"
+        return "mean" if self.statistics == ("mean",) else "statistics"
 
     @property
     def by_invitation(self) -> bool:
@@ -971,30 +971,9 @@ class Declaration(Fields):
 
     def write(self, path: str | PathLike[str]) -> None:
         """Write the study to a new file that `read` gives back, with a comment for every field."""
+        from hybridp.public.questions import to_toml
+
         write_new(path, to_toml(self))
-
-
-_HEAD = """\
-# A study: what is asked, of whom, and what they are promised. All of it is public.
-# `hybridp plan`, `randomise`, `release` and `serve` take this file."""
-
-
-def to_toml(study: Declaration, *, first: str = "", last: str = "") -> str:
-    """The study as the text of a file; `first` and `last` are added to its head and its end, as comments."""
-    stated = study.to_dict()
-    lines = [_HEAD, *comment(first), "", "# The version of this file's form.", f"schema = {SCHEMA}"]
-    lines += field_lines(study, stated)
-    for one in declared(type(study)):
-        if one.form == "table" and stated.get(one.name):
-            table = field_lines(getattr(study, one.name), stated[one.name])
-            lines += ["", f"# {one.help}", f"[{one.name}]", *table]
-    for question, given in zip(study.questions, stated["questions"], strict=True):
-        lines += ["", "[[question]]", *field_lines(question, {"name": given.pop("name")})]
-        lines += comment(f"What is asked for: {(question.__doc__ or '').strip()} One of {', '.join(KINDS)}.")
-        lines += [f'kind = "{question.kind}"', *field_lines(question, given)]
-        for feature in getattr(question, "features", ()):
-            lines += ["", "[[question.features]]", *field_lines(feature, feature.to_dict())]
-    return "\n".join([*lines, *(["", *comment(last)] if last else []), ""])
 
 
 ANSWERED = "answered"

@@ -16,7 +16,7 @@ service answer its rounds by what they entrusted and reported.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import product
@@ -380,7 +380,19 @@ class StorePeople(SummedPeople):
         places = [self.names.index(name) for name in members]
         told = reduce(Heard.__add__, (self.told.groups[i] for i in places))
         totals = reduce(lambda one, more: one.plus(more), (self.groups[i] for i in places))
-        return StorePeople(self.answers, totals.trusted_people, told, self.rng, totals)
+        own = None if self.answers is None else Members(self.answers, tuple(places))
+        return StorePeople(own, totals.trusted_people, told, self.rng, totals)
+
+
+@dataclass(frozen=True)
+class Members:
+    """RAW: the answers of people in some groups, whose place among the names stands beside their value."""
+
+    answers: TrustedAnswers
+    places: tuple[int, ...]
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        return (rows[np.isin(rows[:, 1], self.places)] for rows in self.answers)
 
 
 MOST_OPTIONS, MOST_QUESTIONS, MOST_COLUMNS, MOST_COORDINATES = 500, 50, 500, 20

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from hybridp.blend.groups import CategoryBlend, Gap, JointBlend, blend_joint, mean_gaps, share_gaps
+from hybridp.blend.groups import CategoryBlend, Gap, JointBlend, blend_joint, published_gap
 from hybridp.blend.mean import each_level
 from hybridp.blend.shares import to_simplex
 from hybridp.errors import must
@@ -29,7 +29,7 @@ from hybridp.public.randomisers import Bounds
 from hybridp.public.rounds import Crowd, Options
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.study import Declaration, Number
-from hybridp.release.facts import Facts
+from hybridp.release.facts import Facts, cells, labels
 from hybridp.release.release import CURATOR, VIEWER, Promise, Receipt, Release, one_receipt, statistic
 from hybridp.tasks.mean import MeanTask, mean_task
 from hybridp.tasks.shares import SharesTask, field_rule, shares_task
@@ -42,65 +42,59 @@ Study = MeanTask | SharesTask
 
 def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Release:
     """Every group's own release, and their differences. Each is a study of its own with the whole promise: nobody is in
-    two, and small ones are merged first."""
+    two, and small ones are merged first. What a task says of differences itself counts (`differ`); others are those of
+    published numbers."""
     whole = people.read(next(task.ask(crowd)))
     sizes = people.sizes(grouping)
     groups, withheld = grouping.must_remain({name: _heard_of(task, size) for name, size in sizes.items()})
     people.pay(whole)
-    each = task.of_group(len(groups), joint=grouping.joint)
+    each = task.of_group(1 - (1 - task.level) / len(groups)) if grouping.joint else task
     releases, blends = [], []
     for members in groups.values():
         answers: list[Any] = []
         releases.append(drive(each.ask(crowd), people.of(members), answers))
-        blends.append(each.blended(answers[-1][1]))
-    facts, pairs = [one.facts for one in releases], grouping.pairs(list(groups))
+        blends.append(task.blended(answers[-1][1]))
     many = [[one.people["trusted"], one.people["local"]] for one in releases]
-    how: dict[str, Any] = {"joint": grouping.joint}
-    if isinstance(task, MeanTask):
-        gaps = [[gap.times(task.bounds.half)] for gap in mean_gaps(blends, pairs, task.level, **how)]
-    elif task.counted:  # what differs between groups of different sizes is not compared
-        pairs, gaps = [], []
-    else:
-        gaps = share_gaps(blends, pairs, task.level, **how)
-    if isinstance(task, MeanTask) or task.counted:  # do a group's trusted and local people disagree?
-        p_values = [None if (p := one["disagreement"]["p_value"]) is None else [p] for one in facts]
-    else:
-        p_values = [one.single_p_values() for one in blends]
-    kinds = [one["mechanisms"]["trusted"] for one in facts if one["mechanisms"]["trusted"] != "none"]
     receipts = {name: one.receipt for name, one in zip(groups, releases, strict=True)}
     unheard = (sum(sizes[name][place] for name in withheld) for place in (0, 1))
-    return groups_release(
-        crowd.names[0],
-        task.called,
-        grouping,
-        groups,
-        facts,
-        p_values,
-        list(zip(pairs, gaps, strict=True)),
-        by={"people": many},
-        withheld=withheld,
-        people=(sum(trusted for trusted, _ in many), sum(local for _, local in many)),
-        level=task.level,
-        mechanisms=(kinds[0] if kinds else "none", facts[0]["mechanisms"]["local"]),
-        receipt=_one_receipt(receipts, grouping, _unheard(task, *unheard)),
-        estimator=" / ".join(dict.fromkeys(str(one["estimator"]) for one in facts)),
-        **_asked(task),
-    )
+    receipt = _one_receipt(receipts, grouping, _unheard(task, *unheard))
+    result: dict[str, Facts] = {}
+    ((question, answered),) = releases[0].questions.items()
+    for key in (key for key in answered if key != "distribution"):  # a curve is nobody's to compare
+        facts = [next(iter(one.questions.values()))[key] for one in releases]
+        pairs = [] if task.counted else grouping.pairs(list(groups))  # groups of different sizes are not compared
+        gaps = task.differ(blends, pairs, grouping.joint)
+        if gaps is None:
+            gaps = [_published(question, key, facts[i], facts[j], task.level) for i, j in pairs]
+        p_values = [task.doubts(one, of) for one, of in zip(blends, facts, strict=True)]
+        kinds = [one["mechanisms"]["trusted"] for one in facts if one["mechanisms"]["trusted"] != "none"]
+        result |= told_by_group(
+            key,
+            grouping,
+            groups,
+            facts,
+            p_values,
+            list(zip(pairs, gaps, strict=True)),
+            by={"people": many},
+            withheld=withheld,
+            people=(sum(trusted for trusted, _ in many), sum(local for _, local in many)),
+            level=task.level,
+            mechanisms=(kinds[0] if kinds else "none", facts[0]["mechanisms"]["local"]),
+            estimator=" / ".join(dict.fromkeys(str(one["estimator"]) for one in facts)),
+            **({"counted": task.options[0]} if task.counted else {}),
+        )
+    return Release({question: result}, task.level, receipt)
+
+
+def _published(question: str, key: str, one: Facts, other: Facts, level: float) -> list[Gap]:
+    """How far two groups' published numbers are apart."""
+    both = zip(cells(question, key, one), cells(question, key, other), strict=True)
+    return [published_gap(a.estimate, (a.low, a.high), b.estimate, (b.low, b.high), level) for a, b in both]  # type: ignore[arg-type]
 
 
 def _heard_of(study: Study, people: tuple[int, int]) -> int:
     """How many of a group's trusted and local people the estimator hears."""
     return people[0] if study.estimator == "tcm-only" else people[1] if study.estimator == "lm-only" else sum(people)
-
-
-def _asked(study: Study) -> dict[str, Any]:
-    """What is public of the answers: their bounds, or their options."""
-    if isinstance(study, MeanTask):
-        return {"clipped_to": [study.bounds.lower, study.bounds.upper]}
-    question = study.question
-    if study.counted:
-        return {"counted": question.values[0]}
-    return {"options": question.values, **({"edges": list(question.edges)} if question.edges else {})}
 
 
 def _unheard(study: Study, trusted: int, local: int) -> list[Promise]:
@@ -237,8 +231,7 @@ class PrivateGroupsTask(Task):
             ),
             **crowd.made(),
         )
-        return groups_release(
-            self.value,
+        told = told_by_group(
             own.called,
             grouping,
             groups,
@@ -250,10 +243,9 @@ class PrivateGroupsTask(Task):
             people=(trusted_people, 0 if local is None else local.people),
             level=own.level,
             mechanisms=(self.noise.mechanism.name if trusted is not None else "none", self.invite.name),
-            receipt=receipt,
             estimator=self.estimator,
-            **_asked(own),
         )
+        return Release({self.value: told}, own.level, receipt)
 
     @property
     def estimator(self) -> str:
@@ -289,7 +281,10 @@ def _facts(own: MeanTask | SharesTask, part: CategoryBlend, level: float) -> dic
 
     estimate, gap, alone = told(part.estimate), part.groups_apart(level), part.alone()
     shown = own.bounds.project(estimate) if isinstance(own, MeanTask) else to_simplex(part.estimate).tolist()
+    public: dict[str, Any] = {"clipped_to": [own.bounds.lower, own.bounds.upper]} if isinstance(own, MeanTask) else {
+        "options": own.options, **({"edges": own.question.edges} if own.question.edges else {})}  # fmt: skip
     return {
+        **public,
         "estimate": shown,
         "interval": [told(end) for end in part.intervals(level)],
         "unbiased": estimate,
@@ -311,8 +306,7 @@ def private_groups_task(study: Declaration, place: int) -> PrivateGroupsTask:
     return PrivateGroupsTask(own, asked.columns_read[0], groups)
 
 
-def groups_release(
-    question: str,
+def told_by_group(
     kind: str,
     grouping: Grouping,
     groups: Mapping[str, tuple[str, ...]],
@@ -323,13 +317,11 @@ def groups_release(
     by: Facts,
     withheld: tuple[str, ...],
     people: tuple[int, int],
-    options: tuple[str, ...] = (),
     level: float,
     mechanisms: tuple[str, str],
-    receipt: Receipt,
     **own: Any,
-) -> Release:
-    """The means, or shares, of the people of every group.
+) -> dict[str, Facts]:
+    """One statistic of the people of every group.
 
     `groups` are those that each is made of, more than one where small ones were merged, and `answers` what is said of
     each, as the facts of the same question without groups; `by` is what is known of their sizes. Each interval covers
@@ -339,20 +331,26 @@ def groups_release(
     """
 
     def column(key: str) -> list[Any] | None:
-        values = [facts[key] for facts in answers]
+        values = [facts.get(key) for facts in answers]
         return None if all(value is None for value in values) else values
 
-    test, nothing, names = round(1 - level, 12), [None] * len(options) if options else None, list(groups)
+    several = isinstance(answers[0]["estimate"], list)
+    known = ("clipped_to", *(("options", "at", "edges") if several else ()))
+    public = {key: list(answers[0][key]) for key in known if key in answers[0]}
+    options = labels(answers[0]) if several else []
+    test, nothing, names = round(1 - level, 12), [None] * len(options) if several else None, list(groups)
     apart = [facts["disagreement"] for facts in answers]
-    ends = [gap["interval"] or (nothing, nothing) for gap in apart]
+    away = [None if "at" in gap else gap.get("difference") for gap in apart]  # told at a place of its own, of no cell
+    ends = [(gap.get("interval") if far is not None else None) or (nothing, nothing)
+            for gap, far in zip(apart, away, strict=True)]  # fmt: skip
     adjusted = iter(holm([p for some in p_values for p in some or ()]))
     held = [None if some is None else [next(adjusted) for _ in some] for some in p_values]
-    said = [(f"{name}: {options[at]}" if options else name, p) for name, some in zip(groups, held, strict=True)
-            for at, p in enumerate(some or ())]  # fmt: skip
-    own_p = [None if p is None else p if options else p[0] for p in held]
+    said = [(f"{name}: {options[at]}" if len(some or ()) > 1 else name, p)
+            for name, some in zip(groups, held, strict=True) for at, p in enumerate(some or ())]  # fmt: skip
+    own_p = [None if p is None or "at" in gap else p if several else p[0] for p, gap in zip(held, apart, strict=True)]
     adjusted = iter(holm([gap.p_value for _, some in gaps for gap in some]))
     differences = [
-        {"of": names[i], "less": names[j], "option": options[at] if options else None, "estimate": gap.estimate,
+        {"of": names[i], "less": names[j], "option": options[at] if several else None, "estimate": gap.estimate,
          "interval": [gap.low, gap.high], "p_value": next(adjusted)}
         for (i, j), some in gaps
         for at, gap in enumerate(some)
@@ -372,13 +370,13 @@ def groups_release(
             "least": grouping.least,
             **by,
         },
-        **({"options": list(options)} if options else {}),
-        unbiased=column("unbiased"),
+        **public,
+        **({} if (plain := column("unbiased")) is None else {"unbiased": plain}),
         joint=grouping.joint,
         weight=column("weight"),
         groups={"trusted": {"people": people[0]}, "local": {"people": people[1]}},
         disagreement={
-            "difference": [nothing if gap["difference"] is None else gap["difference"] for gap in apart],
+            "difference": [nothing if far is None else far for far in away],
             "interval": [[end[i] for end in ends] for i in (0, 1)],
             "p_value": None if all(p is None for p in own_p) else own_p,
             "groups": [label for label, p in said if p < test],
@@ -388,7 +386,7 @@ def groups_release(
         mechanisms=dict(zip(("trusted", "local"), mechanisms, strict=True)),
         **own,
     )
-    return Release({question: {f"{kind}_by_group": facts}}, level, receipt)
+    return {f"{kind}_by_group": facts}
 
 
 BUILDERS["private groups"] = private_groups_task

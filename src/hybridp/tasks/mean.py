@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Unpack, cast
 
+from hybridp.blend.groups import Gap, mean_gaps
 from hybridp.blend.mean import Blend, Rule, blend, blend_columns, column_parts
 from hybridp.blend.means import seal
 from hybridp.errors import InvalidInput, cannot_exclude, must
@@ -228,6 +229,7 @@ class MeanTask(_Means):
     excluding: bool = False
 
     spread_share = SPREAD_SHARE
+    by_group = True
 
     def __post_init__(self) -> None:
         if self.clipped_share:
@@ -251,19 +253,16 @@ class MeanTask(_Means):
         return replace(self, excluding=True) if columns.missing == "exclude" else self
 
     def prepared_for(self, by: Grouping, columns: Any) -> MeanTask:
-        columns.must_count("an answer by group")
         must(self.publish == "full", "publish", "must be full for an answer by group", self.publish)
-        by.must_differ(columns.value)
-        result: MeanTask = self.decided(0, 0)  # no one size speaks for all groups: for alike, the plain blend
-        return result
+        return super().prepared_for(by, columns)
 
-    def of_group(self, groups: int, *, joint: bool) -> MeanTask:
-        """The study of one group: joint intervals share what may go wrong."""
-        return replace(self, level=1 - (1 - self.level) / groups) if joint else self
-
-    def blended(self, got: Answer) -> Blend:
-        own, told = (None if one is None else one[0] for one in (got.trusted, got.local and got.local.columns))
+    def blended(self, answer: Answer) -> Blend:
+        own, told = (None if one is None else one[0] for one in (answer.trusted, answer.local and answer.local.columns))
         return blend(own, told, self.rule)
+
+    def differ(self, blends: Sequence[Blend], pairs: Sequence[tuple[int, int]], joint: bool) -> list[list[Gap]]:
+        gaps = mean_gaps(blends, pairs, self.level, joint=joint)
+        return [[gap.times(self.bounds.half)] for gap in gaps]
 
     def check_tally(self, tally: Any) -> None:
         self.check_mixed()

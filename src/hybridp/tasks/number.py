@@ -49,8 +49,13 @@ class NumberTask(OfMean):
             must(full, "publish", "must be full where more than the mean and the sum is asked for", self.mean.publish)
 
     called = "number"
-    by_column = True
+    by_column = by_group = True
     of_everybody = "several statistics"
+
+    def of_group(self, level: float) -> NumberTask:
+        mean = self.mean.of_group(1 - (1 - level) / (1 - self.level) * (1 - self.mean.level))
+        counted = None if self.distribution is None else self.distribution.of_group(level)
+        return replace(self, level=level, mean=mean, distribution=counted)
 
     def ask(self, crowd: Crowd) -> Conversation:
         got = yield self.mean.asked(crowd.names, bins=self.distribution is not None)

@@ -11,11 +11,13 @@ together, and of the local people whose device drew it (`hybridp.public.shares`)
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack, cast
 
 import numpy as np
 
+from hybridp.blend.groups import Gap, share_gaps
 from hybridp.blend.shares import ShareBlend, ShareEstimator, Told, blend_shares, to_simplex
 from hybridp.errors import must
 from hybridp.public import shares as public_shares
@@ -29,7 +31,7 @@ from hybridp.public.rounds import Answer, Crowd, Options
 from hybridp.public.shares import NoisyCounts, OnOptions, ShareReports, count_noise, mixed_oracle, tick_noise
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration
-from hybridp.release.facts import clipped_share
+from hybridp.release.facts import Facts, clipped_share
 from hybridp.release.release import GroupEstimate, Made, Release, answer, as_count, gap_facts
 from hybridp.tasks.task import (
     BUILDERS,
@@ -70,6 +72,8 @@ class SharesTask(Task):
     counted: bool = field(default=False, repr=False)
     """Whether a number of people is told: of those with the first of two options."""
 
+    by_group = True
+
     def __post_init__(self) -> None:
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
@@ -98,14 +102,19 @@ class SharesTask(Task):
     def prepared_for(self, by: Grouping, columns: Any) -> SharesTask:
         rule = "must be an option for an answer by group: nobody can be left out of it yet"
         must(not self.question.excludes, "missing", rule, "exclude")
-        by.must_differ(columns.value)
-        return self
+        return super().prepared_for(by, columns)
 
-    def of_group(self, groups: int, *, joint: bool) -> SharesTask:
-        return replace(self, level=1 - (1 - self.level) / groups, joint=True) if joint else self
+    def of_group(self, level: float) -> SharesTask:
+        return replace(self, level=level, joint=True)
 
-    def blended(self, got: Answer) -> ShareBlend:
-        return blend_shares(got.trusted, got.local, self.estimator)
+    def blended(self, answer: Answer) -> ShareBlend:
+        return blend_shares(answer.trusted, answer.local, self.estimator)
+
+    def differ(self, blends: Sequence[ShareBlend], pairs: Sequence[tuple[int, int]], joint: bool) -> list[list[Gap]]:
+        return share_gaps(blends, pairs, self.level, joint=joint)
+
+    def doubts(self, blend: ShareBlend, facts: Facts) -> list[float] | None:
+        return super().doubts(blend, facts) if self.counted else blend.single_p_values()
 
     def ask(self, crowd: Crowd) -> Conversation:
         noise = None if self.estimator == "lm-only" else self.count_noise

@@ -51,6 +51,8 @@ class Task(ABC):
     """Whether an invitation names the columns that it is about."""
     of_everybody = ""
     """What it is called, where nobody who has no value can be left out of it."""
+    by_group = False
+    """Whether it can be answered for each public group."""
     reads_again = False
     """Whether a trial reads raw rows twice."""
     by_invitation = False
@@ -96,8 +98,27 @@ class Task(ABC):
 
     def prepared_for(self, by: Grouping, columns: Any) -> Self:
         """The same by group, where it can be told so."""
-        must(False, "by", "must be left out: only a mean or shares are told by a public group", by.column)
-        return self
+        must(self.by_group, "by", f"must be left out: {self.called} is not told by a public group", by.column)
+        columns.must_count("an answer by group")
+        by.must_differ(columns.value)
+        return self.decided(0, 0)  # no one size speaks for all groups
+
+    def of_group(self, level: float) -> Self:
+        """The same of one of several groups, whose intervals hold together at a lower level."""
+        return replace(self, level=level)  # type: ignore[type-var]
+
+    def blended(self, answer: Any) -> Any:
+        """What a group's answer tells of its error beyond what is published, where groups are compared by that."""
+        return None
+
+    def differ(self, blends: Sequence[Any], pairs: Sequence[tuple[int, int]], joint: bool) -> Any:
+        """How far groups are apart, for each pair; None where published numbers say all that there is."""
+        return None
+
+    def doubts(self, blend: Any, facts: Facts) -> list[float] | None:
+        """The p-values of trusted and local people of one group being alike, one by one."""
+        p = facts["disagreement"]["p_value"]
+        return p if p is None or isinstance(p, list) else [p]
 
     def decided(self, trusted: int, local: int, shuffled: int = 0) -> Self:
         """The same for groups of so many people, before anything is charged or drawn."""
