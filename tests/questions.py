@@ -33,6 +33,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "steered": {**_PAY, "form": "steered"},
     "own epsilons": _PAY,
     "public groups": {**_PAY, "by": "town"},
+    "statistics by group": {**_PAY, "statistics": ["mean", "quantiles"], "at": [0.5], "by": "town"},
     "private groups": {**_WAY, "by": "ill", "by_private": True, "categories": ["yes", "no"]},
     "choice": _WAY,
     "ticks": question("liked", "choice", options=["a", "b", "c"], several=2, missing="none"),

@@ -93,6 +93,8 @@ def truth(task: str) -> dict[str, float]:
         "own epsilons": {"": people.pay.mean()},
         "statistics": {"": people.pay.mean(), "0.5": people.pay.median()},
         "public groups": dict(people.groupby("town").pay.mean()),
+        "statistics by group": {**people.groupby("town").pay.mean(),
+                                **{f"{town}: 0.5": own.pay.median() for town, own in people.groupby("town")}},
         "private groups": {f"{ill}: {way}": shares[way] for ill in ("yes", "no") for way in shares.index},
         "choice": dict(shares),
         "ticks": {"a": 2 / 3, "b": 2 / 3, "c": 1 / 3},

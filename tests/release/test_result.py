@@ -65,7 +65,8 @@ SPREAD = {**TASKS["mean"], "name": "age", "column": "x", "statistics": ["sd", "g
 @cache
 def planned(*tasks: str) -> Any:
     """The plan of a study of these questions, or of its only one."""
-    known = {**TASKS, "spread": SPREAD, "public groups": {**TASKS["public groups"], "categories": ["u", ODD]}}
+    grouped = {task: {**TASKS[task], "categories": ["u", ODD]} for task in ("public groups", "statistics by group")}
+    known = {**TASKS, "spread": SPREAD, **grouped}
     questions = [known[task] for task in tasks]
     own = {"epsilon_column": "own"} if tasks == ("own epsilons",) else {"epsilon": 1.0, "delta": 1e-6}
     study = declare("records" if "records" in tasks else "mean", questions=questions, promise=own)
