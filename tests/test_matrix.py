@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -228,8 +229,8 @@ def why_not(task: str, key: str, medium: str) -> str:
         try:
             MEDIA[medium](task, key, Path(folder))
         except InvalidInput as refusal:
-            name = f"`{TASKS[task]['name']}"
-            return str(refusal).partition(" Got ")[0].replace(name, "`QUESTION").replace(name[1:], "the question")
+            name, said = TASKS[task]["name"], str(refusal).partition(" Got ")[0]
+            return re.sub(rf"\b{name}\b", "the question", said.replace(f"`{name}", "`QUESTION"))
     return ""
 
 

@@ -37,19 +37,7 @@ from os import PathLike
 from typing import Any, ClassVar, Self, TypeVar
 
 from hybridp import errors
-from hybridp.errors import (
-    Check,
-    Fields,
-    InvalidInput,
-    TrustRule,
-    at_least,
-    did_you_mean,
-    field,
-    named,
-    positive,
-    share,
-    short,
-)
+from hybridp.errors import Check, Fields, InvalidInput, TrustRule, at_least, field, named, positive, share, short
 from hybridp.public.envelope import write_new
 from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import ApproxDP, Form, Guarantee, best_form, chances, promised, split
@@ -309,6 +297,9 @@ class Question(Fields):
         """A question of the kind that is stated."""
         given = {name: value for name, value in stated.items() if name != "kind"}
         if cls is not Question:
+            rule = "must be left out: nobody is in two groups, so that a study of each group alone asks the same"
+            known = "by" not in given or any(one.name == "by" for one in errors.declared(cls))
+            errors.must(known, f"{cls._labelled(stated.get('name'))}by", rule, stated.get("by"))
             return super().of(given)
         importlib.import_module("hybridp.public.questions")  # which adds the kinds that are not here
         kind, where = stated.get("kind"), cls._labelled(stated.get("name"))
@@ -316,7 +307,7 @@ class Question(Fields):
         if isinstance(kind, str) and kind not in KINDS:
             _load_plugged()
         if not isinstance(kind, str) or kind not in KINDS:
-            hint = did_you_mean(str(kind), KINDS)
+            hint = errors.did_you_mean(str(kind), KINDS)
             raise InvalidInput(f"`{where}kind` must be one of {', '.join(KINDS)}. Got {str(kind)[:60]!r}.{hint}")
         made: Any = KINDS[kind].of(given)
         return made  # type: ignore[no-any-return]
@@ -617,7 +608,8 @@ class Number(Grouped):
         rule = f"must be one of {', '.join(known)} where everyone has their own epsilon"
         self.must(self.estimator is None or self.estimator in known, "estimator", rule, self.estimator)
         uniform = ("local_sd", "gap", "publish", "clipped_share", "local", "statistics", "by", "form")
-        self.left_out("must be left out where everyone has their own epsilon", *uniform)
+        why = "reports at different epsilons tell a plain mean, and nothing else so far"
+        self.left_out(f"must be left out where everyone has their own epsilon: {why}", *uniform)
         laplace = self.noise != "gaussian"
         self.must(laplace, "noise", "must not be gaussian where everyone has their own epsilon", self.noise)
 
@@ -788,7 +780,7 @@ class Declaration(Fields):
             question.must(by not in taken, "by", rule, f"`{by}`")
         if promise.personal:
             alone = len(self.questions) == 1 and question.own_epsilons
-            rule = "must be of kind number and the only one where everyone has their own epsilon"
+            rule = "must be of kind number and the only one where everyone has their own epsilon, which weighs one mean"
             self.must(alone, question.name, rule, f"{len(self.questions)} questions, this one of kind {question.kind}")
             question.check_own_epsilons()
             return
@@ -802,7 +794,7 @@ class Declaration(Fields):
     def _check_mixer(self, mixer: Mixer) -> None:
         question = self.questions[0]
         alone = len(self.questions) == 1 and question.mixes
-        rule = "must be left out, unless the study asks for one mean, the shares of one choice, or records"
+        rule = "must go with one mean, choice, vector or records: what a batch keeps is proved for one such report each"
         self.must(alone, "mixer", rule, f"{len(self.questions)} questions, the first of kind {question.kind}")
         if self.promise.personal:
             rule = "must be left out where everyone has their own epsilon, which is their report's"

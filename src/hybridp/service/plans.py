@@ -142,7 +142,8 @@ class Survey:
         got += " where everyone has their own epsilon" if self.choices else ""
         (one, *others), ways = self.asked, ("number", "option")  # of which a page and a program write the same letters
         mixes = one.mixed is not None and one.grouping is None and one.invite.way in ways
-        must(mixes and not others, "mixer", "must go with the mean of a number, or a choice of one option, alone", got)
+        rule = "must go with one mean or choice alone: page and program write other reports in letters of their own"
+        must(mixes and not others, "mixer", rule, got)
         mixer.must(mixer.url is not None, "url", "must be given: people's devices send their reports there", "nothing")
         from_text(mixer.key or "", 32, "mixer.key")
         rule = f"must be at most {MOST_MIXED:,} in a study of the service"

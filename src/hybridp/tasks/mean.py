@@ -33,17 +33,7 @@ from hybridp.public.study import Declaration, Number
 from hybridp.release.facts import clipped_share
 from hybridp.release.release import GroupEstimate, Made, Protection, Release, group_mean, mean_release
 from hybridp.tasks import task as tasks
-from hybridp.tasks.task import (
-    BUILDERS,
-    Draw,
-    Task,
-    declared,
-    on_device,
-    protected,
-    task_receipt,
-    told_shuffled,
-    undecided,
-)
+from hybridp.tasks.task import BUILDERS, Draw, Task, declared, on_device, protected, undecided
 
 __all__ = ["MeanTask", "OfMean", "VectorTask", "mean_task", "publish_mean", "vector_task"]
 
@@ -416,7 +406,7 @@ def publish_mean(
     if mixed is not None and mixed.people:
         parts = [(1 - one.weight) * column_parts(groups, j, rule)[-1] for j, one in enumerate(blends)]
         group = alone(mixed.summary.columns, mixed.summary.people, own_errors(mixed.summary))
-        shuffled = told_shuffled(study, mixed, group, parts if several else parts[0])
+        shuffled = tasks.told_shuffled(study, mixed, group, parts if several else parts[0])
     own: dict[str, Any] = {}
     if isinstance(study, MeanTask):
         own = _beside(study, one_sum, trusted_people, clipped)
@@ -425,7 +415,7 @@ def publish_mean(
     reaches = [one.anchor.reach for one in blends if one.anchor is not None]
     default, held, stated = study.default, max(reaches, default=None), rule.sd is not None
     protections = study.protections(one_sum, amplified)
-    receipt = task_receipt(
+    receipt = tasks.task_receipt(
         protections[0],
         protections[1] if local is not None and local.people else None,
         rule.name,

@@ -33,17 +33,8 @@ from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration
 from hybridp.release.facts import Facts, clipped_share
 from hybridp.release.release import GroupEstimate, Made, Release, answer, as_count, gap_facts
-from hybridp.tasks.task import (
-    BUILDERS,
-    Batches,
-    Draw,
-    Task,
-    declared,
-    on_device,
-    protected,
-    task_receipt,
-    told_shuffled,
-)
+from hybridp.tasks import task as tasks
+from hybridp.tasks.task import BUILDERS, Batches, Draw, Task, declared, on_device, protected
 
 __all__ = ["SharesTask", "field_rule", "publish_shares", "shares_task"]
 
@@ -176,7 +167,7 @@ def publish_shares(
     shuffled = None
     if mixed is not None and mixed.people:
         weights = (1 - result.weights) * result.parts[-1]
-        shuffled = told_shuffled(study, mixed, _alone(mixed.summary, result), weights)
+        shuffled = tasks.told_shuffled(study, mixed, _alone(mixed.summary, result), weights)
     held, default = result.anchor, result.default
     own, told = result.trusted, result.local
     more: dict[str, Any] = {"edges": list(question.edges)} if question.edges else {}
@@ -212,7 +203,7 @@ def publish_shares(
     release = Release(
         {question.name: {facts["task"]: facts}},
         study.level,
-        task_receipt(
+        tasks.task_receipt(
             None if trusted is None else protected(study.trusted_whole, Draw(what, trusted.noise.mechanism, several)),
             device if local is not None and local.people else None,
             study.estimator,
