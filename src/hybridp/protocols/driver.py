@@ -164,10 +164,10 @@ def ask_table(
         task.check_mixed()
     to_mixer = (task.mixed_invite, columns, task.mixing) if epsilon is None else (task.invite, columns)
     batches = read_batches(mixed, *to_mixer, epsilon=epsilon, assume=assume_mechanism) if mixed else Batches()
-    asked, stated = task, columns if epsilon is None else {**plain(columns), "epsilon": epsilon}
+    prepared, stated = task, columns if epsilon is None else {**plain(columns), "epsilon": epsilon}
 
     def answer(entries: Spending) -> tuple[Release, Any, Transcript | None]:
-        task, unasked, due = asked, asked.by_invitation and invite_out is not None, own
+        task, unasked, due = prepared, prepared.by_invitation and invite_out is not None, own
         if digest is not None:  # of reports that are known already
             entries.charge(own, digest=digest)
             due = []
@@ -192,12 +192,12 @@ def ask_table(
             def made() -> dict[str, Any]:
                 return {"entries": tuple(entries), "simulated_local": people.simulated and not unasked, "rng": rng}
 
-            heard: list[Any] = []
+            rounds_held: list[Any] = []
             people = TablePeople(rows, columns, rng, raw, assume_mechanism, charge, tally, batches, phases, epsilon,
                                  unasked=unasked, cells_told=sent, stack=stack)  # fmt: skip
             crowd = Crowd(columns.names, lambda middle: values_rule(columns.missing, middle), made, steered)
             if by is None:
-                result: Release = drive(task.ask(crowd), people, heard)
+                result: Release = drive(task.ask(crowd), people, rounds_held)
             else:
                 ways, absent = (summing.CHOICES, task.absent) if task.options else (summing.NUMBERS, columns.missing)
                 people.rows = summing.grouped(rows, by.column, columns, ways, absent)
@@ -205,10 +205,10 @@ def ask_table(
         result = noted(result, rows.notes, text if people.assumed else None, batches.assumed)
         said = None
         if invite_out is not None:
-            told = any(getattr(answer, "binned", None) is not None for _, answer in heard)
+            binned = any(getattr(answer, "binned", None) is not None for _, answer in rounds_held)
             more: dict[str, Any] = {"missing": kept_missing(columns), "simulated": result.simulated}
-            more |= {"notes": rows.notes, "first_reports": (digest or people.digest) if told else None}
-            said = Transcript.of(task, columns.names, heard, entries=tuple(entries), **more)
+            more |= {"notes": rows.notes, "first_reports": (digest or people.digest) if binned else None}
+            said = Transcript.of(task, columns.names, rounds_held, entries=tuple(entries), **more)
         return result, task.stated(by), said
 
     trial = rng.simulated or raw
@@ -274,8 +274,8 @@ _WAYS = {"choice": summing.CHOICES, "table": summing.TABLES, "": summing.NUMBERS
 def must_declare(study: Declaration, data: Any) -> None:
     """Refuse what is not declared, before anything is opened: that a column is public by whose groups, or own epsilons,
     it is told exactly who holds what."""
-    for asked in study.questions:
-        by = asked.groups
+    for question in study.questions:
+        by = question.groups
         if by is not None and not by.private:
             summing.must_be_public(data, "by", by.column)
     if study.promise.epsilon_column is not None:
@@ -317,10 +317,10 @@ def _in_rows(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, An
     totals = summing.read(rows, columns, invite, assume=how["assume"])
     many = totals.local.people
     must(many >= 1, "people", "must be at least 1 among those who answer", 0)
-    told = summing.binned(rows, columns, invite, many) if said.asked.bins else totals.local
+    reports = summing.binned(rows, columns, invite, many) if said.asked.bins else totals.local
     known = getattr(rows.trust, "rule", None) if several else None  # who trusts was asked before this file
     notes = tuple(note for note in rows.notes if note != known)
-    return replace(totals, local=told, notes=notes), Batches()
+    return replace(totals, local=reports, notes=notes), Batches()
 
 
 def _line(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]) -> _Read:
@@ -336,17 +336,17 @@ def _slots(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]
         must(study.mixing is not None, "mixed", rule, f"{len(mixed)} batches")
     else:
         must((path is None) == (tally is not None), "file", nobody, path)
-    told = Raw(0, None, SlotReports(0, np.zeros(slots, dtype=np.int64)))
+    sent = Raw(0, None, SlotReports(0, np.zeros(slots, dtype=np.int64)))
     if tally is not None:
         tally = cast(Any, load_tally(tally)) if isinstance(tally, str | PathLike) else tally
         must(tally.kind == "slots", "tally", "must be of the kind slots for this release", tally.kind)
         tally.stands_in(invite.text, None)
         must(len(tally.counts) == slots, "tally", f"must count the {slots} slots", len(tally.counts))
-        told = _tallied(tally)
+        sent = _tallied(tally)
     elif path is not None:
-        told = summing.read_slots(path, invite.text, slots, table=how["table"], assume=how["assume"])
-    asked: Any = study.mixed_of(invite) or invite  # type: ignore[attr-defined]
-    return told, read_batches(mixed, asked, None, study.mixing, assume=how["assume"])
+        sent = summing.read_slots(path, invite.text, slots, table=how["table"], assume=how["assume"])
+    answered: Any = study.mixed_of(invite) or invite  # type: ignore[attr-defined]
+    return sent, read_batches(mixed, answered, None, study.mixing, assume=how["assume"])
 
 
 def _tallied(tally: Any) -> Raw:
@@ -390,17 +390,17 @@ def ask_invited(
             sent, batches = _READ[said.invite.way](said, data, stack, {**how, "assume": assume_mechanism})
             due = said.charges(purpose, collection, sent.digest, mixed=batches if mixed else None)
             entries.charge(due if sent.digest is not None else due[1:])
-            heard, rng = list[Any](), seeded(0) if said.simulated else secure()
+            rounds_held, rng = list[Any](), seeded(0) if said.simulated else secure()
             marked = sent.simulated_reports or batches.simulated
             crowd = said.crowd(rng, tuple(entries), simulated_local=lambda: marked)
-            told = Answer(local=sent.local, mixed=batches)
-            result: Release = drive(task.ask(crowd), Tape(said, told), heard)
+            last = Answer(local=sent.local, mixed=batches)
+            result: Release = drive(task.ask(crowd), Tape(said, last), rounds_held)
         text = said.invite.text if sent.assumed else None
         result = noted(result, (*said.notes, *sent.notes, ASKED_BEFORE), text, batches.assumed)
         made, first = None, said.first_reports or sent.digest
         if invite_out is not None:
             more = {"entries": (*said.entries, *entries), "notes": sent.notes, "simulated": said.simulated}
-            made = Transcript.of(said.task, said.names, heard, first_reports=first, **more)
+            made = Transcript.of(said.task, said.names, rounds_held, first_reports=first, **more)
         return result, task.stated(None), made
 
     due = later if data is not None or tally is not None else later[1:]
@@ -466,23 +466,23 @@ def must_have_paid(ledger: Ledger | None, invite: Path) -> None:
     must(same, "ledger", "must be the one that paid for the invitation when it was made", ledger.path)
 
 
-def record_release(found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any) -> R:
+def record_release(result: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any) -> R:
     """The release with what was asked on its receipt, and in the ledger's file before anybody can see it.
 
     Called inside `charged`. What is kept is the document that is published, and nothing else. Promises that protect
     hardly anybody among so many people are told as warnings, and on the receipt.
     """
-    budgets = (promise.budget for promise in found.receipt.promises)
-    people: Any = found.people
-    heard = sum(people.values()) if isinstance(people, Mapping) else people
-    notes = warned((b for b in budgets if isinstance(b, PureDP | ApproxDP)), heard)
-    found = replace(found, receipt=replace(found.receipt, assumes=found.receipt.assumes + notes))
-    at = None if found.receipt.simulated else datetime.now(UTC).isoformat(timespec="seconds")
+    budgets = (promise.budget for promise in result.receipt.promises)
+    people: Any = result.people
+    people_heard = sum(people.values()) if isinstance(people, Mapping) else people
+    notes = warned((b for b in budgets if isinstance(b, PureDP | ApproxDP)), people_heard)
+    result = replace(result, receipt=replace(result.receipt, assumes=result.receipt.assumes + notes))
+    at = None if result.receipt.simulated else datetime.now(UTC).isoformat(timespec="seconds")
 
     def numbered(number: int | None) -> R:
-        asked = {"release": number, "at": at, "version": version("hybridp"), "purpose": purpose}
-        asked |= {"study": study, "columns": columns}
-        return replace(found, receipt=replace(found.receipt, asked=asked))
+        about = {"release": number, "at": at, "version": version("hybridp"), "purpose": purpose}
+        about |= {"study": study, "columns": columns}
+        return replace(result, receipt=replace(result.receipt, asked=about))
 
     if ledger is None:
         return numbered(None)
@@ -602,8 +602,8 @@ def release_study(
     for folder in files["model"].values():
         transcripts.must_be_new(folder)
     once = answered_once(study)
-    heard = _heard(study, labels, run)
-    ways = {q.name: _way(study, i, data, heard[i], files, run) for i, q in enumerate(study.questions)}
+    trust_of = _heard(study, labels, run)
+    ways = {q.name: _way(study, i, data, trust_of[i], files, run) for i, q in enumerate(study.questions)}
     for invite in files["invite"].values():
         must_have_paid(ledger, invite)
     first = together([charge for way in ways.values() for charge in way.first], study.purpose, once=once)
@@ -655,7 +655,7 @@ def _heard(study: Declaration, labels: Any, run: Mapping[str, Any]) -> list[Any]
 def _way(study: Declaration, i: int, data: Any, trust: Any, files: Any, run: Mapping[str, Any]) -> Way:
     question, mixed = study.questions[i], run.get("mixed", ())
     task, columns, groups = task_of(study, i), columns_of(study, i, trust), question.groups
-    told: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
+    given: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
     if task.by_invitation:
         invite, reports = (files[name].get(question.name) for name in ("invite", "reports"))
         both = (invite is None) == (reports is None) or (reports is None and (bool(mixed) or "tally" in run))
@@ -670,8 +670,8 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Any, run: Map
                 how |= {"level": study.level, "joint": getattr(task, "joint", None)}
                 how["assume_mechanism"] = run["assume_mechanism"]
                 return ask_invited(invitation_to(task, columns, invite), reports, **how)
-            told |= {"invite": invite, "reports": reports}
-    return ask_table(data, task, columns, None if groups is None or groups.private else groups, **told, **run)
+            given |= {"invite": invite, "reports": reports}
+    return ask_table(data, task, columns, None if groups is None or groups.private else groups, **given, **run)
 
 
 def _first_phase(
@@ -899,8 +899,8 @@ class TablePeople(SummedPeople):
         self.simulated = self.simulated or (raw and (others.people > 0 or drawn_trust(columns.trust)))
         if local is not None:
             self.simulated, self.assumed = local.simulated_reports, local.assumed
-        told = None if local is None else local.local.counts
-        people = self._kept = LatticePeople(trusted, others, self.rng, told)
+        counts = None if local is None else local.local.counts
+        people = self._kept = LatticePeople(trusted, others, self.rng, counts)
         return people.many(asked)
 
     def _coded(self, asked: Measure | Reported) -> CodePeople:
@@ -941,9 +941,9 @@ class TablePeople(SummedPeople):
             folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="hybridp-"))
             copy = Path(folder, "trial.parquet")
             keys = (columns.person, columns.record_key)
-            told = [Asked(Invite(bounds, OwnEpsilon(), columns.names), replace(columns, person=None))]
-            kept = tuple(name for name in keys if name is not None)
-            write_reports(rows, told, copy, epsilon=epsilon, kept=kept, trial=True, rng=self.rng)
+            devices = [Asked(Invite(bounds, OwnEpsilon(), columns.names), replace(columns, person=None))]
+            columns_kept = tuple(name for name in keys if name is not None)
+            write_reports(rows, devices, copy, epsilon=epsilon, kept=columns_kept, trial=True, rng=self.rng)
             trust = label_column(columns.trust) if drawn_trust(columns.trust) else columns.trust
             rows = self.stack.enter_context(open_rows(copy, trust=trust))
             columns = replace(columns, trust=trust)

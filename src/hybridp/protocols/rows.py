@@ -78,15 +78,15 @@ class LatticePeople(People):
         return self.trusted.people, self.local.people if self.told is None else int(self.told.sum())
 
     def cells(self, asked: rounds.Cells) -> Answer:
-        grid, told, counted = asked.invite.encoding, self.told, None
+        grid, counts, counted = asked.invite.encoding, self.told, None
         if asked.noise is not None:
             counted = modelling.release_cells(self.trusted, grid, asked.noise, rng=self.rng)
-        if told is None:
-            told = np.zeros(grid.cells, dtype=np.int64)
+        if counts is None:
+            counts = np.zeros(grid.cells, dtype=np.int64)
             for part in self.local.parts() if self.local.people else ():
                 own = answer_map(np.ascontiguousarray(part.T, dtype=np.float64), asked.invite, rng=self.rng)
-                told += np.bincount(own, minlength=grid.cells)
-        return Answer(trusted=counted, local=ShareReports(int(told.sum()), told, asked.invite.mechanism))
+                counts += np.bincount(own, minlength=grid.cells)
+        return Answer(trusted=counted, local=ShareReports(int(counts.sum()), counts, asked.invite.mechanism))
 
     def moves(self, asked: rounds.Moves) -> TrustedRound:
         return modelling.release_moves(self.trusted, asked.centres, asked.noise, rng=self.rng)

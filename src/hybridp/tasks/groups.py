@@ -112,8 +112,8 @@ def _unheard(study: Study, trusted: int, local: int) -> list[Promise]:
 def _one_receipt(each: Mapping[str, Receipt], grouping: Grouping, unheard: Sequence[Promise]) -> Receipt:
     """The receipt of all groups: nobody is in two, so that what each was promised is what everybody was."""
     whole = one_receipt(each, once=("trusted", "local", "shuffled"))
-    told = {(one.people, one.against) for one in whole.promises}  # whoever was not heard was promised the same
-    promises = [*whole.promises, *(one for one in unheard if (one.people, one.against) not in told)]
+    promised = {(one.people, one.against) for one in whole.promises}  # whoever was not heard was promised the same
+    promises = [*whole.promises, *(one for one in unheard if (one.people, one.against) not in promised)]
     said = [
         f"who is in which group of `{grouping.column}` is public, and stays when a person's data is replaced; nobody "
         "is in two groups, so that each person pays once for all of them",
@@ -200,9 +200,9 @@ class PrivateGroupsTask(Task):
         grouping, own, mean = self.grouping, self.study, isinstance(self.study, MeanTask)
         sd = own.rule.sds[0] / 2 if isinstance(own, MeanTask) and own.rule.sds else None
         whole = JointBlend(trusted, local, self.joint.size, sd, by_people=self.estimator == "everyone")
-        heard = sum(one.people for one in (trusted, local) if one is not None)
-        must(bool(heard), "people", "must be at least 1 in one of the groups", "0")
-        sizes = {name: blend_joint(whole, [i]).share * heard for i, name in enumerate(grouping.names)}
+        people = sum(one.people for one in (trusted, local) if one is not None)
+        must(bool(people), "people", "must be at least 1 in one of the groups", "0")
+        sizes = {name: blend_joint(whole, [i]).share * people for i, name in enumerate(grouping.names)}
         groups, withheld = grouping.arranged(sizes)
         places = {name: i for i, name in enumerate(grouping.names)}
         parts = [blend_joint(whole, [places[member] for member in of]) for of in groups.values()]
@@ -231,7 +231,7 @@ class PrivateGroupsTask(Task):
             ),
             **crowd.made(),
         )
-        told = told_by_group(
+        by_group = told_by_group(
             own.called,
             grouping,
             groups,
@@ -245,7 +245,7 @@ class PrivateGroupsTask(Task):
             mechanisms=(self.noise.mechanism.name if trusted is not None else "none", self.invite.name),
             estimator=self.estimator,
         )
-        return Release({self.value: told}, own.level, receipt)
+        return Release({self.value: by_group}, own.level, receipt)
 
     @property
     def estimator(self) -> str:
@@ -280,12 +280,12 @@ def _facts(own: MeanTask | SharesTask, part: CategoryBlend, level: float) -> dic
         return result[0] if mean else result
 
     estimate, gap, alone = told(part.estimate), part.groups_apart(level), part.alone()
-    shown = own.bounds.project(estimate) if isinstance(own, MeanTask) else to_simplex(part.estimate).tolist()
+    estimates = own.bounds.project(estimate) if isinstance(own, MeanTask) else to_simplex(part.estimate).tolist()
     public: dict[str, Any] = {"clipped_to": [own.bounds.lower, own.bounds.upper]} if isinstance(own, MeanTask) else {
         "options": own.options, **({"edges": own.question.edges} if own.question.edges else {})}  # fmt: skip
     return {
         **public,
-        "estimate": shown,
+        "estimate": estimates,
         "interval": [told(end) for end in part.intervals(level)],
         "unbiased": estimate,
         "weight": part.weight if mean else [part.weight] * len(estimate),
@@ -299,11 +299,11 @@ def _facts(own: MeanTask | SharesTask, part: CategoryBlend, level: float) -> dic
 
 
 def private_groups_task(study: Declaration, place: int) -> PrivateGroupsTask:
-    asked = study.questions[place]
-    groups = asked.groups
+    question = study.questions[place]
+    groups = question.groups
     assert groups is not None
-    own = mean_task(study, place) if isinstance(asked, Number) else shares_task(study, place)
-    return PrivateGroupsTask(own, asked.columns_read[0], groups)
+    own = mean_task(study, place) if isinstance(question, Number) else shares_task(study, place)
+    return PrivateGroupsTask(own, question.columns_read[0], groups)
 
 
 def told_by_group(

@@ -279,8 +279,8 @@ def _publish(study: KMeansTask, found: blending.Clusters, plan: Plan, crowd: Cro
 
 
 def kmeans_task(study: Declaration, place: int) -> KMeansTask:
-    asked = cast(Points, study.questions[place])
-    return declared(KMeansTask, study, place, box=Box(asked.lower, asked.upper))
+    question = cast(Points, study.questions[place])
+    return declared(KMeansTask, study, place, box=Box(question.lower, question.upper))
 
 
 BUILDERS["points"] = kmeans_task

@@ -114,9 +114,9 @@ class _Means(Task):
 
     def ask(self, crowd: Crowd) -> Conversation:
         got = yield self.asked(crowd.names)
-        told = {"trusted_people": got.trusted_people, "mixed": got.mixed, "clipped": got.clipped, "names": crowd.names}
+        answered = {"trusted_people": got.trusted_people, "mixed": got.mixed, "clipped": got.clipped}
         rows = crowd.rows(getattr(self.bounds, "centre", self.bounds))
-        return publish_mean(self, got.trusted, got.local, **told, rows=rows, **crowd.made())
+        return publish_mean(self, got.trusted, got.local, **answered, names=crowd.names, rows=rows, **crowd.made())
 
     def ruled(self, name: str) -> Any:
         return replace(self, rule=replace(self.rule, name=cast(Any, name)))
@@ -247,8 +247,9 @@ class MeanTask(_Means):
         return super().prepared_for(by, columns)
 
     def blended(self, answer: Answer) -> Blend:
-        own, told = (None if one is None else one[0] for one in (answer.trusted, answer.local and answer.local.columns))
-        return blend(own, told, self.rule)
+        reports = answer.local and answer.local.columns
+        own, theirs = (None if one is None else one[0] for one in (answer.trusted, reports))
+        return blend(own, theirs, self.rule)
 
     def differ(self, blends: Sequence[Blend], pairs: Sequence[tuple[int, int]], joint: bool) -> list[list[Gap]]:
         gaps = mean_gaps(blends, pairs, self.level, joint=joint)
@@ -462,19 +463,19 @@ _AMPLIFIED = (
 
 
 def mean_task(study: Declaration, place: int) -> MeanTask:
-    asked = cast(Number, study.questions[place])
-    bounds = Bounds(asked.lower, asked.upper)
-    sd, local_sd, gap = (None if x is None else x / bounds.half for x in (asked.sd, asked.local_sd, asked.gap))
-    name = cast(Any, asked.estimator or "everyone")
-    rule = Rule(name=name, sd=sd, local_sd=local_sd, gap=gap, weight=asked.trusted_weight)
+    question = cast(Number, study.questions[place])
+    bounds = Bounds(question.lower, question.upper)
+    sd, local_sd, gap = (None if x is None else x / bounds.half for x in (question.sd, question.local_sd, question.gap))
+    name = cast(Any, question.estimator or "everyone")
+    rule = Rule(name=name, sd=sd, local_sd=local_sd, gap=gap, weight=question.trusted_weight)
     return declared(MeanTask, study, place, bounds=bounds, rule=rule)
 
 
 def vector_task(study: Declaration, place: int) -> VectorTask:
-    asked = cast(Vector, study.questions[place])
-    bounds = VectorBounds.of(asked.lower, asked.upper, norm=cast(Any, asked.norm), radius=asked.radius)
-    sds = tuple(size / b.half for size, b in zip(asked.sd, bounds.bounds, strict=True)) if asked.sd else None
-    rule = Rule(name=cast(Any, asked.estimator), sd=sds, gap=asked.gap, weight=asked.trusted_weight)
+    question = cast(Vector, study.questions[place])
+    bounds = VectorBounds.of(question.lower, question.upper, norm=cast(Any, question.norm), radius=question.radius)
+    sds = tuple(size / b.half for size, b in zip(question.sd, bounds.bounds, strict=True)) if question.sd else None
+    rule = Rule(name=cast(Any, question.estimator), sd=sds, gap=question.gap, weight=question.trusted_weight)
     return declared(VectorTask, study, place, bounds=bounds, rule=rule)
 
 

@@ -60,14 +60,14 @@ class NumberTask(OfMean):
     def ask(self, crowd: Crowd) -> Conversation:
         got = yield self.mean.asked(crowd.names, bins=self.distribution is not None)
         made = {"rows": crowd.rows(self.mean.bounds.centre), **crowd.made()}
-        told = {"trusted_people": got.trusted_people, "clipped": got.clipped}
-        parts = {"sum": publish_mean(self.mean, got.trusted, got.local, **told, **made)}
+        answered = {"trusted_people": got.trusted_people, "clipped": got.clipped}
+        parts = {"sum": publish_mean(self.mean, got.trusted, got.local, **answered, **made)}
         local = 0 if got.local is None else got.local.people
         people = local if self.estimator == "full-lm" else local + got.trusted_people
         known = self._summed(parts["sum"].facts, people)
         if self.distribution is not None:
-            heard = yield from ask_counts(self.distribution, got.trusted_people, got.binned)
-            parts["counts"] = publish(self.distribution, crowd.names[0], heard, **made)
+            evidence = yield from ask_counts(self.distribution, got.trusted_people, got.binned)
+            parts["counts"] = publish(self.distribution, crowd.names[0], evidence, **made)
             (facts,) = parts["counts"].questions.values()
             known |= facts
         wanted = [name for name in self.statistics if name != "distribution"]
@@ -96,27 +96,28 @@ def number_task(study: Declaration, place: int) -> NumberTask | DistributionTask
 
     Where sums and counts are both needed each has half of the trusted people's part.
     """
-    asked, part = cast(Number, study.questions[place]), study.parts[place]
+    question, part = cast(Number, study.questions[place]), study.parts[place]
     summed = counted = part.trusted or part.everybody
     assert summed is not None
-    if asked.summed and asked.counted:
+    if question.summed and question.counted:
         summed, counted = split(summed, [1, 1])
-    together, distribution = _intervals(asked) if asked.joint else 0, None
-    if asked.counted:
-        spread = not {"variance", "sd", "gini", "distribution"}.isdisjoint(asked.statistics)
-        name = asked.estimator or "everyone"
-        heard = name if name in ("everyone", "tcm-only", "lm-only") else "hybrid"  # what weighs takes groups for alike
-        own: dict[str, Any] = {"bounds": Bounds(asked.lower, asked.upper), "estimator": heard}
+    together, distribution = _intervals(question) if question.joint else 0, None
+    if question.counted:
+        spread = not {"variance", "sd", "gini", "distribution"}.isdisjoint(question.statistics)
+        estimator = question.estimator or "everyone"
+        if estimator not in ("everyone", "tcm-only", "lm-only"):  # what weighs takes groups for alike
+            estimator = "hybrid"
+        own: dict[str, Any] = {"bounds": Bounds(question.lower, question.upper), "estimator": estimator}
         own |= {"trusted_guarantee": counted, "spread": spread, "together": together}
         distribution = declared(DistributionTask, study, place, **own)
-        if not asked.summed:
+        if not question.summed:
             return distribution
     usual = mean_task(study, place)
     rule = usual.rule
     if rule.name == "alike":  # whatever the groups' sizes
         rule = replace(rule, name="adaptive")
     mean = replace(usual, rule=rule, trusted_guarantee=summed, level=1 - (1 - study.level) / max(together, 1))
-    return NumberTask(asked.statistics, mean, distribution, study.level, asked.joint)
+    return NumberTask(question.statistics, mean, distribution, study.level, question.joint)
 
 
 def _intervals(asked: Number) -> int:

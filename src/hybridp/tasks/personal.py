@@ -156,8 +156,8 @@ class PersonalTask(Task):
         if others.count and self.mixing is not None:
             heard = blending.anybody_heard(others) and result.weight < 1
             weight = (1 - result.weight) * blending.share_of(others, used, spread) if heard else 0.0
-            told = {"randomiser": OWN_EPSILON, "weight": weight, "least": self.mixing.batch}
-            shuffled = replace(alone(others), mixing={**told, "levels": mixed_levels(self.mixing, mixed.sizes)})
+            mixing = {"randomiser": OWN_EPSILON, "weight": weight, "least": self.mixing.batch}
+            shuffled = replace(alone(others), mixing={**mixing, "levels": mixed_levels(self.mixing, mixed.sizes)})
         trusted_promise = local_promise = None
         if own.count:
             device = "the best report for their own epsilon, on their own device"
@@ -221,8 +221,8 @@ def _by_epsilon(trusted: WeightedSum, epsilons: Floats, people: Ints, share: flo
 
 
 def personal_task(study: Declaration, place: int) -> PersonalTask:
-    asked = cast(Number, study.questions[place])
-    own = {"bounds": Bounds(asked.lower, asked.upper), "estimator": asked.estimator or "everyone"}
+    question = cast(Number, study.questions[place])
+    own = {"bounds": Bounds(question.lower, question.upper), "estimator": question.estimator or "everyone"}
     return declared(PersonalTask, study, place, **own, share=study.promise.share, mixing=study.level_mixing)
 
 

@@ -110,8 +110,8 @@ class SharesTask(Task):
     def ask(self, crowd: Crowd) -> Conversation:
         noise = None if self.estimator == "lm-only" else self.count_noise
         got = yield Options(self.invite, noise, heard=self.estimator != "tcm-only")
-        told = {"trusted_people": got.trusted_people, "mixed": got.mixed}
-        return publish_shares(self, got.trusted, got.local, **told, **crowd.made())
+        answered = {"trusted_people": got.trusted_people, "mixed": got.mixed}
+        return publish_shares(self, got.trusted, got.local, **answered, **crowd.made())
 
     @property
     def invite(self) -> OnOptions:
@@ -169,14 +169,14 @@ def publish_shares(
         weights = (1 - result.weights) * result.parts[-1]
         shuffled = tasks.told_shuffled(study, mixed, _alone(mixed.summary, result), weights)
     held, default = result.anchor, result.default
-    own, told = result.trusted, result.local
+    own, theirs = result.trusted, result.local
     more: dict[str, Any] = {"edges": list(question.edges)} if question.edges else {}
     if trusted is not None and trusted.left_out:
         scale, sd = trusted.noise.laplace_scale, math.sqrt(trusted.noise.normal_variance)
         missing = trusted.people - trusted.answered
         more["left_out"] = clipped_share(missing, trusted.people, scale, study.level, sd)
     options = list(question.values[:-1] if question.excludes else question.values)
-    apart = None if own is None or told is None else own - told
+    apart = None if own is None or theirs is None else own - theirs
     facts = answer(
         "histogram" if question.edges else "shares",
         np.clip(result.estimate, 0.0, 1.0) if question.most else to_simplex(result.estimate),
@@ -245,8 +245,8 @@ def field_rule(question: Feature) -> str:
 
 
 def shares_task(study: Declaration, place: int) -> SharesTask:
-    asked = cast(Choice | Count, study.questions[place])
-    return declared(SharesTask, study, place, question=asked.feature, counted=asked.as_count)
+    question = cast(Choice | Count, study.questions[place])
+    return declared(SharesTask, study, place, question=question.feature, counted=question.as_count)
 
 
 BUILDERS |= {"choice": shares_task, "count": shares_task}

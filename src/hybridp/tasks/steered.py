@@ -94,16 +94,16 @@ class SteeredTask(OfMean):
                 study.bounds, study.guarantee, at=(), spread=True, estimator="tcm-only", noise="laplace",
                 trusted_guarantee=part,
             )  # fmt: skip
-            heard = yield from ask_counts(counted, trusted, None)
-            looked, shape = trusted_words(heard), blended(heard, alone=False).both
+            evidence = yield from ask_counts(counted, trusted, None)
+            looked, shape = trusted_words(evidence), blended(evidence, alone=False).both
             seen = Quartiles(*(shape.quantile(share) for share in (0.25, 0.5, 0.75)))
         window = None if seen is None else many.window(seen)
         invite = replace(study.invite, question=names, windows=((0.0, 1.0),))
         if window is None:
             own = replace(study, trusted_guarantee=rest).decided(trusted, local)
             got = yield Numbers(own.named(names), own.sum_noise, own.squares_noise, heard=False)
-            told = yield Later(invite, about={"window": None})
-            result = self._plain(own, got.trusted, told, looked, seen, crowd)
+            answer = yield Later(invite, about={"window": None})
+            result = self._plain(own, got.trusted, answer, looked, seen, crowd)
         else:
             noise = WindowNoise.of(*_parted(rest, SQUARES_SHARE), *window.levels)
             inside, outside, squares = yield Within(study.invite, window, noise)
@@ -112,9 +112,9 @@ class SteeredTask(OfMean):
             ends, low, width = (window.low, window.high), self.bounds.lower, self.bounds.width
             invite = replace(invite, windows=(ends,)) if sums.within else invite
             natural = [low + width * end for end in ends] if sums.within else None
-            told = yield Later(invite, about={"window": natural})
+            answer = yield Later(invite, about={"window": natural})
             rows = crowd.rows(self.bounds.centre)
-            result = self._within(sums, None if told is None else told.local, looked, invite, rows, **crowd.made())
+            result = self._within(sums, None if answer is None else answer.local, looked, invite, rows, **crowd.made())
         return result.named(names[0])
 
     def _plain(self, own: MeanTask, said: Any, told: Any, looked: str, seen: Quartiles | None, crowd: Crowd) -> Release:

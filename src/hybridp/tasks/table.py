@@ -428,12 +428,12 @@ def chosen_invite(study: TableTask, tables: Sequence[MeasuredTable]) -> OnMargin
 
 
 def table_task(study: Declaration, place: int) -> TableTask:
-    asked, part = cast(Table, study.questions[place]), study.parts[place]
+    question, part = cast(Table, study.questions[place]), study.parts[place]
     assert isinstance(part.everybody, ApproxDP)
-    schema = Schema(tuple(one.feature for one in asked.features)).counting(asked.other)
-    workload = listed_workload(schema, asked.marginals)
-    chosen = "mixed" if study.trust.everyone != "trusted" else asked.method or usual_method(workload)
-    return TableTask(workload, part.everybody, method=cast(Method, chosen), rows=asked.rows)
+    schema = Schema(tuple(one.feature for one in question.features)).counting(question.other)
+    workload = listed_workload(schema, question.marginals)
+    chosen = "mixed" if study.trust.everyone != "trusted" else question.method or usual_method(workload)
+    return TableTask(workload, part.everybody, method=cast(Method, chosen), rows=question.rows)
 
 
 BUILDERS["table"] = table_task

@@ -333,8 +333,8 @@ def mixed_batches(mixing: Mixing, batches: tuple[int, ...]) -> list[dict[str, An
         whole = [(whole[0][0], sum(many for _, many in whole))]
     result: list[dict[str, Any]] = []
     for size, many in few + whole:
-        kept = mixing.promise(size)
-        result.append({"people": size, "batches": many, "epsilon": kept.epsilon, "delta": kept.delta})
+        promise = mixing.promise(size)
+        result.append({"people": size, "batches": many, "epsilon": promise.epsilon, "delta": promise.delta})
     if whole and result[len(few)]["delta"]:
         left = mixing.with_fakes(whole[0][0]).items()
         result[len(few)]["with_fakes"] = [{"fakes": fakes, "epsilon": epsilon} for fakes, epsilon in left]
@@ -346,8 +346,8 @@ _SIZES = 8
 
 def mixed_facts(mixing: Mixing, batches: tuple[int, ...], randomiser: str, **weight: Any) -> dict[str, Any]:
     """What is published of people who all have one epsilon and whose reports came through a mixer."""
-    kept = {"local_epsilon": mixing.epsilon, "least": mixing.batch, "batches": mixed_batches(mixing, batches)}
-    return {"randomiser": randomiser, **weight, **kept}
+    facts = {"local_epsilon": mixing.epsilon, "least": mixing.batch, "batches": mixed_batches(mixing, batches)}
+    return {"randomiser": randomiser, **weight, **facts}
 
 
 def told_shuffled(study: Any, mixed: Batches, group: GroupEstimate, weight: Any) -> GroupEstimate:
@@ -364,20 +364,20 @@ def mixed_promises(shuffled: GroupEstimate | None) -> list[Promise]:
     """
     if shuffled is None:
         return []
-    result, told, least = [], shuffled.mixing, shuffled.mixing["least"]
-    if "levels" not in told:
-        device = f"{told['randomiser']} report on their own device"
-        for batch in told["batches"]:
+    result, facts, least = [], shuffled.mixing, shuffled.mixing["least"]
+    if "levels" not in facts:
+        device = f"{facts['randomiser']} report on their own device"
+        for batch in facts["batches"]:
             few = f"fewer than the {least:,} that were promised: only the report's own epsilon holds"
             note = few if batch["people"] < least else _ALONE
             crowd = "a batch" if batch["batches"] == 1 else f"{batch['batches']:,} batches"
             text = f"{device}, in {crowd} of {batch['people']:,}"
             result.append(Promise("shuffled", MIXED, promised(batch["epsilon"], batch["delta"]), text, note))
-        return [*result, Promise("shuffled", COLLUDING, PureDP(told["local_epsilon"]), device)]
+        return [*result, Promise("shuffled", COLLUDING, PureDP(facts["local_epsilon"]), device)]
     device = "the best report for their own epsilon, on their own device"
     people: dict[float, int] = {}
     alone: dict[float, int] = {}
-    for level in told["levels"]:
+    for level in facts["levels"]:
         epsilon = float(level["local_epsilon"])
         people[epsilon] = level["people"]
         alone |= {epsilon: level["unhidden"]} if level["unhidden"] else {}
@@ -412,9 +412,9 @@ def mixed_levels(mixing: LevelMixing, sizes: Mapping[float, tuple[int, ...]]) ->
 def mixed_assumptions(shuffled: GroupEstimate | None) -> tuple[str, ...]:
     if shuffled is None:
         return ()
-    told, left, given = shuffled.mixing, "a report's own epsilon", ""
-    if "levels" not in told:
-        left += f" {told['local_epsilon']:.6g}"
+    facts, left, given = shuffled.mixing, "a report's own epsilon", ""
+    if "levels" not in facts:
+        left += f" {facts['local_epsilon']:.6g}"
     else:
         given = (
             "everybody's choice of an epsilon stands beside their report and tells nothing of their data: given the "
@@ -426,7 +426,7 @@ def mixed_assumptions(shuffled: GroupEstimate | None) -> tuple[str, ...]:
         given,
         "everybody shuffled sent one report, in one batch: who sent several keeps less, and was charged for one",
         "a batch hides a person among honest others: those in it who lie, or tell what they sent, do not count",
-        _fakes(chain.from_iterable(one["batches"] for one in told.get("levels", [told]))),
+        _fakes(chain.from_iterable(one["batches"] for one in facts.get("levels", [facts]))),
     )
 
 
@@ -489,8 +489,8 @@ def ledger_totals(study: Declaration) -> dict[str, PureDP | ApproxDP]:
 def published(study: Declaration, answers: Mapping[str, Any], entries: tuple[int, ...]) -> Release:
     """The answers under one receipt. Post-processing: no rows, no noise."""
     if study.drawn:  # a sum or a count is about everybody, whichever question they answered
-        heard = [people_in(answer) for answer in answers.values()]
-        everyone = max(trusted for trusted, _ in heard) + sum(local for _, local in heard)
+        people = [people_in(answer) for answer in answers.values()]
+        everyone = max(trusted for trusted, _ in people) + sum(local for _, local in people)
         answers = {n: releasing.about(a, everyone) if isinstance(a, Release) else a for n, a in answers.items()}
     each = {name: answer.receipt for name, answer in answers.items()}
     receipt = releasing.one_receipt(each, _split(study), once=answered_once(study))
