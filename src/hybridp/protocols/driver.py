@@ -466,23 +466,23 @@ def must_have_paid(ledger: Ledger | None, invite: Path) -> None:
     must(same, "ledger", "must be the one that paid for the invitation when it was made", ledger.path)
 
 
-def record_release(result: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any) -> R:
+def record_release(made: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any) -> R:
     """The release with what was asked on its receipt, and in the ledger's file before anybody can see it.
 
     Called inside `charged`. What is kept is the document that is published, and nothing else. Promises that protect
     hardly anybody among so many people are told as warnings, and on the receipt.
     """
-    budgets = (promise.budget for promise in result.receipt.promises)
-    people: Any = result.people
+    budgets = (promise.budget for promise in made.receipt.promises)
+    people: Any = made.people
     people_heard = sum(people.values()) if isinstance(people, Mapping) else people
     notes = warned((b for b in budgets if isinstance(b, PureDP | ApproxDP)), people_heard)
-    result = replace(result, receipt=replace(result.receipt, assumes=result.receipt.assumes + notes))
-    at = None if result.receipt.simulated else datetime.now(UTC).isoformat(timespec="seconds")
+    made = replace(made, receipt=replace(made.receipt, assumes=made.receipt.assumes + notes))
+    at = None if made.receipt.simulated else datetime.now(UTC).isoformat(timespec="seconds")
 
     def numbered(number: int | None) -> R:
         about = {"release": number, "at": at, "version": version("hybridp"), "purpose": purpose}
         about |= {"study": study, "columns": columns}
-        return replace(result, receipt=replace(result.receipt, asked=about))
+        return replace(made, receipt=replace(made.receipt, asked=about))
 
     if ledger is None:
         return numbered(None)
