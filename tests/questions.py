@@ -39,6 +39,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "ticks": question("liked", "choice", options=["a", "b", "c"], several=2, missing="none"),
     "count": question("way", "count", value="bus"),
     "vector": question("body", "vector", "a", "b", upper=100),
+    "vector by group": question("body", "vector", "a", "b", upper=100, by="town"),
     "records": question("search", "records", "query", head=5),
     "points": question("place", "points", "x", "y", upper=1, clusters=2),
     "regression": question("line", "regression", target="b", on=["a"], upper=100),

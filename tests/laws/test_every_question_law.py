@@ -100,6 +100,7 @@ def truth(task: str) -> dict[str, float]:
         "ticks": {"a": 2 / 3, "b": 2 / 3, "c": 1 / 3},
         "count": {"bus": len(people) / 2},
         "vector": {"a": people.a.mean(), "b": people.b.mean()},
+        "vector by group": {f"{town}: {x}": own[x].mean() for town, own in people.groupby("town") for x in "ab"},
         "records": dict.fromkeys(("weather", "news", "maps"), 1 / 7),
         "points": {},
         "regression": {"intercept": slope[1], "a": slope[0]},

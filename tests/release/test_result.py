@@ -65,7 +65,8 @@ SPREAD = {**TASKS["mean"], "name": "age", "column": "x", "statistics": ["sd", "g
 @cache
 def planned(*tasks: str) -> Any:
     """The plan of a study of these questions, or of its only one."""
-    grouped = {task: {**TASKS[task], "categories": ["u", ODD]} for task in ("public groups", "statistics by group")}
+    grouped = {task: {**TASKS[task], "categories": ["u", ODD]} for task in TASKS if "by" in TASKS[task]
+               and not TASKS[task].get("by_private")}
     known = {**TASKS, "spread": SPREAD, **grouped}
     questions = [known[task] for task in tasks]
     own = {"epsilon_column": "own"} if tasks == ("own epsilons",) else {"epsilon": 1.0, "delta": 1e-6}

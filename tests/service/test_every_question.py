@@ -47,7 +47,8 @@ QUESTIONS["ratio"] = {
     "lower": [0, 1],
     "upper": 100,
 }
-for _of in ("public groups", "statistics by group"):
+GROUPED = ("public groups", "statistics by group", "vector by group")
+for _of in GROUPED:
     QUESTIONS[_of] |= {"categories": ["u", "v"], "least": 5}
 QUESTIONS["count"] |= {"name": "bus"}
 EPSILONS = [0.5, 1.0, 2.0]
@@ -75,6 +76,7 @@ def answers(task: str, row: Any) -> dict[str, Any]:
         "count": {"bus": "bus" if row.way == "bus" else "not bus"},
         "vector": {"body": [row.a, row.b]},
         "ratio": {"rate": {"a": row.a, "b": row.b}},
+        "vector by group": {"body": [row.a, row.b], "town": row.town},
         "records": {"search": [row.query]},
         "points": {"place": {"x": row.x, "y": row.y}},
         "regression": {"line": [row.a, row.b]},
@@ -178,7 +180,7 @@ def test_it_goes_from_its_answers_to_its_release(web: TestClient, name: str) -> 
     lines = [json.loads(line) for line in studies.export(service, asked.id)]
     assert len(lines) == LOCAL
     one = 1 if asked.task["draws"] else len(asked.tasks)
-    grouped = any(task in ("public groups", "statistics by group") for task in asked.tasks)
+    grouped = any(task in GROUPED for task in asked.tasks)
     assert {len(line["report"]) for line in lines} == {one + grouped}
     summary = studies.study_summary(service, asked.id)
     assert summary["raw_deleted"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from hybridp.bench.crowd import Crowd, Guesses
 from hybridp.bench.distribution import plan_distribution
-from hybridp.bench.driven import plan_driven, plan_groups, plan_steered, shares_of
+from hybridp.bench.driven import HEARD, plan_driven, plan_groups, plan_steered, shares_of
 from hybridp.bench.models import plan_personal, plan_points, plan_records, plan_regression
 from hybridp.curator.sums import Counted, count_people, group_sizes, with_public
 from hybridp.errors import InvalidInput, must
@@ -44,8 +44,7 @@ def plan_question(
         return _by_group(study, i, crowd, sizes)
     if study.promise.personal:
         return _personal(study, i, crowd, epsilons)
-    kind = question.entry({kind: kind for kind in (*_PLANS, "number")})  # a special case as what it is a case of
-    result = _number(study, i, crowd) if kind == "number" else _PLANS[kind](BUILDERS[kind](study, i), crowd)
+    result = _plan(study, i, crowd)
     if not shuffled:
         return result
     assert study.mixing is not None
@@ -157,6 +156,12 @@ def _sizes(study: Declaration, i: int, data: Any, table: str | None) -> Mapping[
 # --- one question -----------------------------------------------------------------------------------------------------
 
 
+def _plan(study: Declaration, i: int, crowd: Crowd) -> Plan:
+    """Of a question for everybody; a special case is planned as what it is a case of."""
+    kind = study.questions[i].entry({kind: kind for kind in (*_PLANS, "number")})
+    return _number(study, i, crowd) if kind == "number" else _PLANS[kind](BUILDERS[kind](study, i), crowd)
+
+
 def _by_group(study: Declaration, i: int, crowd: Crowd, sizes: Mapping[str, int] | None) -> Plan:
     question, crowd = study.questions[i], replace(crowd, chance=1.0)
     by = question.groups
@@ -168,19 +173,20 @@ def _by_group(study: Declaration, i: int, crowd: Crowd, sizes: Mapping[str, int]
         guess = replace(crowd.guess, shares=[size / many for size in left.values()])
         by, crowd = replace(by, names=tuple(left)), replace(crowd, n=many, guess=guess)
     question.must(bool(by.names), "categories", "must be listed for a plan without a table, as A,B,C", "none")
-    if getattr(question, "statistics", ("mean",)) == ("mean",):
-        own = question.entry({"number": mean_task, "choice": shares_task, "count": shares_task})(study, i)
-        return plan_groups(own, by, crowd)
+    builders: dict[str, Any] = {"number": mean_task, "choice": shares_task, "count": shares_task, "vector": None}
+    own = question.entry(builders)
+    if own is not None and getattr(question, "statistics", ("mean",)) == ("mean",):
+        return plan_groups(own(study, i), by, crowd)
     guess, parts = replace(crowd.guess, shares=None), shares_of(crowd.guess.shares, len(by.names), "groups")
-    plans = [_number(study, i, replace(crowd, n=max(round(crowd.n * part), 1), guess=guess)) for part in parts]
+    plans = [_plan(study, i, replace(crowd, n=max(round(crowd.n * part), 1), guess=guess)) for part in parts]
     every = [plan.questions[crowd.question] for plan in plans]
     about = {"column": by.column, "private": by.private, "categories": list(by.names)}
     facts = {}
     for key, first in every[0].items():
         errors = {
             who: {"rmse_population": [float(np.max(error_of(ways(one[key])[who]))) for one in every]}
-            for who in ways(first)
-        }
+            for who in HEARD if who in ways(first)
+        }  # fmt: skip
         more = {name: first[name] for name in ("assumes", "range") if name in first}
         default = {"default": {"estimator": "everyone"}}
         facts[f"{key}_by_group"] = predicted(f"{key}-by-group", errors, default, by=about, shares=parts, **more)

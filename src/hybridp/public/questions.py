@@ -21,7 +21,7 @@ from hybridp.public.messages import VectorBounds
 from hybridp.public.queries import Feature as Values
 from hybridp.public.randomisers import k_randomised_response, share_oracle, vector_reports
 from hybridp.public.regression import MOST_PREDICTORS
-from hybridp.public.study import KINDS, Declaration, Grouped, Number, Question
+from hybridp.public.study import KINDS, ByGroup, Declaration, Grouped, Number, Question
 
 __all__ = ["KINDS", "Choice", "Count", "Feature", "Number", "Points", "Records", "Regression", "Table", "Vector"]
 __all__ += ["to_toml"]
@@ -207,7 +207,7 @@ class Box(Bounded):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vector(Box):
+class Vector(ByGroup, Box):
     """Several numbers a person; the promise covers all of them together."""
 
     kind: ClassVar[str] = "vector"
@@ -246,7 +246,6 @@ class Vector(Box):
             "unit-vector": "one of several drawn directions, near the person's more often than others",
         },
     )
-    joint: bool = field(False, help="Intervals that hold for all columns together.")
 
     def check(self) -> None:
         super().check()
@@ -274,7 +273,7 @@ class Vector(Box):
         return vector_reports(self.local, promise, columns, bounds.ratio).cost(among)  # type: ignore[arg-type]
 
     def asks_everybody(self) -> str:
-        return basics.goes_by_people(self)
+        return super().asks_everybody() or basics.goes_by_people(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,7 @@ from hybridp.public.randomisers import randomiser
 from hybridp.public.shares import LEAST_COUNTED, share_mixing
 from hybridp.public.shuffling import LevelMixing, Mixer, Mixing
 
-__all__ = ["ANSWERED", "ANSWERED_IN", "CHOICE_ESTIMATORS", "ESTIMATORS", "GROUPED", "KINDS", "LEAST", "MISSINGS"]
+__all__ = ["ANSWERED", "ANSWERED_IN", "CHOICE_ESTIMATORS", "ESTIMATORS", "KINDS", "LEAST", "MISSINGS"]
 __all__ += ["NOISES", "SCHEMA", "Collection", "Declaration", "Form", "Grouped", "Mixer", "Number", "Part", "People"]
 __all__ += ["Promise", "Question", "check_estimator", "check_missing", "goes_by_people", "settled"]
 
@@ -318,8 +318,8 @@ class Question(Fields):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grouped(Question):
-    """A question about one column, which may be answered by group."""
+class OneColumn(Question):
+    """A question about one column."""
 
     column: str | None = field(
         None, help="The column with everybody's answer. Default: the question's name.", shown=True
@@ -330,12 +330,19 @@ class Grouped(Question):
         help="The column with local people's reports. Default: report; with several questions NAME_report.",
         option="",
     )
+
+    def check(self) -> None:
+        if self.column is None:
+            object.__setattr__(self, "column", self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByGroup(Question):
+    """A question that may be answered for everybody's public group."""
+
+    by_private: ClassVar[bool] = False
+
     by: str | None = field(None, help="Answer by group: the column that names everybody's group.", check=named)
-    by_private: bool = field(
-        False,
-        help="With by: the group is an answer too, as private as the value. Without it everybody may know who is in "
-        "which group.",
-    )
     categories: tuple[str, ...] = field(
         (),
         help="With by: the public names of the groups, A,B,C. Default: those that the column holds; private groups "
@@ -353,7 +360,7 @@ class Grouped(Question):
         help="With by: differences between all pairs of groups (all), or of all from one, with intervals.",
         check=named,
     )
-    joint: bool = field(False, help="Intervals that hold for all groups, options and statistics together.")
+    joint: bool = field(False, help="Intervals that hold for all groups, options, columns and statistics together.")
 
     @property
     def groups(self) -> Grouping | None:
@@ -363,6 +370,28 @@ class Grouped(Question):
 
     def asks_everybody(self) -> str:
         return "" if self.by is None else f"`{self.name}` is asked by group, which everybody answers"
+
+    def check(self) -> None:
+        super().check()
+        if self.by is None:
+            rule, private = "must go with by, the column of the groups", ("by_private",) * self.by_private
+            return self.left_out(rule, *private, "categories", "compare", "least")
+        self.must(self.by not in self.columns_read[:-1 if self.by_private else None], "by",
+                  "must be another column than the value's", self.by)  # fmt: skip
+        known = not self.categories or self.compare in (None, "all", "other", *self.categories)
+        self.must(known, "compare", "must be all, or one of the categories", self.compare)
+        _ = self.groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouped(ByGroup, OneColumn):
+    """A question about one column, which may be answered by group."""
+
+    by_private: bool = field(  # type: ignore[misc]
+        False,
+        help="With by: the group is an answer too, as private as the value. Without it everybody may know who is in "
+        "which group.",
+    )
 
     def report_columns(self, start: str) -> tuple[str, ...]:
         """The report itself, the batch of one on options, and how it was made."""
@@ -374,21 +403,6 @@ class Grouped(Question):
         """Whether reports are on one of several options, of a private group too."""
         return self.by_private
 
-    def check(self) -> None:
-        if self.column is None:
-            object.__setattr__(self, "column", self.name)
-        if self.by is None:
-            rule = "must go with by, the column of the groups"
-            return self.left_out(rule, "by_private", "categories", "compare", "least")
-        self.must(self.by != self.column, "by", "must be another column than the value's", self.by)
-        known = not self.categories or self.compare in (None, "all", "other", *self.categories)
-        self.must(known, "compare", "must be all, or one of the categories", self.compare)
-        _ = self.groups
-
-
-GROUPED = frozenset(("by", "by_private", "categories", "least", "compare", "joint"))
-
-"""The fields of an answer by group."""
 
 
 # --- questions --------------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def labels(facts: Facts) -> list[str]:
     if not isinstance(estimate, list):
         return [str(next(iter(facts.get("options") or ()), ""))]
     if "by" in facts:
-        inner, groups = facts.get("options") or facts.get("at"), facts["by"]["categories"]
+        inner, groups = next((facts[key] for key in _NAMED_BY if key in facts), None), facts["by"]["categories"]
         return [f"{group}: {_name(one)}" for group in groups for one in inner] if inner else list(groups)
     known = [some for key in _NAMED_BY if len(some := facts.get(key) or ()) == len(estimate)]
     return [_name(one) for one in (known[0] if known else range(1, len(estimate) + 1))]

@@ -361,11 +361,11 @@ class StorePeople(SummedPeople):
 
     def read(self, asked: Any) -> None:
         """RAW: what the round needs of every group. Answers are unsealed once, whatever the number of groups."""
-        nobody = self._summed(asked, [np.zeros((0, 1), dtype=np.int64)])
+        nobody = self._summed(asked, [np.zeros((0, getattr(asked.invite.encoding, "dimensions", 1)), dtype=np.int64)])
         self.groups = [nobody for _ in self.told.groups]
         for rows in self.answers or ():
-            for place in np.unique(rows[:, 1]).tolist():
-                more = self._summed(asked, [rows[rows[:, 1] == place]])
+            for place in np.unique(rows[:, -1]).tolist():
+                more = self._summed(asked, [rows[rows[:, -1] == place, :-1]])
                 self.groups[place] = self.groups[place].plus(more)
 
     def pay(self, totals: None) -> None:
@@ -392,7 +392,7 @@ class Members:
     places: tuple[int, ...]
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
-        return (rows[np.isin(rows[:, 1], self.places)] for rows in self.answers)
+        return (rows[np.isin(rows[:, -1], self.places), :-1] for rows in self.answers)
 
 
 MOST_OPTIONS, MOST_QUESTIONS, MOST_COLUMNS, MOST_COORDINATES = 500, 50, 500, 20

@@ -13,6 +13,7 @@ same question without them, and are charged once with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,7 +30,7 @@ from hybridp.public.randomisers import Bounds
 from hybridp.public.rounds import Crowd, Options
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.study import Declaration, Number
-from hybridp.release.facts import Facts, cells, labels
+from hybridp.release.facts import Cell, Facts, cells, labels
 from hybridp.release.release import CURATOR, VIEWER, Promise, Receipt, Release, one_receipt, statistic
 from hybridp.tasks.mean import MeanTask, mean_task
 from hybridp.tasks.shares import SharesTask, field_rule, shares_task
@@ -65,7 +66,9 @@ def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Rele
         pairs = [] if task.counted else grouping.pairs(list(groups))  # groups of different sizes are not compared
         gaps = task.differ(blends, pairs, grouping.joint)
         if gaps is None:
-            gaps = [_published(question, key, facts[i], facts[j], task.level) for i, j in pairs]
+            own = [cells(question, key, one) for one in facts]
+            level = each_level(task.level, len(pairs) * len(own[0]), joint=grouping.joint)
+            gaps = [_published(own[i], own[j], each.level, level) for i, j in pairs]
         p_values = [task.doubts(one, of) for one, of in zip(blends, facts, strict=True)]
         kinds = [one["mechanisms"]["trusted"] for one in facts if one["mechanisms"]["trusted"] != "none"]
         result |= told_by_group(
@@ -86,10 +89,14 @@ def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Rele
     return Release({question: result}, task.level, receipt)
 
 
-def _published(question: str, key: str, one: Facts, other: Facts, level: float) -> list[Gap]:
-    """How far two groups' published numbers are apart."""
-    both = zip(cells(question, key, one), cells(question, key, other), strict=True)
-    return [published_gap(a.estimate, (a.low, a.high), b.estimate, (b.low, b.high), level) for a, b in both]  # type: ignore[arg-type]
+def _published(one: Sequence[Cell], other: Sequence[Cell], own: float, level: float) -> list[Gap]:
+    """How far two groups' published numbers, with intervals of their own level, are apart, with intervals of another:
+    none is wider there than that of a law with Laplace's tails."""
+    wide, result = math.log(1 - level) / math.log(1 - own), []
+    for a, b in zip(one, other, strict=True):
+        d, low, high, p = published_gap(a.estimate, (a.low, a.high), b.estimate, (b.low, b.high), own)  # type: ignore[arg-type]
+        result.append(Gap(d, d - wide * (d - low), d + wide * (high - d), p))
+    return result
 
 
 def _heard_of(study: Study, people: tuple[int, int]) -> int:
@@ -335,11 +342,11 @@ def told_by_group(
         return None if all(value is None for value in values) else values
 
     several = isinstance(answers[0]["estimate"], list)
-    known = ("clipped_to", *(("options", "at", "edges") if several else ()))
+    known = ("clipped_to", *(("options", "at", "columns", "edges") if several else ()))
     public = {key: list(answers[0][key]) for key in known if key in answers[0]}
     options = labels(answers[0]) if several else []
     test, nothing, names = round(1 - level, 12), [None] * len(options) if several else None, list(groups)
-    apart = [facts["disagreement"] for facts in answers]
+    apart = [facts.get("disagreement") or {} for facts in answers]
     away = [None if "at" in gap else gap.get("difference") for gap in apart]  # told at a place of its own, of no cell
     ends = [(gap.get("interval") if far is not None else None) or (nothing, nothing)
             for gap, far in zip(apart, away, strict=True)]  # fmt: skip

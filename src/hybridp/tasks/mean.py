@@ -328,6 +328,7 @@ class VectorTask(_Means):
     joint: bool = False
 
     called = "vector mean"
+    by_group = True
     summed = "the sums"
     spread_share = VECTOR_SPREAD_SHARE
 

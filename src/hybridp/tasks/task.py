@@ -100,7 +100,7 @@ class Task(ABC):
         """The same by group, where it can be told so."""
         must(self.by_group, "by", f"must be left out: {self.called} is not told by a public group", by.column)
         columns.must_count("an answer by group")
-        by.must_differ(columns.value)
+        must(by.column not in columns.names, "by", "must be another column than the value's", by.column)
         return self.decided(0, 0)  # no one size speaks for all groups
 
     def of_group(self, level: float) -> Self:
@@ -117,8 +117,9 @@ class Task(ABC):
 
     def doubts(self, blend: Any, facts: Facts) -> list[float] | None:
         """The p-values of trusted and local people of one group being alike, one by one."""
-        p = facts["disagreement"]["p_value"]
-        return p if p is None or isinstance(p, list) else [p]
+        p = (facts.get("disagreement") or {}).get("p_value")
+        every = p if isinstance(p, list) else [p]
+        return None if None in every else every
 
     def decided(self, trusted: int, local: int, shuffled: int = 0) -> Self:
         """The same for groups of so many people, before anything is charged or drawn."""
