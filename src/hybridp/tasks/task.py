@@ -118,7 +118,7 @@ class Task(ABC):
     def doubts(self, blend: Any, facts: Facts) -> list[float] | None:
         """The p-values of trusted and local people of one group being alike, one by one."""
         p = (facts.get("disagreement") or {}).get("p_value")
-        every = p if isinstance(p, list) else [p]
+        every: list[Any] = p if isinstance(p, list) else [p]
         return None if None in every else every
 
     def decided(self, trusted: int, local: int, shuffled: int = 0) -> Self:
