@@ -21,7 +21,7 @@ from hybridp.public.study import (
 )
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.html import KINDS
+from hybridp.service.pages import KINDS
 from hybridp.service.plans import parse_plan
 
 from .conftest import Start

@@ -49,7 +49,7 @@ from hybridp.public.shares import MarginalReports, NoisyCounts, ShareReports
 from hybridp.public.study import Choice, Declaration, Question
 from hybridp.release.release import Release, statistic
 from hybridp.service import formats
-from hybridp.service.formats import Field, Heard, Reports, number_field, numbers_field, option_field, place_reports
+from hybridp.service.formats import Field, Heard, ReportCodec, number_field, numbers_field, option_field, place_reports
 from hybridp.service.problems import Refused
 from hybridp.tasks.declared import task_of
 from hybridp.tasks.distribution import DistributionTask
@@ -135,7 +135,7 @@ class Part:
         return (self,)
 
     @cached_property
-    def reports(self) -> Reports:
+    def reports(self) -> ReportCodec:
         if self.invite is None:  # a group, as it is; or nothing is asked yet
             return place_reports(len(self.options), {}, self.options)
         counted = getattr(self.task, "distribution", self.task)
