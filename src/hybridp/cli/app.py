@@ -143,7 +143,7 @@ def _warnings_as_remarks() -> Iterator[None]:
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
         if issubclass(category, PromiseWarning):
-            from hybridp.cli.common import note
+            from hybridp.cli.options import note
 
             note(f"hybridp: warning: {message}")
         else:

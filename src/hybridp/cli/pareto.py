@@ -16,8 +16,7 @@ import click
 import numpy as np
 
 from hybridp.cli.app import if_interrupted
-from hybridp.cli.common import FILE_PATH, count, note, number, progress, table
-from hybridp.cli.options import telling
+from hybridp.cli.options import FILE_PATH, count, note, number, progress, table, telling
 from hybridp.errors import InvalidInput
 from hybridp.pareto import Problem, Run, Store, band, dpareto, final_front, publishing_cost
 from hybridp.pareto import load_problem as load_named

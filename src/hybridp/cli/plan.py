@@ -14,8 +14,7 @@ from typing import Any
 import click
 
 from hybridp.cli import options as cli_options
-from hybridp.cli.common import FILE_PATH, count, note, rows_in, show_words, table_option
-from hybridp.cli.options import Options, edges_options, given, list_option, must_not_join, numbers, one_question, some
+from hybridp.cli.options import FILE_PATH, Options, count, given, list_option, note, numbers, one_question, some
 from hybridp.cli.releasing import check_out, read_study, study_argument
 from hybridp.cli.synth import StatedSchema, workload_of
 from hybridp.errors import Fields, InvalidInput, at_least, field, must
@@ -79,7 +78,7 @@ def planned(
                 many = result.people
                 document["invite"] = study.invite(invite_out, trusted=many["trusted"], local=many["local"])
                 note(f"The invitation for the devices is in {invite_out}.")
-            return document, lambda: show_words(result), result.plot
+            return document, lambda: cli_options.show_words(result), result.plot
 
         return cli_options.telling(name, *options, plot=plot, **groups)(run)
 
@@ -149,8 +148,8 @@ def mean(
     """
     asked = question.values
     if groups is not None or local_groups is not None:
-        must_not_join("personal epsilons", "n", "opt-in", "epsilon", "delta", "trusted-epsilon", "mean", "rmse",
-                      "noise", "local", "shuffled")  # fmt: skip
+        others = "n opt-in epsilon delta trusted-epsilon mean rmse noise local shuffled"
+        cli_options.must_not_join("personal epsilons", *others.split())
         return _personal_plan((groups, local_groups), asked["lower"], asked["upper"], sd, mixer)
     from hybridp.bench.crowd import Crowd as Expected
     from hybridp.bench.driven import opt_ins_needed, plan_steered
@@ -158,7 +157,7 @@ def mean(
     people, by = crowd(), asked["by"] is not None
     asked["column"] = "value"
     if by:
-        must_not_join("by", "rmse")
+        cli_options.must_not_join("by", "rmse")
     else:
         Expected(people.n, people.opt_in).must_be_both()
     plan = _plan(question(), people, promise(), mixer=mixer, sd=sd, **guessed)
@@ -219,7 +218,9 @@ def _choice_plan(
 
 _CHOICE = some("choice", "column", "options", "several", "other", "noise", *_GROUPED, later=True)
 shares, histogram = (
-    planned(name, edges_options, _shares, question=_CHOICE, crowd=Crowd, promise=PROMISE, mixer=_MIXER)(_choice_plan)
+    planned(name, cli_options.edges_options, _shares, question=_CHOICE, crowd=Crowd, promise=PROMISE, mixer=_MIXER)(
+        _choice_plan
+    )
     for name in ("shares", "histogram")
 )
 
@@ -369,9 +370,9 @@ def synth(
 @planned(
     cli_options.FILE,
     study_argument,
-    rows_in("DATA", required=False),
+    cli_options.rows_in("DATA", required=False),
     _invited,
-    table_option,
+    cli_options.table_option,
     crowd=some(Crowd, later=True),
 )
 def _plan_study(study_file: Path, file: Any, crowd: Options, table_name: str | None) -> tuple[Plan, Study]:
