@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from hybridp.bench.crowd import Guesses
 from hybridp.bench.simulate import salary_like
 from hybridp.bench.study import plan_question
-from hybridp.cli import options as cli_options
-from hybridp.cli.options import count, note, number, progress, receipt, save_plot, share_type, table, telling
+from hybridp.cli.app import FOLDER_PATH, count, note, number, progress, receipt, save_plot, share_type, table
+from hybridp.cli.options import telling
 from hybridp.errors import must
 from hybridp.noise import secure, seeded, synthetic_data_generator
 from hybridp.release.plan import Plan
@@ -30,9 +30,7 @@ RULES = ("tcm-only", "full-lm", "everyone", "pwh", "kvh", "adaptive")
 
 
 @telling("demo")
-@click.option(
-    "--out", type=cli_options.FOLDER_PATH, default=Path("hybridp-demo"), show_default=True, help="Where to put files."
-)
+@click.option("--out", type=FOLDER_PATH, default=Path("hybridp-demo"), show_default=True, help="Where to put files.")
 @click.option("--n", "people", type=count, default=250_000, show_default=True, help="How many made-up people.")
 @click.option("--opt-in", type=share_type, default=0.01, show_default=True, help="The share that trusts.")
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="What everyone is promised.")

@@ -17,7 +17,8 @@ from typing import Any
 import click
 
 from hybridp.cli import options as cli_options
-from hybridp.cli.options import FILE_PATH, Options, joined, note, rows_argument, some, table_option, telling
+from hybridp.cli.app import FILE_PATH, note, rows_argument, table_option
+from hybridp.cli.options import Options, joined, some, telling
 from hybridp.curator.sums import open_rows
 from hybridp.errors import InvalidInput, TrustRule, must
 from hybridp.public.envelope import write_new

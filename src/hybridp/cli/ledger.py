@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from hybridp.cli.options import FILE_PATH, Options, check_delta, count, needed, number, some, table, telling
+from hybridp.cli.app import FILE_PATH, check_delta, count, needed, number, table
+from hybridp.cli.options import Options, some, telling
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Ledger, tight_epsilon
 from hybridp.public.mechanisms import PureDP, promised

@@ -15,8 +15,8 @@ from typing import Any
 import click
 import numpy as np
 
-from hybridp.cli.app import if_interrupted
-from hybridp.cli.options import FILE_PATH, count, note, number, progress, table, telling
+from hybridp.cli.app import FILE_PATH, count, if_interrupted, note, number, progress, table
+from hybridp.cli.options import telling
 from hybridp.errors import InvalidInput
 from hybridp.pareto import Problem, Run, Store, band, dpareto, final_front, publishing_cost
 from hybridp.pareto import load_problem as load_named

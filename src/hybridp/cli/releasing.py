@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli import options as cli_options
-from hybridp.cli.options import FILE, FILE_PATH, command, insist_option, note, progress, rows_in, share_type, some, tell
+from hybridp.cli import app
+from hybridp.cli.app import FILE_PATH, insist_option, note, progress, rows_in, tell
+from hybridp.cli.options import FILE, command, some
 from hybridp.errors import LABEL, Fields, InvalidInput, NotShown, between_0_and_1, field, must
 from hybridp.ledger import Ledger
 from hybridp.noise import Randomness, secure, seeded
@@ -82,7 +83,7 @@ class Releasing(Running):
     form: str = field("plain", help="steered: a trial of quantiles in all phases at once.", choices=(*NUMBER_FORMS,))
 
     def check(self) -> None:
-        cli_options.check_plot(self.plot)
+        app.check_plot(self.plot)
         check_out(self.out)
         other = "simulate-local" if self.simulate_local else "mixed" if self.mixed else ""
         must(self.tally is None or not other, other, "must not go with --tally", "both")
@@ -113,7 +114,7 @@ class Releasing(Running):
             document["ledger"] = str(self.ledger)
             number = found.receipt.asked["release"]
             again = f"`hybridp ledger show {self.ledger} --release {number}` shows it again, for free"
-        show = functools.partial(cli_options.show_release, found, full=self.full, ledger=self.ledger)
+        show = functools.partial(app.show_release, found, full=self.full, ledger=self.ledger)
         self.present(document, show, again, found.plot)
         if self.ledger is None and spent and not found.simulated:
             note("Nothing was charged: without --ledger nobody adds up what these people were promised.")
@@ -132,7 +133,7 @@ class Releasing(Running):
                     places.append(f"it is in {self.out}")
             if draw is not None and self.plot is not None:
                 with _noted(problems, f"`--plot` {self.plot}"):
-                    cli_options.save_plot(self.plot, draw)
+                    app.save_plot(self.plot, draw)
                     document["plot"] = str(self.plot)
             with _noted(problems, "standard output"):
                 tell(document | ({"problems": problems} if problems else {}), show, as_json=self.as_json)
@@ -187,7 +188,7 @@ class Writing(Running):
 
     @property
     def kept(self) -> tuple[str, ...]:
-        return cli_options.names_of(self.keep)
+        return app.names_of(self.keep)
 
     @property
     def run(self) -> dict[str, Any]:
@@ -235,7 +236,7 @@ study_argument = click.argument("study_file", metavar=FILE, type=FILE_PATH)
 def read_study(file: Path) -> Study:
     """The study of a file; what somebody must still decide is said."""
     study = Study.read(file)
-    cli_options.check_delta(study.promise.delta)
+    app.check_delta(study.promise.delta)
     guessed: list[Any] = [one for one in study.questions if getattr(one, "guessed", False)]
     for question in guessed:
         note(
@@ -270,9 +271,9 @@ def randomise_file(study_file: Path, file: Any, asked: Writing, reports: Path | 
 
 @command(
     FILE, study_argument, rows_in("DATA"), insist_option,
-    click.option("--trial-opt-in", type=share_type,
+    click.option("--trial-opt-in", type=app.share_type,
                  help="A trial: all rows are raw, and this share is drawn as trusting."),
-    click.option("--model", type=cli_options.FOLDER_PATH, help="The new folder of a synthetic table."),
+    click.option("--model", type=app.FOLDER_PATH, help="The new folder of a synthetic table."),
     asked=some(Releasing, "ledger", "collection", "simulate_local", "tally", "assume_mechanism", "seed", "table", "out",
                "plot", "as_json", "full", "invite_out", "local_people", "invite", "reports", "mixed"),
 )  # fmt: skip

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from hybridp.cli.options import FILE_PATH, note, stack, table, telling
+from hybridp.cli.app import FILE_PATH, note, stack, table
+from hybridp.cli.options import telling
 from hybridp.device.client import UploadRefused, fetch_task
 from hybridp.errors import InvalidInput, must
 from hybridp.public.mixing import Signer, from_text, text

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli import options as cli_options
-from hybridp.cli.app import NOTHING, if_interrupted
-from hybridp.cli.options import FILE_PATH, command, count, emit, note, number, receipt, show_words, some, table, telling
+from hybridp.cli import app
+from hybridp.cli.app import FILE_PATH, NOTHING, count, if_interrupted, note, number, receipt, show_words, table
+from hybridp.cli.options import command, some, telling
 from hybridp.cli.releasing import Releasing, check_out
 from hybridp.cli.serve import needs_service, say_new_key, store_options
 from hybridp.errors import HybridpError, InvalidInput, NotShown, must, read_toml
@@ -179,7 +179,7 @@ def phase_two(service: Service, study: str, key: str, yes: bool) -> Any:
 @command(
     "release", _STUDY,
     click.option("--key", default="release", show_default=True, help="The same key: the same release, uncharged."),
-    click.option("--model", type=cli_options.FOLDER_PATH, help="The new folder of a synthetic table."),
+    click.option("--model", type=app.FOLDER_PATH, help="The new folder of a synthetic table."),
     asked=some(Releasing, "out", "full", "as_json"),
 )  # fmt: skip
 @_opened
@@ -233,7 +233,7 @@ def export(service: Service, study: str, out: Path | None) -> None:
         with appearing(out, new=True) as draft, draft.open("wb") as file:
             file.writelines(studies.export(service, study))
         result["reports_file"] = str(out)
-    emit(result)
+    app.emit(result)
 
 
 @_command(

@@ -14,8 +14,10 @@ from typing import Any
 
 import click
 
+from hybridp.cli import app
 from hybridp.cli import options as cli_options
-from hybridp.cli.options import Options, command, count, given, note, number, show_release, some, table, telling
+from hybridp.cli.app import count, insist_option, note, number, rows_argument, show_release, table
+from hybridp.cli.options import Options, command, given, some, telling
 from hybridp.cli.releasing import Releasing
 from hybridp.errors import Fields, InvalidInput, Trusts, field, must
 from hybridp.public.mechanisms import ApproxDP
@@ -29,7 +31,7 @@ __all__ = ["FIXED_BY_INVITATION", "StatedSchema", "answer", "fit", "invite", "mu
 __all__ += ["report", "sample", "workload_of"]
 
 FIXED_BY_INVITATION = ("columns", "schema", "bins", "other", "marginals")
-_model = click.argument("model", type=cli_options.FOLDER_PATH)
+_model = click.argument("model", type=app.FOLDER_PATH)
 
 
 # --- what is public ---------------------------------------------------------------------------------------------------
@@ -144,11 +146,11 @@ def must_be_stated(asked: Mapping[str, Any]) -> None:
 
 
 @command(
-    "fit", cli_options.rows_argument, cli_options.trust_options(devices=True), cli_options.insist_option,
+    "fit", rows_argument, cli_options.trust_options(devices=True), insist_option,
     click.option("--domain-from-file", is_flag=True,
                  help="Read the values of other columns from FILE. They are then NOT protected: for public domains and "
                  "rehearsals."),
-    click.option("--out", type=cli_options.FOLDER_PATH,
+    click.option("--out", type=app.FOLDER_PATH,
                  help="The model's new folder, FILE's name with -model unless given."),
     stated=StatedSchema,
     question=some("table", later=True),
@@ -179,7 +181,7 @@ def fit(
     if asked.invite is not None:
         _say_fitted(_second_phase(file, asked.invite, trust, out, asked, how), out, asked)
         return
-    cli_options.needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
+    app.needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
     schema, read = stated.features(file if domain_from_file else None, table=asked.table)
     task = _task_of(file, schema, stated_promise(), question, asked, mixed=bool(trust))
     if read:
@@ -210,7 +212,7 @@ def _task_of(
         from hybridp.curator.models import count_people
 
         delta = max(count_people(file, table=asked.table), 2) ** -2.0
-    cli_options.check_delta(delta)
+    app.check_delta(delta)
     must(delta > 0, "delta", "must be positive", f"{delta:g}")
     assert promise.epsilon is not None
     return TableTask(workload, ApproxDP(promise.epsilon, delta), chosen, rows=question.values["rows"])
@@ -254,7 +256,7 @@ def _load(folder: Path) -> Any:
 
 
 def _new_file(help: str) -> Any:
-    return click.option("--out", type=cli_options.FILE_PATH, required=True, help=help)
+    return click.option("--out", type=app.FILE_PATH, required=True, help=help)
 
 
 @telling("invite", _model, _new_file("The new file of the invitation."))
@@ -292,7 +294,7 @@ def answer(model: Path, query: str | None, by: tuple[str, ...], of: str | None, 
     """
     if query is None and not by and of is None:
         raise InvalidInput("`query` must be given, or --by, or --column. Got none of them.")
-    asked.finish(_load(model).ask(query, by=cli_options.names_of(by), column=of, level=asked.level), spent=False)
+    asked.finish(_load(model).ask(query, by=app.names_of(by), column=of, level=asked.level), spent=False)
 
 
 @telling(

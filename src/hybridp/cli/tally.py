@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from hybridp.blend.tally import Tally
-from hybridp.cli.options import FILE_PATH, Options, one_question, progress, some, table_option, telling, trust_options
+from hybridp.cli.app import FILE_PATH, progress, table_option
+from hybridp.cli.options import Options, one_question, some, telling, trust_options
 from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput, Trusts, must
 from hybridp.protocols.reports import add_file, invitation_tally, load_tally, number_tally, save_tally

@@ -15,7 +15,8 @@ from typing import Any
 import click
 
 from hybridp.cli import options as cli_options
-from hybridp.cli.options import FILE_PATH, INVITATION, Options, command, progress, rows_argument, some, trust_options
+from hybridp.cli.app import FILE_PATH, insist_option, progress, rows_argument, rows_in
+from hybridp.cli.options import INVITATION, Options, command, some, trust_options
 from hybridp.cli.releasing import PAID, Releasing, Writing, randomise_file, release_file, release_study, said_randomised
 from hybridp.cli.synth import StatedSchema, must_be_stated, workload_of
 from hybridp.errors import InvalidInput, Trusts, drawn_trust, must
@@ -105,7 +106,7 @@ def _release_command(name: str, task: Task) -> click.Command:
     told = [one for one in (*_RELEASED, *task.asked, *(["mixed"] if task.mixer else [])) if one not in task.without]
     run.__doc__ = "\n\n".join(filter(None, (task.title, task.about)))
     return command(
-        name, rows_argument, trust_options(), *task.more, cli_options.insist_option,
+        name, rows_argument, trust_options(), *task.more, insist_option,
         question=task.asks(*task.fields),
         people=some(People, *task.people, later=True) if task.people else None,
         promise=some(Promise, *task.promise, needed=task.promised, later=True),
@@ -115,7 +116,7 @@ def _release_command(name: str, task: Task) -> click.Command:
 
 
 @command(
-    INVITATION, invitation_argument, cli_options.rows_in("FILE", required=False), trust_options(draws=False),
+    INVITATION, invitation_argument, rows_in("FILE", required=False), trust_options(draws=False),
     question=some("regression", "joint", later=True),
     people=some(People, "column", later=True),
     asked=some(Releasing, "level", *PAID, "out", "plot", "as_json", "full"),
@@ -177,7 +178,7 @@ def _randomise_command(name: str, task: Task) -> click.Command:
     more = task.more if task.declare_on_device else ()
     run.__doc__ = _REPORTS
     return command(
-        name, rows_argument, trust_options(devices=True), *more, cli_options.insist_option,
+        name, rows_argument, trust_options(devices=True), *more, insist_option,
         question=task.on_device(),
         people=some(People, "column", later=True),
         promise=some(Promise, *promise, needed=() if "epsilon_column" in promise else ("epsilon",), later=True),
@@ -224,7 +225,7 @@ def _answer(
 
 
 @command(
-    "synth", rows_argument, trust_options(devices=True), cli_options.insist_option,
+    "synth", rows_argument, trust_options(devices=True), insist_option,
     stated=StatedSchema,
     question=some("table", "marginals", later=True),
     promise=some(Promise, "epsilon", needed=("epsilon",)),
