@@ -309,10 +309,9 @@ def _randomness_of(random_state: Any) -> Randomness:
     """The system's randomness for None; anything else is a seed, and a trial."""
     if random_state is None:
         return secure()
-    if isinstance(random_state, np.random.RandomState):
-        return seeded(int(random_state.randint(2**31 - 1)))
-    if isinstance(random_state, np.random.Generator):
-        return seeded(int(random_state.integers(2**31 - 1)))
+    draw = getattr(random_state, "integers", None) or getattr(random_state, "randint", None)  # NumPy's, new or old
+    if draw is not None:
+        return seeded(int(draw(2**31 - 1)))
     whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
     must(whole, "random_state", "must be None, a whole number or a NumPy generator", repr(random_state))
     return seeded(int(random_state))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["FILE_PATH", "FOLDER_PATH", "NOTHING", "check_delta", "check_plot", "cli", "count", "emit", "first_clause"]
 __all__ += ["if_interrupted", "insist_option", "json_option", "main", "names_of", "needed", "note", "number"]
 __all__ += ["progress", "public_option", "receipt", "rows_argument", "rows_in", "save_plot", "share_type"]
-__all__ += ["show_release", "show_words", "stack", "table", "table_option", "tell"]
+__all__ += ["show_release", "show_words", "silence", "stack", "table", "table_option", "tell"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -138,8 +138,6 @@ def if_interrupted(truth: str) -> None:
 
 def _fail(sentence: str, code: int, *, as_json: bool) -> int:
     """The sentence on stderr, and as an object on stdout for programs; a stream that is broken is left alone."""
-    from hybridp.cli.releasing import silence
-
     said = [(sys.stdout, json.dumps({"error": {"message": sentence, "exit_code": code}}))] if as_json else []
     for stream, text in (*said, (sys.stderr, f"hybridp: {sentence}")):
         try:
@@ -147,6 +145,15 @@ def _fail(sentence: str, code: int, *, as_json: bool) -> int:
         except OSError:
             silence(stream)
     return code
+
+
+def silence(stream: Any) -> None:
+    """Point a broken stream at nothing, so that the interpreter does not fail again when it closes it."""
+    try:
+        with open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), stream.fileno())
+    except (AttributeError, OSError, ValueError):
+        return
 
 
 @contextlib.contextmanager
@@ -193,8 +200,6 @@ def main(args: list[str] | None = None) -> None:
         said = next((str(one) for one in (error, error.__cause__) if isinstance(one, KeyboardInterrupt)), "")
         code = _fail(f"interrupted; {_so_far[0]}. {said}".strip(), 130, as_json=as_json)
     except BrokenPipeError:
-        from hybridp.cli.releasing import silence
-
         silence(sys.stdout)
         code = 0
     except ArithmeticError:

@@ -28,7 +28,7 @@ from hybridp.public.randomisers import Bounds
 from hybridp.public.study import KINDS, Mixer, People, Promise, Question
 from hybridp.study import Study
 
-__all__ = ["FILE", "INVITATION", "Options", "Spread", "Verb", "all_given", "binned", "command", "edges_options"]
+__all__ = ["FILE", "INVITATION", "Options", "Spread", "Verb", "binned", "command", "edges_options"]
 __all__ += ["given", "joined", "list_option", "must_not_join", "number_or_word", "one_question", "options_of"]
 __all__ += ["said_as_options", "some", "telling", "trust_options"]
 
@@ -327,14 +327,10 @@ def number_or_word(text: str | None) -> float | str | None:
 
 
 def given(option: str) -> bool:
-    return option in all_given()
-
-
-def all_given() -> list[str]:
-    """The options that stand on the command line."""
+    """Whether an option stands on the command line."""
     context, said = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
-    options = (one for one in context.command.params if isinstance(one, click.Option))
-    return [one.opts[0][2:] for one in options if context.get_parameter_source(str(one.name)) is said]
+    named = (str(one.name) for one in context.command.params if f"--{option}" == one.opts[0])
+    return any(context.get_parameter_source(name) is said for name in named)
 
 
 def must_not_join(phase: str, *options: str) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hybridp.protocols.devices import Randomised
 
 __all__ = ["PAID", "Releasing", "Writing", "check_out", "randomise_file", "read_study", "release_file"]
-__all__ += ["release_study", "said_randomised", "silence", "study_argument"]
+__all__ += ["release_study", "said_randomised", "study_argument"]
 
 
 PAID = ("ledger", "collection", "assume_mechanism", "table", "tally", "mixed", "invite_out")
@@ -142,7 +142,7 @@ class Releasing(Running):
             sentence = f"interrupted after the release was made; {_again(places)}."
             raise NotShown(sentence, answered=answered, code=130) from None
         if not answered:
-            silence(sys.stdout)
+            app.silence(sys.stdout)
         if problems:
             said = "; ".join(problems)
             raise NotShown(f"The release was made, but {said}; {_again(places)}.", answered=answered)
@@ -308,12 +308,3 @@ def _noted(problems: list[str], what: str) -> Iterator[None]:
     except Exception as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         problems.append(f"{what} could not be written ({reason})")
-
-
-def silence(stream: Any) -> None:
-    """Point a broken stream at nothing, so that the interpreter does not fail again when it closes it."""
-    try:
-        with open(os.devnull, "w") as nothing:
-            os.dup2(nothing.fileno(), stream.fileno())
-    except (AttributeError, OSError, ValueError):
-        return

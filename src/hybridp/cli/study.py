@@ -41,7 +41,8 @@ def _opened(function: Callable[..., Any]) -> Callable[..., Any]:
         from hybridp.service.settings import Settings, stated_address
 
         with closing(Service(Settings.from_environment(database, key_file))) as service:
-            say_new_key(service.settings)
+            if service.settings.key_is_new:
+                say_new_key(service.settings.key_file)
             # Links are those of the server that was started on this database, unless the environment says otherwise.
             if address := stated_address() or studies.remembered_address(service):
                 service.settings = replace(service.settings, base_url=address.rstrip("/"))

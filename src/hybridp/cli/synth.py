@@ -255,11 +255,11 @@ def _load(folder: Path) -> Any:
     return load_model(folder)
 
 
-def _new_file(help: str) -> Any:
-    return click.option("--out", type=app.FILE_PATH, required=True, help=help)
-
-
-@telling("invite", _model, _new_file("The new file of the invitation."))
+@telling(
+    "invite",
+    _model,
+    click.option("--out", type=app.FILE_PATH, required=True, help="The new file of the invitation."),
+)
 def invite(model: Path, out: Path) -> Any:
     """Write the invitation for the devices of local people: the marginals that the trusted people's MODEL chose.
 
@@ -301,7 +301,7 @@ def answer(model: Path, query: str | None, by: tuple[str, ...], of: str | None, 
     "sample",
     _model,
     click.option("--rows", type=count, required=True, help="How many records."),
-    _new_file("A new .csv or .parquet file."),
+    click.option("--out", type=app.FILE_PATH, required=True, help="A new .csv or .parquet file."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
                  help="Public: decides the rounding."),
 )  # fmt: skip

@@ -6,7 +6,7 @@ a new study, made from the fields that a study declares: their names, help, choi
 
 >>> "<script>" in charts.intervals([("<script>", 1.0, 0.5, 1.5)], "x")
 False
->>> [one.name for one in fieldsets("number")[1][1] if one.required]
+>>> [name for name, one in fieldsets("number")["What is asked"].items() if one.required]
 ['question.name', 'question.lower', 'question.upper']
 >>> stated = declared_by({"kind": "number", "title": "Sleep", "question.lower": "0", "promise.epsilon": "1"})
 >>> stated["promise"], stated["questions"]
@@ -220,23 +220,6 @@ _OF_TABLES = {"question.column", "question.report", "question.missing", "questio
               "promise.several", "people.column", "people.record_key", "people.record_id", "people.decimal",
               "people.public"}  # fmt: skip
 """Fields that the page of one question has no use for."""
-_NEEDED = {"title", "asked_by", "collection.purpose", "collection.contact"}
-_SUGGESTED = {"question.name": "answer", "collection.by_invitation": "true", "promise.epsilon": "1"}
-"""What a new form holds already, beside the declared defaults."""
-
-
-@dataclass(frozen=True, slots=True)
-class FormField:
-    """One field as a page shows it; `name` is its place in the declaration. Most studies leave `rare` ones alone."""
-
-    name: str
-    label: str
-    hint: str
-    type: str
-    value: str
-    required: bool
-    choices: tuple[tuple[str, str], ...]
-    rare: bool
 
 
 def _places(kind: str) -> dict[str, type[Fields]]:
@@ -245,40 +228,19 @@ def _places(kind: str) -> dict[str, type[Fields]]:
             "mixer": Mixer}  # fmt: skip
 
 
-def fieldsets(kind: str) -> list[tuple[str, list[FormField]]]:
-    """The form of a kind: the legend of every table of the declaration and its fields, in their order."""
-    return [
-        (_LEGENDS[place], [_field(one, f"{place}.{one.name}".removeprefix(".")) for one in declared(of)
-                           if one.of is None and f"{place}.{one.name}" not in _OF_TABLES])
+def fieldsets(kind: str) -> dict[str, dict[str, Declared]]:
+    """The form of a kind: under the legend of every table of the declaration its fields, by their place in it."""
+    return {
+        _LEGENDS[place]: {f"{place}.{one.name}".removeprefix("."): one for one in declared(of)
+                          if one.of is None and f"{place}.{one.name}" not in _OF_TABLES}
         for place, of in _places(kind).items()
-    ]  # fmt: skip
+    }  # fmt: skip
 
 
-def _field(one: Declared, name: str) -> FormField:
-    mixed = name.startswith("mixer.")  # a study without one leaves all of its fields empty
-    value = "" if mixed else _SUGGESTED.get(name, _written(one))
-    notes = {"texts": " Separated by commas.", "numbers": " Separated by commas.", "moment": " UTC."}
-    hint, choices = one.help + notes.get(one.form, ""), tuple((word, word) for word in one.choices)
-    if one.form == "texts" and choices:
-        hint, choices = f"{hint} Of {', '.join(one.choices)}.", ()
-    if choices and one.optional:
-        choices = (("", "the default"), *choices)
-    if one.form == "yes/no":
-        choices = (("true", "yes"), ("false", "no"))
-    kind = {"whole": "number", "moment": "datetime-local"}.get(one.form, "text")
-    rare = mixed or (name.startswith("question.") and not one.shown and one.name not in ("text", "unit"))
-    needed = name in _NEEDED or (one.required and not mixed)
-    return FormField(name, one.name.replace("_", " ").capitalize(), hint, kind, value, needed, choices, rare)
-
-
-def _written(one: Declared) -> str:
-    if one.default is None or one.default == ():
-        return ""
-    if isinstance(one.default, bool):
-        return str(one.default).lower()
-    if isinstance(one.default, tuple):
-        return ", ".join(map(str, one.default))
-    return f"{one.default:g}" if isinstance(one.default, float) else str(one.default)
+def _rare(name: str, one: Declared) -> bool:
+    """Whether most studies leave a field alone."""
+    own = name.startswith("question.") and not one.shown and one.name not in ("text", "unit")
+    return own or name.startswith("mixer.")
 
 
 def declared_by(form: Mapping[str, str]) -> dict[str, Any]:
@@ -415,7 +377,7 @@ def study_list(service: Here, session: Asked) -> Response:
 
 def _new_page(session: Session, kind: str, given: Mapping[str, str], problem: str = "", status: int = 200) -> Response:
     chosen = kind if kind in KINDS else "number"
-    form = {"kinds": KINDS, "kind": chosen, "sets": fieldsets(chosen), "given": given}
+    form = {"kinds": KINDS, "kind": chosen, "sets": fieldsets(chosen), "rare": _rare, "given": given}
     return page("new.html", status, **form, problem=problem, here="new", form_token=session.form_token)
 
 
