@@ -486,56 +486,8 @@ def act(service: Here, study_id: str, path: str, session: Asked, form: Posted) -
 
 def participant_view(task: Mapping[str, Any]) -> dict[str, Any]:
     say = words.said(task)
-    return {
-        "task": task,
-        "choices": task.get("choices") or (),
-        "say": say,
-        "notice": [text for text in task["notice"] if task["status"] == "open" or text != say["crowd"]],
-        "trusted": [_row(level) for level in _levels(task, "trusted")],
-        "local": _local(task) if "local" in task["groups"] else {},
-        "shuffled": _shuffled(task) if "mixer" in task else {},
-    }
-
-
-def _levels(task: Mapping[str, Any], group: str) -> list[tuple[float, float]]:
-    stated = task.get("choices") or [task["guarantee"][group]]
-    return [(float(one["epsilon"]), float(one.get("delta", 0.0))) for one in stated]
-
-
-def _row(level: tuple[float, float], randomiser: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """How often a guess is right: by a report of this randomiser or, without one, at most, by what is promised."""
-    result = words.notice(randomiser or {"name": ""}, *level)
-    return {"epsilon": level[0], "delta": level[1], "right": result.right, "exact": result.exact}
-
-
-def _local(task: Mapping[str, Any]) -> dict[str, Any]:
-    """What is sent, at which epsilon, and how often a guess is right: of one question for each offer; of several on
-    each, at its part of a split promise, and one guess about all answers."""
-    asked, levels, choices = task["questions"], _levels(task, "local"), task.get("choices")
-    browser = [one["randomiser"]["browser"] for one in choices or asked]
-    if len(asked) > 1:
-        offers = [{"epsilon": q["guarantee"]["epsilon"], "sent": words.sent_of(q), "of": q} for q in asked]
-        return {"rows": [_row(level) for level in levels], "offers": offers, "notice": None, "browser": all(browser),
-                "several": not task["draws"]}  # fmt: skip
-    rows, offers = [], []
-    for level, one in zip(levels, choices or asked, strict=True):
-        randomiser = one["randomiser"]
-        rows.append(_row(level, randomiser))
-        hidden = words.odds({"randomiser": randomiser}, level[0]) if choices else ""
-        told = f"{hidden} {words.sent_of({**asked[0], 'randomiser': randomiser})}".strip()
-        drawn = randomiser["browser"] and randomiser["name"] != "coordinates" and "steps" not in asked[0]
-        offers.append({"epsilon": level[0], "sent": told, "found": words.notice(randomiser, *level) if drawn else None})
-    shown = next((offer for offer in offers if offer["found"]), None)
-    return {"rows": rows, "offers": offers, "notice": shown, "browser": any(browser), "several": len(offers) > 1}
-
-
-def _shuffled(task: Mapping[str, Any]) -> dict[str, Any]:
-    """A guess by who sees the mixed batch, and by the team and the mixer together, who see the report itself."""
-    (batch,), ((own, _),) = _levels(task, "mixed"), _levels(task, "shuffled")
-    randomiser = task["mixer"]["randomiser"]
-    sent = words.sent_of({**task["questions"][0], "randomiser": randomiser})
-    together = [_row((own, 0.0), randomiser)]
-    return {"rows": [_row(batch)], "together": together, "sent": sent, "browser": randomiser["browser"]}
+    told = [text for text in task["notice"] if task["status"] == "open" or text != say["crowd"]]
+    return {"task": task, "choices": task.get("choices") or (), "say": say, "sentences": told}
 
 
 def _given(question: Mapping[str, Any], field: str, form: Mapping[str, str]) -> Any:
