@@ -164,8 +164,8 @@ class _Regression(_Hybrid):
         coefficients: list[float] = facts["estimate"]
         return coefficients
 
-    def _predictor(self, X: ArrayLike) -> Floats:
-        """The linear predictor."""
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """What the line says about these columns, as they are."""
         columns = self._given(X)
         coefficients = np.array(self.release_.facts["estimate"])
         return np.asarray(columns @ coefficients[1:] + coefficients[0])
@@ -197,10 +197,6 @@ class HybridLinearRegression(base.RegressorMixin, _Regression):  # type: ignore[
         self.coef_ = np.array(slopes)
         return self
 
-    def predict(self, X: ArrayLike) -> Floats:
-        """What the line says about these columns, as they are."""
-        return self._predictor(X)
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class HybridLogisticRegression(base.ClassifierMixin, _Regression):  # type: ignore[misc]
@@ -229,16 +225,16 @@ class HybridLogisticRegression(base.ClassifierMixin, _Regression):  # type: igno
 
     def decision_function(self, X: ArrayLike) -> Floats:
         """The log-odds of the second class."""
-        return self._predictor(X)
+        return super().predict(X)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """The probability of either class."""
-        second = 0.5 * (1 + np.tanh(self._predictor(X) / 2))
+        second = 0.5 * (1 + np.tanh(self.decision_function(X) / 2))
         return np.column_stack([1 - second, second])
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The likelier class."""
-        second = (self._predictor(X) > 0).astype(np.intp)
+        second = (self.decision_function(X) > 0).astype(np.intp)
         return np.asarray(self.classes_[second])
 
     def __sklearn_tags__(self) -> Any:
