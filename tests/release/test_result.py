@@ -25,7 +25,7 @@ from hybridp.public.messages import NormalLaplace
 from hybridp.public.randomisers import Bounds
 from hybridp.release import style
 from hybridp.release.release import GroupEstimate, Release, Result, mean_release
-from hybridp.service.html import shown_release
+from hybridp.service.pages import shown_release
 
 ODD = '<script>alert(1)</script> & "co" $x_$'
 ONE = PureDP(1.0)

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 from hybridp.public.study import Declaration
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.html import KINDS
+from hybridp.service.pages import KINDS
 from hybridp.service.plans import parse_plan
 
 from .conftest import Start

@@ -24,7 +24,7 @@ from hybridp.release.release import Release
 from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
-from hybridp.service.html import shown_release
+from hybridp.service.pages import shown_release
 from hybridp.service.schema import GROUPS
 from hybridp.service.settings import Limits, Settings
 

@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from hybridp.cli import options as cli_options
-from hybridp.cli.common import FILE_PATH, insist_option, progress, rows_argument, rows_in
-from hybridp.cli.options import INVITATION, Options, binned, command, edges_options, must_not_join, some, trust_options
+from hybridp.cli.app import FILE_PATH, insist_option, progress, rows_argument, rows_in
+from hybridp.cli.options import INVITATION, Options, command, some, trust_options
 from hybridp.cli.releasing import PAID, Releasing, Writing, randomise_file, release_file, release_study, said_randomised
 from hybridp.cli.synth import StatedSchema, must_be_stated, workload_of
 from hybridp.errors import InvalidInput, Trusts, drawn_trust, must
@@ -94,9 +94,9 @@ def _release_command(name: str, task: Task) -> click.Command:
         people: Options | None = None, mixer: Options | None = None, **more: Any,
     ) -> None:  # fmt: skip
         if asked.invite_out is None:
-            must_not_join("a release in one go", *task.first)
+            cli_options.must_not_join("a release in one go", *task.first)
         else:
-            must_not_join("invite-out", *task.not_first)
+            cli_options.must_not_join("invite-out", *task.not_first)
         if trust is None:
             raise InvalidInput("`trust` must be given, or --everyone or --trial-opt-in. Got none of them.")
         file, known = _people(file, people)
@@ -296,8 +296,8 @@ _SHARES = Task(
             "least", "compare", "joint"),
     people=_PEOPLE,
     mixer=True,
-    more=(edges_options,),
-    declare=binned,
+    more=(cli_options.edges_options,),
+    declare=cli_options.binned,
     title="The shares of people by option: estimates, intervals, whether the groups agree, and a privacy receipt.",
 )  # fmt: skip
 

@@ -19,7 +19,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from statistics import NormalDist
 from typing import Any
 
@@ -69,9 +68,9 @@ def in_turn(*budgets: PureDP | ApproxDP, times: int = 1) -> PureDP | ApproxDP:
     >>> in_turn(PureDP(1 / 3), times=3).epsilon
     1.000000000002
     """
-    epsilon = Decimal(times * sum(units(budget.epsilon, EPSILON) for budget in budgets)) / EPSILON
-    delta = Decimal(times * sum(units(budget.delta, DELTA) for budget in budgets)) / DELTA
-    return promised(float(epsilon), float(delta))
+    epsilon = times * sum(units(budget.epsilon, EPSILON) for budget in budgets) / EPSILON
+    delta = times * sum(units(budget.delta, DELTA) for budget in budgets) / DELTA
+    return promised(epsilon, delta)
 
 
 class Survey:
@@ -194,9 +193,7 @@ class Survey:
     def each_release(self) -> PureDP | ApproxDP:
         """What is charged: a question that listens to local people alone spends nothing of its part."""
         charges = [*(self.discovery_charges() if self.phased else ()), *self.charges("")]
-        spent = [charge.budget for charge in charges if charge.people == "trusted"]
-        if not spent:
-            return self.declared.trusted_guarantee
+        spent = [charge.budget for charge in charges if charge.people == "trusted"] or [self.declared.trusted_guarantee]
         return spent[0] if len(spent) == 1 else in_turn(*spent)
 
     def accounts(self) -> Groups:

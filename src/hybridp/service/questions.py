@@ -31,7 +31,7 @@ from hybridp.curator import models as modelling
 from hybridp.curator import sums as summing
 from hybridp.curator.models import answer_codes
 from hybridp.curator.sums import Raw, TrustedAnswers, as_numbers, noisy_sums
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 from hybridp.ledger import Charge
 from hybridp.noise import Randomness
 from hybridp.protocols.rows import CodePeople, LatticePeople, SummedPeople
@@ -50,7 +50,7 @@ from hybridp.public.shares import MarginalReports, NoisyCounts, ShareReports
 from hybridp.public.study import Declaration, Question
 from hybridp.release.release import Release, statistic
 from hybridp.service import formats
-from hybridp.service.formats import Field, Heard, Reports, number_field, numbers_field, option_field, place_reports
+from hybridp.service.formats import Field, Heard, ReportCodec, number_field, numbers_field, option_field, place_reports
 from hybridp.service.problems import Refused
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.groups import ask_groups
@@ -135,7 +135,7 @@ class Part:
         return (self,)
 
     @cached_property
-    def reports(self) -> Reports:
+    def reports(self) -> ReportCodec:
         if self.invite is None:  # a group, as it is; or nothing is asked yet
             return place_reports(len(self.options), {}, self.options)
         counted = getattr(self.task, "distribution", self.task)
@@ -245,17 +245,16 @@ def categories_of(parts: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def pack_answers(asked: Sequence[Field], given: Mapping[str, msgspec.Raw]) -> bytes:
-    if set(given) != {one.name for one in asked}:
-        raise InvalidInput("`answers` must hold one for every question, and no others. Got others.")
+    rule = "must hold one for every question, and no others"
+    must(set(given) == {one.name for one in asked}, "answers", rule, "others")
     return b"".join([one.packed(one.name, given[one.name]) for one in asked])
 
 
 def pack_reports(asked: Sequence[Part], drawn: bool, given: Mapping[str, msgspec.Raw]) -> bytes:
     """A local person's report: on all questions or, where they are drawn, on one, in as many bytes whichever it is."""
     places = [place for place, one in enumerate(asked) if one.name in given]
-    if len(given) != len(places) or len(places) != (1 if drawn else len(asked)):
-        wanted = "on one question" if drawn else "on every question"
-        raise InvalidInput(f"`reports` must be {wanted}, and no more. Got others.")
+    alike = len(given) == len(places) == (1 if drawn else len(asked))
+    must(alike, "reports", f"must be on {'one' if drawn else 'every'} question, and no more", "others")
     body = b"".join([asked[i].reports.packed(asked[i].name, given[asked[i].name]) for i in places])
     if not drawn:
         return body

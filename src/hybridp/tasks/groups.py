@@ -30,7 +30,7 @@ from hybridp.public.randomisers import Bounds
 from hybridp.public.rounds import Crowd, Options
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.study import Declaration, Number
-from hybridp.release.facts import Cell, Facts, cells, labels
+from hybridp.release.facts import Cell, Facts, cells, label
 from hybridp.release.release import CURATOR, VIEWER, Promise, Receipt, Release, one_receipt, statistic
 from hybridp.tasks.mean import MeanTask, mean_task
 from hybridp.tasks.shares import SharesTask, field_rule, shares_task
@@ -39,6 +39,8 @@ from hybridp.tasks.task import BUILDERS, Draw, Task, on_device, protected, task_
 __all__ = ["PrivateGroupsTask", "ask_groups", "private_groups_task"]
 
 Study = MeanTask | SharesTask
+_INNER = ("options", "at", "columns")
+"""What names the numbers of one group, where there are several."""
 
 
 def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Release:
@@ -63,6 +65,7 @@ def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Rele
     ((question, answered),) = releases[0].questions.items()
     for key in (key for key in answered if key != "distribution"):  # a curve is nobody's to compare
         facts = [next(iter(one.questions.values()))[key] for one in releases]
+        known = ("clipped_to", *((*_INNER, "edges") if isinstance(facts[0]["estimate"], list) else ()))
         pairs = [] if task.counted else grouping.pairs(list(groups))  # groups of different sizes are not compared
         gaps = task.differ(blends, pairs, grouping.joint)
         if gaps is None:
@@ -79,6 +82,7 @@ def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Rele
             p_values,
             list(zip(pairs, gaps, strict=True)),
             by={"people": many},
+            public={name: list(facts[0][name]) for name in known if name in facts[0]},
             withheld=withheld,
             people=(sum(trusted for trusted, _ in many), sum(local for _, local in many)),
             level=task.level,
@@ -245,6 +249,7 @@ class PrivateGroupsTask(Task):
             [_facts(own, part, level) for part in parts],
             [None if (p := part.p_values()) is None else p[:answers] for part in parts],
             [((i, j), [gap.times(width) for gap in parts[i].gaps(parts[j], each)[:answers]]) for i, j in pairs],
+            public=_public(own),
             by={"shares": [one[0] for one in shares], "shares_interval": [[one[i] for one in shares] for i in (1, 2)]},
             withheld=withheld,
             people=(trusted_people, 0 if local is None else local.people),
@@ -277,6 +282,12 @@ class PrivateGroupsTask(Task):
         return (Draw("the cells", self.noise.mechanism, several=True),)
 
 
+def _public(own: MeanTask | SharesTask) -> dict[str, Any]:
+    if isinstance(own, MeanTask):
+        return {"clipped_to": [own.bounds.lower, own.bounds.upper]}
+    return {"options": list(own.options), **({"edges": list(own.question.edges)} if own.question.edges else {})}
+
+
 def _facts(own: MeanTask | SharesTask, part: CategoryBlend, level: float) -> dict[str, Any]:
     """What is said of one category: of shares lists, of a mean numbers between the bounds."""
     mean = isinstance(own, MeanTask)
@@ -288,10 +299,7 @@ def _facts(own: MeanTask | SharesTask, part: CategoryBlend, level: float) -> dic
 
     estimate, gap, alone = told(part.estimate), part.groups_apart(level), part.alone()
     estimates = own.bounds.project(estimate) if isinstance(own, MeanTask) else to_simplex(part.estimate).tolist()
-    public: dict[str, Any] = {"clipped_to": [own.bounds.lower, own.bounds.upper]} if isinstance(own, MeanTask) else {
-        "options": own.options, **({"edges": own.question.edges} if own.question.edges else {})}  # fmt: skip
     return {
-        **public,
         "estimate": estimates,
         "interval": [told(end) for end in part.intervals(level)],
         "unbiased": estimate,
@@ -322,6 +330,7 @@ def told_by_group(
     gaps: Sequence[tuple[tuple[int, int], Sequence[Gap]]],
     *,
     by: Facts,
+    public: Facts,
     withheld: tuple[str, ...],
     people: tuple[int, int],
     level: float,
@@ -331,20 +340,19 @@ def told_by_group(
     """One statistic of the people of every group.
 
     `groups` are those that each is made of, more than one where small ones were merged, and `answers` what is said of
-    each, as the facts of the same question without groups; `by` is what is known of their sizes. Each interval covers
-    its own answer at the stated level or, when joint, all of them cover together, and so do the differences among
-    themselves. `p_values` of trusted and local people who disagree are adjusted for their number here (Holm), and those
-    of the `gaps` of one group less another among themselves. `withheld` groups had too few people, by the public rule.
+    each, as the facts of the same question without groups; `by` is what is known of their sizes, and `public` names the
+    numbers of each. Each interval covers its own answer at the stated level or, when joint, all of them cover together,
+    and so do the differences among themselves. `p_values` of trusted and local people who disagree are adjusted for
+    their number here (Holm), and those of the `gaps` of one group less another among themselves. `withheld` groups had
+    too few people, by the public rule.
     """
 
     def column(key: str) -> list[Any] | None:
         values = [facts.get(key) for facts in answers]
         return None if all(value is None for value in values) else values
 
-    several = isinstance(answers[0]["estimate"], list)
-    known = ("clipped_to", *(("options", "at", "columns", "edges") if several else ()))
-    public = {key: list(answers[0][key]) for key in known if key in answers[0]}
-    options = labels(answers[0]) if several else []
+    options = next((list(map(label, public[key])) for key in _INNER if key in public), [])
+    several = bool(options)
     test, nothing, names = round(1 - level, 12), [None] * len(options) if several else None, list(groups)
     apart = [facts.get("disagreement") or {} for facts in answers]
     away = [None if "at" in gap else gap.get("difference") for gap in apart]  # told at a place of its own, of no cell
