@@ -21,6 +21,7 @@ import click
 
 import hybridp
 import hybridp_lab
+from hybridp import errors
 from hybridp.cli.app import cli
 from hybridp.public import questions, study
 
@@ -48,7 +49,7 @@ def _study_page() -> str:
         "## The study itself",
         _fields_table(study.Declaration),
     ]
-    for name, of in (("promise", study.Promise), ("trust", study.TrustRule), ("people", study.People),
+    for name, of in (("promise", study.Promise), ("trust", errors.TrustRule), ("people", study.People),
                      ("collection", study.Collection)):  # fmt: skip
         parts += [f"## `[{name}]`", *_paragraphs(of.__doc__ or ""), _fields_table(of)]
     for kind, asked in questions.KINDS.items():
@@ -57,9 +58,9 @@ def _study_page() -> str:
     return "\n\n".join([*parts, _fields_table(questions.Feature)]) + "\n"
 
 
-def _fields_table(of: type[study.Fields]) -> str:
+def _fields_table(of: type[errors.Fields]) -> str:
     rows = ["| field | form | default | what it is |", "|---|---|---|---|"]
-    for one in study.declared(of):
+    for one in errors.declared(of):
         if one.form in ("table", "tables"):
             continue
         usual = "" if one.default in (None, (), "") else f"`{_usual(one.default)}`"

@@ -279,7 +279,8 @@ _spread = click.option(
 )
 _QUANTILES = Task(
     kind="number",
-    fields=("column", "lower", "upper", "missing", "local", "noise", "joint", "estimator", "at", "below", "above"),
+    fields=("column", "lower", "upper", "missing", "local", "noise", "joint", "estimator", "at", "below", "above", "by",
+            "categories", "least", "compare"),
     people=_PEOPLE,
     asked=("tally", "form", "invite_out"),
     more=(_spread,),
