@@ -32,8 +32,8 @@ from hybridp.tables import (
     records_at,
     sample_records,
 )
-from hybridp.tables.source import shown
-from hybridp.tables.totals import codes
+from hybridp.tables.counts import codes
+from hybridp.tables.engine import shown
 from hybridp.tasks.mean import MeanTask
 from tests import warm
 

@@ -64,10 +64,9 @@ from hybridp.public.regression import LADDER, TAIL, OnLine, farther, round_sums
 from hybridp.public.rounds import Products, Scale
 from hybridp.public.shares import OnMarginals
 from hybridp.public.synth import MeasuredTable, gumbel_scale
-from hybridp.tables import totals as marginals
-from hybridp.tables.engine import answers
+from hybridp.tables import counts as marginals
+from hybridp.tables.engine import VIEW, answers
 from hybridp.tables.heavy import local_slots
-from hybridp.tables.sql import VIEW
 from hybridp.tables.totals import Query, count_groups, kept_levels
 
 __all__ = ["Codes", "LATTICE", "LatticeRows", "answer_codes", "answer_rows", "cell_counts", "cluster_totals"]
@@ -378,7 +377,7 @@ class Codes:
 
 
 def read_codes(path: TableLike, schema: Schema, *, table: str | None = None) -> Codes:
-    """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.totals.codes`."""
+    """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.counts.codes`."""
     with tables.open_rows(path, table=table) as rows:
         return Codes(schema, marginals.codes(rows, schema))
 

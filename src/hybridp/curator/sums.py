@@ -36,24 +36,12 @@ from hybridp.public.messages import BATCH, MECHANISM, NoisySquares, OnNumber, On
 from hybridp.public.randomisers import LEVELS, Bounds, Ints, Lattice
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.steered_mean import Window, WindowNoise
-from hybridp.tables import sql
-from hybridp.tables.engine import answers, fresh, keep, local_copy, stream
-from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, TABLES, Rows, Source, TableLike, open_rows, shown, unstated
-from hybridp.tables.sql import VIEW, Columns, column, labelled, local_rows, named_mechanism, number_of, select, text
-from hybridp.tables.totals import (
-    CHUNK,
-    ByCategory,
-    Query,
-    Report,
-    count_groups,
-    count_options,
-    levels_of,
-    report_counts,
-    report_texts,
-    stretch_counts,
-)
+from hybridp.tables import ByCategory, Columns, Query, Report, Rows, Source, TableLike, engine, open_rows, totals
+from hybridp.tables import counts as counting
+from hybridp.tables.engine import CHOICES, NUMBERS, TABLES, VIEW, answers, column, labelled, select, shown, text
+from hybridp.tables.totals import CHUNK, local_rows, number_of
 
-__all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "NUMBERS", "Raw", "Rows", "Source", "TABLES"]
+__all__ = ["Answers", "CHOICES", "Columns", "Counted", "NUMBERS", "Raw", "Rows", "Source", "TABLES"]
 __all__ += ["TableLike", "TrustedAnswers", "all_empty", "as_numbers", "batch_digest", "batch_names", "binned"]
 __all__ += ["check_answers", "check_batches", "check_mechanism", "column_reports", "count_answers", "count_between"]
 __all__ += ["count_people", "count_rows", "epsilon_counts", "group_sizes", "grouped", "levels", "local_numbers"]
@@ -61,7 +49,7 @@ __all__ += ["local_rows", "lots", "must_be_public", "must_read_again", "named_me
 __all__ += ["noisy_sums", "open_rows", "people_query", "read", "read_answers", "read_as"]
 __all__ += ["read_mechanism", "read_slots", "release_clipped", "release_counts", "release_sums", "release_totals"]
 __all__ += ["release_window", "report_sums", "rounded_cells", "rows_of", "shown", "sizes_of", "slot_counts"]
-__all__ += ["slots_told", "squares", "unstated", "with_public"]
+__all__ += ["slots_told", "squares", "with_public"]
 
 TrustedAnswers = Iterable[NDArray[np.int64]]
 """RAW: trusted people's answers, some people at a time, one row a person: options by their places, ticks as bits, or
@@ -184,7 +172,7 @@ def check_answers(
     label = label_column(trust)
     with open_rows(data, table=table, trust=trust, person=person) as rows:
         # Each question sees the rows that answer it alone: only here two of them meet.
-        _, local = count_groups(rows, Query(values=(), trust=label, person=person))
+        _, local = totals.count_groups(rows, Query(values=(), trust=label, person=person))
         if any(name not in rows.columns for names in (*reports.values(), (column_of,)) for name in names):
             if local:
                 raise UnusablePublicRows(
@@ -193,13 +181,13 @@ def check_answers(
                 )
             return dict.fromkeys(reports, 0)
         said = [labelled(column(column_of), name) for name in reports]
-        outputs = {"named": sql.count_if(" OR ".join(said))}
+        outputs = {"named": engine.count_if(" OR ".join(said))}
         for i, (one, columns) in enumerate(zip(said, reports.values(), strict=True)):
-            outputs[f"answered{i}"] = sql.count_if(one)
+            outputs[f"answered{i}"] = engine.count_if(one)
             if columns:
                 empty = " AND ".join(f"{column(name)} IS NULL" for name in columns)
-                outputs[f"astray{i}"] = sql.count_if(f"COALESCE({one}, FALSE) = ({empty})")
-        (result,) = answers(rows, select(outputs, VIEW, sql.of_local(label)))
+                outputs[f"astray{i}"] = engine.count_if(f"COALESCE({one}, FALSE) = ({empty})")
+        (result,) = answers(rows, select(outputs, VIEW, engine.of_local(label)))
     if int(result["named"] or 0) != local:
         raise UnusablePublicRows(
             f"Column `{column_of}` must name one of the questions in every local row, as `hybridp randomise` writes "
@@ -248,7 +236,7 @@ def count_rows(rows: Rows, trust: str, person: str | None, epsilon: str | None =
     if epsilon is not None:
         rows.need("epsilon-column", epsilon)
         own = number_of(rows, epsilon)
-        fields["asked"] = f"CASE WHEN ABS({own}) < {sql.INFINITY} THEN {own} ELSE {sql.double(0.0)} END"
+        fields["asked"] = f"CASE WHEN ABS({own}) < {engine.INFINITY} THEN {own} ELSE {engine.double(0.0)} END"
     groups = _counted(rows, fields, person)
     if not {group["label"] for group in groups} <= {TRUSTED, LOCAL}:
         raise rows.unlabelled(trust)
@@ -301,10 +289,10 @@ def _kept_by_group(rows: Rows, by: str, columns: Iterable[str | None]) -> Rows:
     if rows.columns[by] in ("FLOAT", "DOUBLE"):  # their text differs between engines
         raise UnusablePublicRows(f"Column `{by}` must hold text or whole numbers to name a group.")
     wanted = {name: rows.columns[name] for name in dict.fromkeys(columns) if name is not None and name in rows.columns}
-    table, rows = fresh("grouped"), local_copy(rows, [*wanted, by])
-    keep(rows, table, select(sql.chosen(wanted) | {_GROUP: text(column(by))}, VIEW))
+    table, rows = engine.fresh("grouped"), engine.local_copy(rows, [*wanted, by])
+    engine.keep(rows, table, select(engine.chosen(wanted) | {_GROUP: text(column(by))}, VIEW))
     result = {**wanted, _GROUP: "VARCHAR"}
-    return replace(rows, columns=MappingProxyType(result), part=select(sql.chosen(result), table))
+    return replace(rows, columns=MappingProxyType(result), part=select(engine.chosen(result), table))
 
 
 def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -> Rows:
@@ -321,7 +309,7 @@ def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -
 
 def rows_of(kept: Rows, groups: Iterable[str]) -> Rows:
     """The rows of people in one of these groups."""
-    return replace(kept, part=f"{kept.part} WHERE {sql.is_one_of(column(_GROUP), groups)}")
+    return replace(kept, part=f"{kept.part} WHERE {engine.is_one_of(column(_GROUP), groups)}")
 
 
 def sizes_of(kept: Rows, by: str, trust: str, person: str | None) -> dict[str, tuple[int, int]]:
@@ -407,11 +395,23 @@ def check_mechanism(rows: Rows, trust: str | None, mechanism_column: str, real: 
     if mechanism_column not in rows.columns:
         return None
     words = {"real": real, "simulated": f"{real}{_SIMULATED}"}
-    asked = {name: sql.count_if(labelled(text(column(mechanism_column)), word)) for name, word in words.items()}
-    (result,) = answers(rows, select({"local": "COUNT(*)", **asked}, VIEW, sql.of_local(trust)))
+    asked = {name: engine.count_if(labelled(text(column(mechanism_column)), word)) for name, word in words.items()}
+    (result,) = answers(rows, select({"local": "COUNT(*)", **asked}, VIEW, engine.of_local(trust)))
     if (result["real"] or 0) + (result["simulated"] or 0) != result["local"]:
         raise errors.OtherMechanism(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
     return bool(result["simulated"])
+
+
+def named_mechanism(mechanism_column: str, says: bool | None, people: int, *, assume: bool) -> bool:
+    """Refuse reports that name no mechanism, unless it is assumed; True when it is."""
+    if says is not None or not people:
+        return False
+    if not assume:
+        raise UnusablePublicRows(
+            f"Column `{mechanism_column}` must name the mechanism and the question beside every report, as `hybridp "
+            "randomise` writes them; --assume-mechanism takes them at your word, and the receipt will say so."
+        )
+    return True
 
 
 def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: int) -> Iterator[Any]:
@@ -422,9 +422,9 @@ def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: 
         rows.need("report", name)
         rows.need_number(name, text=True)
         value = number_of(rows, name)
-        fields |= {f"n{i}": value, f"text{i}": sql.not_a_number(column(name), value)}
-    rows = local_copy(rows, [*names, trust])
-    for part in stream(rows, select(fields, VIEW, sql.of_local(trust)), chunk):
+        fields |= {f"n{i}": value, f"text{i}": totals.not_a_number(column(name), value)}
+    rows = engine.local_copy(rows, [*names, trust])
+    for part in engine.stream(rows, select(fields, VIEW, engine.of_local(trust)), chunk):
         for i, name in enumerate(names):
             if bool(np.any(part[f"text{i}"])):
                 raise UnusableRows(f"Column `{name}` must hold numbers.")
@@ -560,14 +560,14 @@ def report_sums(found: tables.Totals, invite: Any) -> messages.VectorReportSums:
 def _option(rows: Rows, columns: Columns, invite: OnOptions, local_raw: bool, *, joint: Joint | None = None) -> Raw:
     query = _query(rows, columns, invite, local_raw, joint)
     ticks, sets = bool(invite.encoding.most), invite.mechanism.size > 1
-    result = count_options(rows, query, named=not sets)
+    result = counting.count_options(rows, query, named=not sets)
     counts, steps, held = result.sums, 1, result.held if ticks else result.report_counts
     if result.counts is not None and joint is not None:
         steps, held = joint.steps, None  # whose numbers are rounded by `rounded_cells`
         counts = np.column_stack([result.sums, steps * result.counts - result.sums]).ravel()
     told = result.report_counts if ticks or not (sets or local_raw) else np.zeros(invite.encoding.size, dtype=np.int64)
     local: Any = ShareReports(int(told.sum()), told, invite.mechanism)
-    for texts in report_texts(rows, query, CHUNK) if sets and result.local_people and not local_raw else ():
+    for texts in counting.report_texts(rows, query, CHUNK) if sets and result.local_people and not local_raw else ():
         local = local + shares.read_reports(
             invite.mechanism, texts, shares.unreadable(columns.report or "", invite.text)
         )
@@ -586,7 +586,7 @@ def _marginal(rows: Rows, columns: Columns, invite: Any, local_raw: bool) -> Raw
                 "randomise synth`, or add --simulate-local for a trial on raw rows."
             )
         query = Query(values=(), trust=labels, reports=(Report(report, text=True),))
-        for texts in report_texts(rows, query, CHUNK):
+        for texts in counting.report_texts(rows, query, CHUNK):
             told = told + shares.read_marginal_reports(invite, texts, report)
         counts = np.concatenate([one.counts for one in told.told])
         digest = batch_digest(rows, columns, invite.text, counts, told.people)
@@ -725,7 +725,7 @@ def levels(
     rows: Rows, columns: Columns, invite: Any, group: str = "trusted", *, local_raw: bool = False, chunk: int = CHUNK
 ) -> Iterator[Ints]:
     """RAW: the levels of a table's trusted people or, in a trial, of local ones, in parts: a row each."""
-    return levels_of(rows, _query(rows, columns, invite, local_raw or group == "local"), group, chunk)
+    return totals.levels_of(rows, _query(rows, columns, invite, local_raw or group == "local"), group, chunk)
 
 
 def rounded_cells(rows: Rows, columns: Columns, invite: OnOptions, joint: Joint, *, rng: Randomness) -> Ints:
@@ -733,7 +733,7 @@ def rounded_cells(rows: Rows, columns: Columns, invite: OnOptions, joint: Joint,
     query = _query(rows, columns, invite, True, joint)
     counts = np.zeros(invite.encoding.size, dtype=np.int64)
     assert isinstance(query.values[0], ByCategory)
-    for part in levels_of(rows, query, "local"):
+    for part in totals.levels_of(rows, query, "local"):
         cells = voted_cells(part[:, 0], query.values[0].stride, joint.steps, rng=rng)
         counts += np.bincount(cells, minlength=len(counts))
     return counts
@@ -757,7 +757,7 @@ def lots(shares: Sequence[float], *, rng: Randomness) -> Callable[[int, int], An
 def binned(rows: Rows, columns: Columns, invite: OnNumber, people: int) -> Any:
     """The local reports by public bins, or the answers within an invitation's windows, after `read` checked them."""
     query = _query(rows, columns, invite, local_raw=False)
-    return by_window(report_counts(rows, query, invite_bins(invite), people), invite)
+    return by_window(counting.report_counts(rows, query, invite_bins(invite), people), invite)
 
 
 def count_between(
@@ -772,7 +772,7 @@ def count_between(
     rng: Randomness,
 ) -> NoisyCounts:
     """How many trusted people lie at or below each of the places (0 to 1 of the range), with the stated noise."""
-    raw = stretch_counts(rows, _query(rows, columns, invite, local_raw), _cuts(places), people)
+    raw = counting.stretch_counts(rows, _query(rows, columns, invite, local_raw), _cuts(places), people)
     return release_counts(Raw(people, raw), stated, rng=rng)
 
 

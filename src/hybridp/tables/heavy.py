@@ -16,10 +16,9 @@ import numpy as np
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.heavy import HeadList
 from hybridp.public.randomisers import Ints
-from hybridp.tables.engine import answers, arrays, drop, fresh, give, keep, local_copy, stream
-from hybridp.tables.source import Rows
-from hybridp.tables.sql import VIEW, Columns, column, joined, number, text
-from hybridp.tables.totals import CHUNK, Query, changed, check_columns
+from hybridp.tables import engine
+from hybridp.tables.engine import VIEW, Rows, answers, arrays, column, fresh, joined, keep, text
+from hybridp.tables.totals import CHUNK, Columns, Query, changed, check_columns, number
 
 __all__ = ["Record", "RecordSample", "discovery_counts", "head_counts", "local_slots"]
 __all__ += ["records_at", "sample_records"]
@@ -80,7 +79,7 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
     must(isinstance(salt, int) and salt >= 0, "salt", "must be a whole number of 0 or more", salt)
     must(0 <= discovery_share <= 1, "discovery_share", "must lie between 0 and 1", discovery_share)
     _check_columns(rows, query)
-    rows = local_copy(rows, [query.person, query.label, query.record_key, *query.names])
+    rows = engine.local_copy(rows, [query.person, query.label, query.record_key, *query.names])
     who, label, names = column(query.person or ""), column(query.label), ", ".join(_names(query))
     counts = f"COUNT(*) AS rows, COUNT({who}) AS named, COUNT(*) FILTER ({label} IN ('trusted', 'local')) AS labelled"
     # Equal people have equal hashes: as many hashes as rows prove that nobody has two rows, and two people with one
@@ -110,7 +109,7 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
         if counted["people"] != result["people"]:
             raise changed(rows)
     finally:
-        drop(rows, choice)
+        engine.drop(rows, choice)
     return RecordSample(rows, query, table, *(counted[part] for part in ("discovery", "estimation", "local")))
 
 
@@ -130,7 +129,7 @@ def records_at(sample: RecordSample, numbers: Sequence[int] | Ints) -> list[Reco
     asked = np.ascontiguousarray(numbers, dtype=np.int64)  # the engine reads no strides
     must(asked.ndim == 1, "numbers", "must be a list of row numbers", f"shape {asked.shape}")
     table, names = _discovered(sample), _names(sample.query)
-    wanted = give(sample.rows, {"number": asked, "place": np.arange(asked.size)})
+    wanted = engine.give(sample.rows, {"number": asked, "place": np.arange(asked.size)})
     listed = f"SELECT {', '.join(names)} FROM {wanted} JOIN {table} USING (number) ORDER BY place"
     result = [tuple(row[name] for name in names) for row in answers(sample.rows, listed)]
     must(len(result) == asked.size, "numbers", "must be places of `discovery_counts`", "others")
@@ -156,7 +155,7 @@ def local_slots(sample: RecordSample, head: HeadList, chunk: int = CHUNK) -> Ite
     The slots are computed at the call and kept by the engine while they are read.
     """
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
-    parts = stream(sample.rows, _slots(sample, head, "local"), chunk)
+    parts = engine.stream(sample.rows, _slots(sample, head, "local"), chunk)
     return (np.asarray(part["slot"], dtype=np.int64) for part in parts)
 
 
@@ -256,7 +255,7 @@ def _slots(sample: RecordSample, head: HeadList, part: str) -> str:
     listed: dict[str, Any] = {"slot": np.arange(len(head), dtype=np.int32), "depth": np.array(depth)}
     # No None among them: the type of a column is taken from its first objects.
     listed |= {name: np.array([slot[i] or "" for slot in slots], dtype=object) for i, name in enumerate(names)}
-    given_head = give(sample.rows, listed)
+    given_head = engine.give(sample.rows, listed)
     joins = ""
     for alias, fields in (("wild", names[:1]), ("exact", names)):
         same = " AND ".join(f"{table}.{name} = {alias}.{name}" for name in fields)

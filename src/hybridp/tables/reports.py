@@ -15,10 +15,10 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude, mus
 from hybridp.public.envelope import appearing
 from hybridp.public.queries import Schema
 from hybridp.public.shuffling import MOST_LEVELS
-from hybridp.tables.engine import DECIMAL, answers, attempt, drop, fresh, give, keep, kind_of, on_duck, sql_for, stream
-from hybridp.tables.source import Rows
-from hybridp.tables.sql import VIEW, column, count_if, labelled, literal, number_of, select
-from hybridp.tables.totals import CHUNK, Query, check_columns, check_schema, count_groups, labels, records
+from hybridp.tables import engine
+from hybridp.tables.counts import check_schema
+from hybridp.tables.engine import VIEW, Rows, answers, column, count_if, drop, fresh, keep, labelled, literal, select
+from hybridp.tables.totals import CHUNK, Query, check_columns, count_groups, labels, number_of, records
 
 __all__ = ["Copy", "Reporting", "write_reports"]
 
@@ -122,7 +122,7 @@ def write_reports(
     for told in copy.told:
         told.check(rows)
     count_groups(rows, Query(values=(), trust=copy.trust, person=copy.person))  # all have a label, the local one name
-    on_duck(rows)
+    engine.on_duck(rows)
     people: list[int] = []
     drawn: dict[str, tuple[Reporting, str]] = {}
     held = fresh("held")
@@ -222,11 +222,11 @@ def _copied(rows: Rows, copy: Copy, drawn: Mapping[str, tuple[Reporting, str]]) 
 
 def _draw(rows: Rows, copy: Copy, told: Reporting, held: str, drawn: str, chunk: int) -> None:
     """Fill `drawn` with one report for each row of `held`, NULL where the row is not to report or says nothing."""
-    duck, wide = on_duck(rows), len(told.reports)
+    duck, wide = engine.on_duck(rows), len(told.reports)
     kind, there = ("VARCHAR", "local") if told.texts else ("DOUBLE", "NOT isnan(y{j})")
     duck.execute(f"CREATE TEMP TABLE {drawn} ({', '.join(f'y{j} {kind}' for j in range(wide))})")
     listed = ", ".join(f"CASE WHEN {there.format(j=j)} THEN y{j} END" for j in range(wide))
-    for part in stream(rows, f"SELECT * FROM {held}", chunk):
+    for part in engine.stream(rows, f"SELECT * FROM {held}", chunk):
         local = np.asarray(part["local"], dtype=np.bool_)
         nothing: tuple[Any, Any] = ("", object) if told.texts else (np.nan, np.float64)
         reports: NDArray[Any] = np.full((local.size, wide), *nothing, order="F")  # a column is one piece
@@ -240,7 +240,7 @@ def _draw(rows: Rows, copy: Copy, told: Reporting, held: str, drawn: str, chunk:
             ok = made.shape == (int(local.sum()), wide) and (told.texts or wide > 1 or bool(np.isfinite(made).all()))
             must(ok, "randomise", "must return one finite report for each row", f"shape {made.shape}")
             reports[local] = made
-        name = give(rows, {"local": local, **{f"y{j}": reports[:, j] for j in range(wide)}})
+        name = engine.give(rows, {"local": local, **{f"y{j}": reports[:, j] for j in range(wide)}})
         duck.execute(f"INSERT INTO {drawn} SELECT {listed} FROM {name}")
         drop(rows, name)
 
@@ -250,16 +250,16 @@ def write_copy(rows: Rows, query: str, target: Path) -> None:
 
     Text stays text in a Parquet file; where it holds numbers in the rows, the file says with which decimal sign.
     """
-    duck, plain = on_duck(rows), target.name.lower()
-    stated = f", KV_METADATA {{{DECIMAL}: {literal(rows.decimal)}}}" if rows.decimal else ""
+    duck, plain = engine.on_duck(rows), target.name.lower()
+    stated = f", KV_METADATA {{{engine.DECIMAL}: {literal(rows.decimal)}}}" if rows.decimal else ""
     form = f"FORMAT parquet{stated}"
-    if kind_of(plain) == "CSV":
+    if engine.kind_of(plain) == "CSV":
         zipped = ", COMPRESSION gzip" if plain.endswith(".gz") else ""
         form = f"FORMAT csv, HEADER true, DELIMITER {literal(chr(9) if '.tsv' in plain else ',')}{zipped}"
     refused = InvalidInput(f"`out` must be a place that can be written to, with room for the copy. Got {target}.")
     try:
         with appearing(target, mode=0o600) as part:  # it may hold trusted people's values: nobody else may read it
-            sql = f"COPY ({sql_for(rows, query)}) TO {literal(str(part))} ({form}, USE_TMP_FILE false)"
-            attempt(duck, lambda: duck.connection.execute(sql), refused)
+            sql = f"COPY ({engine.sql_for(rows, query)}) TO {literal(str(part))} ({form}, USE_TMP_FILE false)"
+            engine.attempt(duck, lambda: duck.connection.execute(sql), refused)
     except OSError:
         raise refused from None

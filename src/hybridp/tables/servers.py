@@ -10,15 +10,12 @@ import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
-from hybridp.tables.engine import Duck, attempt, memory_short, parquet_or_csv, type_name, unreadable
-from hybridp.tables.sql import VIEW, literal, select, text
-from hybridp.tables.sql import column as _quoted
-
-if TYPE_CHECKING:
-    from hybridp.tables.source import Rows, Source
+from hybridp.tables import engine
+from hybridp.tables.engine import VIEW, Duck, Rows, Source, attempt, literal, parquet_or_csv, select, text
+from hybridp.tables.engine import column as _quoted
 
 __all__ = ["Postgres", "Spark", "open_postgres", "open_spark"]
 
@@ -65,7 +62,7 @@ class Postgres:
             "53200": f"The server of {self.name} must have enough memory for the query.",
         }
         if code in ("22021", "22P05"):
-            return unreadable(self.name)
+            return engine.unreadable(self.name)
         if code in known:
             return InvalidInput(known[code])
         if isinstance(error, psycopg.OperationalError) and (not code or code[:2] in ("08", "57")):
@@ -116,7 +113,7 @@ def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str
     except BaseException:
         connection.close()
         raise
-    known = {column: type_name(kind) for column, kind in types.items()}
+    known = {column: engine.type_name(kind) for column, kind in types.items()}
     return Postgres(name, connection), known, _relation(schema, name, known)
 
 
@@ -211,7 +208,7 @@ class Spark:
         if kind == "grpc" or "UNAVAILABLE" in told or "SESSION" in told:
             return InvalidInput(f"The Spark server of {self.name} must stay reachable until the release is done.")
         if told in ("OUT_OF_MEMORY", "UNABLE_TO_ACQUIRE_MEMORY"):
-            return memory_short()
+            return engine.memory_short()
         return UnusableRows(
             f"The rows of {self.name} must be readable, and numbers and texts that the query can compute with"
             f"{f' ({told})' if told else ''}."
@@ -244,7 +241,7 @@ def open_spark(source: Source, table: str | None) -> tuple[Spark, dict[str, str]
         must(kind is not None, "path", "must end in .csv, .csv.gz, .tsv or .parquet for Spark", source.shown)
         must(table is None, "table", "is not for a file", table)
     session = _connected(source.location if at_cluster else source.engine)
-    engine = Spark(table or os.path.basename(source.shown), session)
+    spark = Spark(table or os.path.basename(source.shown), session)
     refused = InvalidInput(
         f"`table` must be a table that the cluster knows and this user may read. Got {table}."
         if table is not None
@@ -254,14 +251,14 @@ def open_spark(source: Source, table: str | None) -> tuple[Spark, dict[str, str]
     def look() -> dict[str, str]:
         frame = session.table(table) if table is not None else _file(session, source.location, kind)
         frame.createOrReplaceTempView(VIEW)
-        return {column: type_name(told) for column, told in frame.dtypes}
+        return {column: engine.type_name(told) for column, told in frame.dtypes}
 
     try:
-        types = attempt(engine, look, refused)
+        types = attempt(spark, look, refused)
     except BaseException:
-        engine.close()
+        spark.close()
         raise
-    return engine, types
+    return spark, types
 
 
 def _file(session: Any, location: str, kind: str | None) -> Any:
@@ -297,8 +294,6 @@ def _connected(url: str) -> Any:
             with contextlib.suppress(Exception):
                 result.client.close()  # or it would try again when this process ends
     if not answered:
-        from hybridp.tables.source import Source
-
         raise InvalidInput(f"`engine` must be a Spark Connect server that answers. Got {Source(url).shown}.")
     return result
 
