@@ -17,6 +17,7 @@ one sentence, and the original exception is not even kept as the context of the 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import glob
 import gzip
@@ -29,7 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
@@ -40,11 +41,11 @@ from hybridp.noise import Randomness
 if TYPE_CHECKING:
     from hybridp.tables.servers import Postgres, Spark
 
-__all__ = ["ArrowStream", "CHOICES", "DECIMAL", "Duck", "ENGINES", "Engine", "EngineName", "INFINITY", "NUMBERS"]
+__all__ = ["ArrowStream", "CHOICES", "DECIMAL", "Duck", "ENGINES", "Engine", "INFINITY", "NUMBERS"]
 __all__ += ["Rows", "Source", "TABLES", "TableLike", "VIEW", "answers", "arrays", "attempt", "chosen", "column"]
-__all__ += ["count_if", "double", "drop", "fresh", "give", "is_one_of", "joined", "keep", "kind_of", "labelled"]
+__all__ += ["count_if", "double", "drop", "fresh", "give", "is_one_of", "joined", "keep", "labelled"]
 __all__ += ["literal", "local_copy", "memory_short", "of_local", "on_duck", "open_rows", "parquet_or_csv"]
-__all__ += ["read_header", "read_kept", "select", "shown", "sql_for", "stream", "text", "type_name", "unreadable"]
+__all__ += ["read_header", "read_kept", "select", "shown", "sql_for", "stream", "text", "unreadable"]
 __all__ += ["unstated", "whole", "without_bar"]
 
 
@@ -118,8 +119,7 @@ def joined(first: str, *others: str) -> str:
 
 # --- where rows live --------------------------------------------------------------------------------------------------
 
-EngineName = Literal["duckdb", "postgresql", "spark"]
-ENGINES: tuple[str, ...] = get_args(EngineName)
+ENGINES = ("duckdb", "postgresql", "spark")
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 # Two letters at least: one is a drive. `pathlib` leaves one slash of a URL's two.
 _URL = re.compile(r"([a-z][a-z0-9+.:-]+):/", re.IGNORECASE)
@@ -257,7 +257,6 @@ class Rows:
     that makes the rows of what the engine holds, where they are not all of it as it is.
     """
 
-    name: str
     columns: Mapping[str, str]
     engine: Engine = field(repr=False)
     trust: TrustRule | None = None
@@ -266,6 +265,10 @@ class Rows:
     decimal: str = ""
     filled: frozenset[str] = frozenset()
     """The columns whose declared type has a number in every row."""
+
+    @property
+    def name(self) -> str:
+        return self.engine.name
 
     @property
     def written(self) -> Mapping[str, str]:
@@ -289,7 +292,8 @@ class Rows:
         return self.columns[column] == "VARCHAR" or self.columns[column].startswith("ENUM")
 
     def is_number(self, column: str) -> bool:
-        return is_number_type(self.columns[column])
+        kind = self.columns[column]
+        return kind.removeprefix("U").startswith(_NUMBERS) and "[" not in kind
 
     def is_whole(self, column: str) -> bool:
         kind = self.columns[column]
@@ -357,10 +361,6 @@ class Rows:
         self.close()
 
 
-def is_number_type(kind: str) -> bool:
-    return kind.removeprefix("U").startswith(_NUMBERS) and "[" not in kind
-
-
 def unstated(column: str, ways: str) -> UnusablePublicRows:
     """What to say where nobody stated what a missing field means."""
     rule = f"must say what a missing or unreadable field of `{column}` counts as: {ways}"
@@ -405,44 +405,23 @@ def open_rows(
     """
     source = path if isinstance(path, Source) else Source(path)
     must(threads is None or threads >= 1, "threads", "must be at least 1", threads)
-    engine, columns, part = _opened(source, table, threads=threads, memory_limit=memory_limit)
-    notes: tuple[str, ...] = ()
-    if source.public:
-        notes = (f"declared public, so that everybody may know who holds what there: {', '.join(source.public)}",)
-    form = parquet_or_csv(str(source.location)) if source.held is None else None
-    filled = frozenset[str]()
-    if source.held is not None:
-        from hybridp.tables.frames import filled_columns
+    if source.engine == "duckdb":
+        rows = _open_duck(source, table, threads, memory_limit)
+    else:
+        from hybridp.tables import servers
 
-        filled = filled_columns(source.location)
-    decimal = source.decimal or "." * (form == "CSV")  # whose columns are all text: no type was declared
-    if form == "Parquet" and source.engine == "duckdb":
-        decimal = decimal or stated_decimal(cast(Duck, engine), str(source.location))
-    rows = Rows(engine.name, MappingProxyType(columns), engine, notes=notes, part=part, decimal=decimal, filled=filled)
+        rows = (servers.open_postgres if source.engine == "postgresql" else servers.open_spark)(source, table)
+    if source.public:
+        public = f"declared public, so that everybody may know who holds what there: {', '.join(source.public)}"
+        rows = replace(rows, notes=(public,))
     rule = errors.rule_of(trust)
     if rule is None:
         return rows
     try:
-        labelled = _labelled(rows, rule, person, rng)
-        return labelled if rule.answering is None else _answering(labelled, rule, person)
+        return _answering(_labelled(rows, rule, person, rng), rule, person)
     except BaseException:
         rows.close()
         raise
-
-
-def _opened(
-    source: Source, table: str | None, *, threads: int | None, memory_limit: str
-) -> tuple[Engine, dict[str, str], str | None]:
-    """The engine, the columns with their types, and the query for the rows where the engine has no view of them."""
-    if source.engine == "duckdb":
-        return *open_duck(source, table=table, threads=threads, memory_limit=memory_limit), None
-    if source.engine == "postgresql":
-        from hybridp.tables.servers import open_postgres
-
-        return open_postgres(source, table)
-    from hybridp.tables.servers import open_spark
-
-    return *open_spark(source, table), None
 
 
 # --- who trusts: by a rule on words, for everybody alike, or drawn ----------------------------------------------------
@@ -521,29 +500,25 @@ def _digits(share: float) -> str:
 
 
 def _answering(rows: Rows, trust: TrustRule, person: str | None) -> Rows:
-    """The rows without the local people who answered another question than this one."""
-    assert trust.answering is not None
-    if trust.answering.column is not None and trust.answering.column not in rows.columns:
-        return rows  # nobody is local, or somebody is and is refused
-    made, where = answers_here(trust, person, rows.engine.dialect)
-    return replace(rows, part=f"SELECT * FROM ({_derived(rows, made)}) AS derived WHERE {where}")
-
-
-def answers_here(trust: TrustRule, person: str | None, dialect: str) -> tuple[dict[str, str], str]:
-    """A column to make, and which rows to keep by it: all but local people who answered another question.
+    """The rows without the local people who answered another question than this one.
 
     A row without a label stays, to be refused.
     """
-    answering = trust.answering
-    assert answering is not None
-    elsewhere = f"COALESCE({column(trust.label)} <> '{LOCAL}', TRUE)"
-    if answering.column is not None:
-        return {}, f"{elsewhere} OR {labelled(column(answering.column), answering.question)}"
-    rule = "must name a column for a trial of several questions on this engine"
-    drawn = _hashed(answering.key or "", person, dialect, "people.column", rule)
-    within = [f"{column(_DRAWN)} >= '{_digits(answering.start)}'"] if answering.start > 0 else ["TRUE"]
-    within += [f"{column(_DRAWN)} < '{_digits(answering.end)}'"] if answering.end < 1 else []
-    return {_DRAWN: drawn}, f"{elsewhere} OR ({' AND '.join(within)})"
+    answering, made = trust.answering, dict[str, str]()
+    if answering is None:
+        return rows
+    if answering.column is None:
+        rule = "must name a column for a trial of several questions on this engine"
+        made[_DRAWN] = _hashed(answering.key or "", person, rows.engine.dialect, "people.column", rule)
+        within = [f"{column(_DRAWN)} >= '{_digits(answering.start)}'"] if answering.start > 0 else ["TRUE"]
+        within += [f"{column(_DRAWN)} < '{_digits(answering.end)}'"] if answering.end < 1 else []
+        here = f"({' AND '.join(within)})"
+    elif answering.column in rows.columns:
+        here = labelled(column(answering.column), answering.question)
+    else:
+        return rows  # nobody is local, or somebody is and is refused
+    where = f"COALESCE({column(trust.label)} <> '{LOCAL}', TRUE) OR {here}"
+    return replace(rows, part=f"SELECT * FROM ({_derived(rows, made)}) AS derived WHERE {where}")
 
 
 # --- asking an engine -------------------------------------------------------------------------------------------------
@@ -612,20 +587,6 @@ def arrays(rows: Rows, query: str) -> dict[str, Any]:
     return result
 
 
-_TYPES = {"int": "INTEGER", "real": "FLOAT", "double precision": "DOUBLE", "text": "VARCHAR", "name": "VARCHAR"}
-_TYPES |= {"USER-DEFINED": "VARCHAR"}  # an enumeration; whatever else it is has a text form too
-
-
-def type_name(told: str) -> str:
-    """A type as a catalogue spells it, by DuckDB's name, which every other room knows.
-
-    >>> type_name("numeric(8,2)"), type_name("character varying"), type_name("smallint")
-    ('DECIMAL(8,2)', 'VARCHAR', 'SMALLINT')
-    """
-    words = told.startswith(("varchar", "char", "string"))
-    return _TYPES.get(told, "VARCHAR" if words else told.replace("numeric", "decimal", 1).upper())
-
-
 # --- what is kept: always in a private DuckDB -------------------------------------------------------------------------
 
 _KNOWN = re.compile(r"(TINY|SMALL|BIG|HUGE)INT|INTEGER|FLOAT|DOUBLE|BOOLEAN|DATE|UUID|DECIMAL\(([12]?\d|3[0-8]),.+\)")
@@ -672,12 +633,10 @@ def drop(rows: Rows, *tables: str) -> None:
     """Forget tables that were kept or given; those that were not are ignored."""
     import duckdb
 
-    for table in tables:
-        try:
+    with contextlib.suppress(duckdb.ConnectionException):  # closed, and the tables gone with it
+        for table in tables:
             on_duck(rows).connection.unregister(table)
-        except duckdb.ConnectionException:
-            return  # closed, and the table gone with it
-        on_duck(rows).execute(f"DROP TABLE IF EXISTS {column(table)}")
+            on_duck(rows).execute(f"DROP TABLE IF EXISTS {column(table)}")
 
 
 def give(rows: Rows, fields: Mapping[str, Any]) -> str:
@@ -742,10 +701,6 @@ class Duck:
         result = self.connection.execute(sql)
         return [column[0] for column in result.description], result.fetchall()
 
-    def types(self) -> dict[str, str]:
-        """The columns of the rows, and DuckDB's names of their types."""
-        return {row[0]: str(row[1]) for row in self.connection.execute(f"DESCRIBE {VIEW}").fetchall()}
-
     def sentence(self, error: Exception) -> HybridpError | None:
         import duckdb
 
@@ -769,14 +724,14 @@ def without_bar(connection: Any) -> None:
         connection.execute("SET enable_progress_bar = false")
 
 
-def open_duck(
-    source: Source, *, table: str | None, threads: int | None, memory_limit: str
-) -> tuple[Duck, dict[str, str]]:
-    """The engine with a view of the rows, and the types of its columns."""
-    where = source.location
-    kind = "table" if source.held is not None else kind_of(where)
+def _open_duck(source: Source, table: str | None, threads: int | None, memory_limit: str) -> Rows:
+    """The rows as a view of an engine of their own."""
+    where, files, decimal, filled = source.location, list[str](), source.decimal, frozenset[str]()
+    kind = "table" if source.held is not None else parquet_or_csv(where) or "DuckDB"
+    if kind == "DuckDB":
+        known = where.lower().endswith(_DATABASES)
+        must(known, "path", "must end in .csv, .csv.gz, .tsv, .parquet, .duckdb or .db", where)
     must(table is None or kind == "DuckDB", "table", "is only for a DuckDB file", table)
-    files: list[str] = []
     if source.held is None:
         pattern = kind == "Parquet" and not os.path.isfile(where)
         files = sorted(glob.glob(where, recursive=True)) if pattern else [where] if os.path.isfile(where) else []
@@ -785,28 +740,38 @@ def open_duck(
 
     engine = new_duck(source.held or Path(where).name, threads, memory_limit)
     run = engine.connection.execute
+
+    def look() -> list[tuple[Any, ...]]:
+        if source.held is not None:
+            from hybridp.tables.frames import put
+
+            relation = put(engine.connection, where)
+        else:
+            relation = _database(engine.connection, where, table) if kind == "DuckDB" else _scan(kind, files)
+        # What has no type, because there is nothing in it, is text without a letter.
+        empty = [row[0] for row in run(f"DESCRIBE SELECT * FROM {relation}").fetchall() if "NULL" in str(row[1])]
+        instead = ", ".join(f"CAST({column(name)} AS VARCHAR) AS {column(name)}" for name in empty)
+        run(f"CREATE TEMP VIEW {VIEW} AS SELECT * {f'REPLACE ({instead}) ' if empty else ''}FROM {relation}")
+        result: list[tuple[Any, ...]] = run(f"DESCRIBE {VIEW}").fetchall()
+        return result
+
     try:
-
-        def look() -> None:
-            if source.held is not None:
-                from hybridp.tables.frames import put
-
-                relation = put(engine.connection, where)
-            else:
-                relation = _database(engine.connection, where, table) if kind == "DuckDB" else _scan(kind, files)
-            # What has no type, because there is nothing in it, is text without a letter.
-            empty = [row[0] for row in run(f"DESCRIBE SELECT * FROM {relation}").fetchall() if "NULL" in str(row[1])]
-            instead = ", ".join(f"CAST({column(name)} AS VARCHAR) AS {column(name)}" for name in empty)
-            run(f"CREATE TEMP VIEW {VIEW} AS SELECT * {f'REPLACE ({instead}) ' if empty else ''}FROM {relation}")
-
         # A stream is read here, whole: what its rows hold may be why it fails, which is then no fault of the form.
-        attempt(engine, look, None if source.held is not None else refused)
-        result = attempt(engine, engine.types, refused)
+        types = attempt(engine, look, None if source.held is not None else refused)
+        if kind == "Parquet":
+            decimal = decimal or _stated_decimal(engine, where)
     except BaseException:
         engine.close()
         raise
+    if kind == "CSV":  # whose columns are all text: no type was declared
+        decimal = decimal or "."
+    if source.held is not None:
+        from hybridp.tables.frames import filled_columns
+
+        filled = filled_columns(where)
     # The words of an enumeration are of the rows: they belong in no message.
-    return engine, {name: re.sub(r"ENUM\(.*\)", "ENUM", kind) for name, kind in result.items()}
+    columns = {name: re.sub(r"ENUM\(.*\)", "ENUM", str(kind)) for name, kind, *_ in types}
+    return Rows(MappingProxyType(columns), engine, decimal=decimal, filled=filled)
 
 
 def new_duck(name: str, threads: int | None = None, memory_limit: str = "1GB") -> Duck:
@@ -845,17 +810,7 @@ def parquet_or_csv(path: str) -> str | None:
     return "Parquet" if plain.endswith((".parquet", ".pq")) else None
 
 
-def kind_of(path: str) -> str:
-    """CSV, Parquet or DuckDB, from the name's extension."""
-    kind = parquet_or_csv(path)
-    if kind is not None:
-        return kind
-    known = path.lower().endswith(_DATABASES)
-    must(known, "path", "must end in .csv, .csv.gz, .tsv, .parquet, .duckdb or .db", path)
-    return "DuckDB"
-
-
-def stated_decimal(engine: Duck, path: str) -> str:
+def _stated_decimal(engine: Duck, path: str) -> str:
     """The decimal sign that Parquet files state of their text, if all of them state the same; empty without one."""
     stated = f"SELECT DISTINCT decode(value) FROM parquet_kv_metadata({literal(path)})"
     result = engine.execute(f"{stated} WHERE decode(key) = '{DECIMAL}'").fetchall()

@@ -253,7 +253,7 @@ def write_copy(rows: Rows, query: str, target: Path) -> None:
     duck, plain = engine.on_duck(rows), target.name.lower()
     stated = f", KV_METADATA {{{engine.DECIMAL}: {literal(rows.decimal)}}}" if rows.decimal else ""
     form = f"FORMAT parquet{stated}"
-    if engine.kind_of(plain) == "CSV":
+    if engine.parquet_or_csv(plain) == "CSV":
         zipped = ", COMPRESSION gzip" if plain.endswith(".gz") else ""
         form = f"FORMAT csv, HEADER true, DELIMITER {literal(chr(9) if '.tsv' in plain else ',')}{zipped}"
     refused = InvalidInput(f"`out` must be a place that can be written to, with room for the copy. Got {target}.")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
@@ -18,6 +18,19 @@ from hybridp.tables.engine import VIEW, Duck, Rows, Source, attempt, literal, pa
 from hybridp.tables.engine import column as _quoted
 
 __all__ = ["Postgres", "Spark", "open_postgres", "open_spark"]
+
+_TYPES = {"int": "INTEGER", "real": "FLOAT", "double precision": "DOUBLE", "text": "VARCHAR", "name": "VARCHAR"}
+_TYPES |= {"USER-DEFINED": "VARCHAR"}  # an enumeration; whatever else it is has a text form too
+
+
+def _type_name(told: str) -> str:
+    """A type as a catalogue spells it, by DuckDB's name, which every other room knows.
+
+    >>> _type_name("numeric(8,2)"), _type_name("character varying"), _type_name("smallint")
+    ('DECIMAL(8,2)', 'VARCHAR', 'SMALLINT')
+    """
+    words = told.startswith(("varchar", "char", "string"))
+    return _TYPES.get(told, "VARCHAR" if words else told.replace("numeric", "decimal", 1).upper())
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +93,8 @@ class Postgres:
         self.connection.close()
 
 
-def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str, str], str]:
-    """The engine, the types of the table's columns, and the query for its rows."""
+def open_postgres(source: Source, table: str | None) -> Rows:
+    """A table of the database."""
     url, shown = source.location, source.shown
     try:
         import psycopg
@@ -106,15 +119,19 @@ def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str
     def look() -> tuple[str, str, dict[str, str]]:
         connection.execute(_SETTINGS)
         schema, name, number = _find(connection, table, shown)
-        return schema, name, _columns(connection, number)
+        columns = connection.execute(_COLUMNS, (number,)).fetchall()
+        return schema, name, {str(column): _type_name(str(kind)) for column, kind in columns}
 
     try:
         schema, name, types = attempt(Postgres(table or shown, connection), look)
     except BaseException:
         connection.close()
         raise
-    known = {column: engine.type_name(kind) for column, kind in types.items()}
-    return Postgres(name, connection), known, _relation(schema, name, known)
+    # Text is compared byte by byte, as elsewhere: another collation could sort texts differently from other engines, or
+    # even take different ones for equal.
+    outputs = {one: f'{text(_quoted(one))} COLLATE "C"' if types[one] == "VARCHAR" else _quoted(one) for one in types}
+    part = select(outputs, f"{_quoted(schema)}.{_quoted(name)}")
+    return Rows(MappingProxyType(types), Postgres(name, connection), part=part, decimal=source.decimal)
 
 
 # What a role or a database may have set otherwise: how literals are read, how dates are written, and where a temporary
@@ -157,22 +174,6 @@ def _find(connection: Any, table: str | None, shown: str) -> tuple[str, str, int
         result += [row for row in every if f"{row[0]}.{row[1]}" == table]
         must(len(result) == 1, "table", f"must be one table of {shown} that this user may read", table)
     return str(result[0][0]), str(result[0][1]), int(result[0][2])
-
-
-def _columns(connection: Any, number: int) -> dict[str, str]:
-    return {str(column): str(kind) for column, kind in connection.execute(_COLUMNS, (number,)).fetchall()}
-
-
-def _relation(schema: str, name: str, types: Mapping[str, str]) -> str:
-    """The columns as the queries expect them: text compared byte by byte, as elsewhere.
-
-    Another collation could sort texts differently from other engines, or even take different ones for equal.
-    """
-    outputs = {
-        column: f'{text(_quoted(column))} COLLATE "C"' if kind == "VARCHAR" else _quoted(column)
-        for column, kind in types.items()
-    }
-    return select(outputs, f"{_quoted(schema)}.{_quoted(name)}")
 
 
 # --- Spark ------------------------------------------------------------------------------------------------------------
@@ -231,8 +232,8 @@ def _condition(error: Exception) -> str:
     return result if result.replace("_", "").replace(".", "").isalnum() else ""
 
 
-def open_spark(source: Source, table: str | None) -> tuple[Spark, dict[str, str]]:
-    """The engine with a view of the file or table, and the types of its columns."""
+def open_spark(source: Source, table: str | None) -> Rows:
+    """A view of the file or table."""
     at_cluster = source.location.lower().startswith("sc://")
     kind = None if at_cluster else parquet_or_csv(source.location)
     if at_cluster:
@@ -251,14 +252,14 @@ def open_spark(source: Source, table: str | None) -> tuple[Spark, dict[str, str]
     def look() -> dict[str, str]:
         frame = session.table(table) if table is not None else _file(session, source.location, kind)
         frame.createOrReplaceTempView(VIEW)
-        return {column: engine.type_name(told) for column, told in frame.dtypes}
+        return {column: _type_name(told) for column, told in frame.dtypes}
 
     try:
         types = attempt(spark, look, refused)
     except BaseException:
         spark.close()
         raise
-    return spark, types
+    return Rows(MappingProxyType(types), spark, decimal=source.decimal or "." * (kind == "CSV"))
 
 
 def _file(session: Any, location: str, kind: str | None) -> Any:
