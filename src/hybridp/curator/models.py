@@ -38,20 +38,7 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator import sums as summing
-from hybridp.curator.sums import (
-    Answers,
-    Columns,
-    Raw,
-    Rows,
-    TableLike,
-    TrustedAnswers,
-    as_numbers,
-    column_reports,
-    noisy_sums,
-    people_query,
-    read,
-    report_sums,
-)
+from hybridp.curator.sums import Answers, Columns, Raw, Rows, TableLike, TrustedAnswers, as_numbers, noisy_sums
 from hybridp.errors import InvalidInput, label_column, must
 from hybridp.noise import Randomness, settle_below_exp
 from hybridp.public.heavy import Discovery, HeadList
@@ -75,11 +62,10 @@ __all__ += ["measure_table", "pick_table", "read_codes", "read_domain", "read_le
 __all__ += ["release_cells", "release_moves", "release_products", "release_scale", "release_weighted_sum", "sample"]
 __all__ += ["slots_among", "table_rows", "threshold_counts"]
 
-_PART = 1 << 16
+_PART = 1 << 16  # people at a time
 _WEIGHT_STEPS = 2**40  # the largest whole-number weight
 _SCALE = 2**40  # the noise in steps: far finer than anything it must hide
 _LEAST = 1e-9  # below, rounding to steps would ask for more noise than the person's weight does
-_CHUNK = 1 << 15  # people at a time: the work stays in the cache
 _MANY = 1 << 20  # people from which threads pay
 
 
@@ -106,7 +92,7 @@ def table_rows(
     Values outside the bounds are clipped, those that are missing or no number count as the public `missing` of their
     column, and nobody is told how many.
     """
-    query = people_query(columns, bounds, local_raw=local_raw)
+    query = summing.people_query(columns, bounds, local_raw=local_raw)
 
     def group(name: str, people: int) -> LatticeRows:
         kept = cache(lambda: kept_levels(rows, query, name, _PART, **how))
@@ -122,13 +108,7 @@ def held_rows(steps: NDArray[Any]) -> LatticeRows:
 
 def answer_rows(answers: TrustedAnswers, steps: Callable[[Floats], NDArray[Any]], people: int) -> LatticeRows:
     """Numbers that a service keeps: those of its trusted people, and nobody else's."""
-
-    def parts() -> Iterator[NDArray[Any]]:
-        for values in map(as_numbers, answers):
-            for start in range(0, len(values), _PART):
-                yield steps(values[start : start + _PART])
-
-    return LatticeRows(people, parts)
+    return LatticeRows(people, lambda: (steps(as_numbers(some)) for some in answers))
 
 
 # --- regression -------------------------------------------------------------------------------------------------------
@@ -154,7 +134,7 @@ def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, a
     """Reports that answer the invitation, which they must name unless it is assumed. Private already."""
     names, mechanism = invite.encoding.names, invite.text
     bounds = VectorBounds.of((-1.0,) * len(names), (1.0,) * len(names))
-    query = Query.on(bounds, names, None, **column_reports(Invite(bounds, invite.mechanism), names))
+    query = Query.on(bounds, names, None, **summing.column_reports(Invite(bounds, invite.mechanism), names))
     with tables.open_rows(path, table=table) as rows:
         for name in names:
             if name not in rows.columns:
@@ -163,7 +143,7 @@ def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, a
         says, result = summing.check_mechanism(rows, None, MECHANISM, mechanism), tables.add_up(rows, query)
     assumed = summing.named_mechanism(MECHANISM, says, result.local_people, assume=assume)
     digest = reports_digest(mechanism, *result.fingerprint)
-    return Raw(0, None, report_sums(result, invite), bool(says), assumed, digest)
+    return Raw(0, None, summing.report_sums(result, invite), bool(says), assumed, digest)
 
 
 # --- K-means ----------------------------------------------------------------------------------------------------------
@@ -172,26 +152,19 @@ def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, a
 def cell_counts(rows: LatticeRows, grid: Grid) -> Ints:
     """RAW: people in every cell."""
     empty = np.zeros(grid.cells, dtype=np.int64)
-    return sum((np.bincount(grid.cell(x), minlength=grid.cells) for x in _pieces(rows)), start=empty)
+    return sum((np.bincount(grid.cell(part.T), minlength=grid.cells) for part in rows.parts()), start=empty)
 
 
 def cluster_totals(rows: LatticeRows, centres: Floats, radius: int) -> tuple[Ints, Ints]:
     """RAW: by nearest centre, all of whole steps: people, and exact sums of their deviations, cut to the radius."""
     counts, sums = np.zeros(len(centres), dtype=np.int64), np.zeros(np.shape(centres), dtype=np.int64)
-    workers, pieces = (os.cpu_count() or 1) if rows.people >= _MANY else 1, _pieces(rows)
+    workers, parts = (os.cpu_count() or 1) if rows.people >= _MANY else 1, rows.parts()
     with ThreadPoolExecutor(workers) as pool:  # whole numbers: the same totals in any order
-        while some := list(itertools.islice(pieces, 4 * workers)):
+        while some := [part.T for part in itertools.islice(parts, 2 * workers)]:
             add_up = partial(_cluster_totals, centres=centres, radius=radius)
             for more, moved in pool.map(add_up, some) if workers > 1 else map(add_up, some):
                 counts, sums = counts + more, sums + moved
     return counts, sums
-
-
-def _pieces(rows: LatticeRows) -> Iterator[Floats]:
-    """Some people at a time, a column each."""
-    for part in rows.parts():
-        for start in range(0, len(part), _CHUNK):
-            yield part[start : start + _CHUNK].T
 
 
 def _cluster_totals(x: Floats, centres: Floats, radius: int) -> tuple[Ints, Ints]:
@@ -205,7 +178,9 @@ def _cluster_totals(x: Floats, centres: Floats, radius: int) -> tuple[Ints, Ints
         square += row * row
     far = np.flatnonzero(square > float(radius) ** 2)
     if len(far):
-        surplus = _surplus(x[:, far] - centres.T[:, label[far]], square[far], radius)
+        # What must be taken off deviations longer than the radius: whole steps, after which no norm exceeds it.
+        deviation = x[:, far] - centres.T[:, label[far]]
+        surplus = np.asarray(deviation - np.trunc(deviation * (radius * (1 - 1e-9) / np.sqrt(square[far]))))
         sums -= _sums(surplus, label[far], k)
     return counts, sums.T - counts[:, None] * centres.astype(np.int64)
 
@@ -213,11 +188,6 @@ def _cluster_totals(x: Floats, centres: Floats, radius: int) -> tuple[Ints, Ints
 def _sums(x: Floats, label: Ints, clusters: int) -> Ints:
     """The sums of whole numbers by label, an array (coordinates, clusters)."""
     return np.stack([np.bincount(label, weights=row, minlength=clusters).astype(np.int64) for row in x])
-
-
-def _surplus(deviation: Floats, square: Floats, radius: int) -> Floats:
-    """What must be taken off deviations longer than the radius: whole steps, after which no norm exceeds the radius."""
-    return np.asarray(deviation - np.trunc(deviation * (radius * (1 - 1e-9) / np.sqrt(square))))
 
 
 def _draws(mechanism: TotalsNoise, size: int, rng: Randomness) -> Ints:
@@ -432,7 +402,7 @@ def groups_of(
     if local_raw:
         held = Codes(schema, marginals.codes(rows, schema, trust=labels, label="local"))
         return Raw(trusted.people, trusted, simulated_reports=True, held=held, notes=rows.notes)
-    return replace(read(rows, columns, invite, assume=assume), trusted_people=trusted.people, trusted=trusted)
+    return replace(summing.read(rows, columns, invite, assume=assume), trusted_people=trusted.people, trusted=trusted)
 
 
 # --- what leaves the room ---------------------------------------------------------------------------------------------

@@ -175,10 +175,8 @@ def check_answers(
         _, local = totals.count_groups(rows, Query(values=(), trust=label, person=person))
         if any(name not in rows.columns for names in (*reports.values(), (column_of,)) for name in names):
             if local:
-                raise UnusablePublicRows(
-                    f"{local_rows(label)}, and no column `{column_of}` names the one question that each of them drew: "
-                    "make their reports with `hybridp randomise`, or add --simulate-local for a trial on raw rows."
-                )
+                why = f"no column `{column_of}` names the one question that each of them drew: make their reports with"
+                raise totals.no_reports(label, f"{why} `hybridp randomise`")
             return dict.fromkeys(reports, 0)
         said = [labelled(column(column_of), name) for name in reports]
         outputs = {"named": engine.count_if(" OR ".join(said))}
@@ -216,10 +214,8 @@ class Counted:
 
 def _counted(rows: Rows, fields: Mapping[str, str], person: str | None = None, more: str = "") -> list[dict[str, Any]]:
     """How many people (rows, without `person`) there are of each kind by these fields."""
-    many = "COUNT(*)"
-    if person is not None:
-        rows.need("person", person)
-        many = f"COUNT(DISTINCT {column(person)})"
+    rows.need("person", person)
+    many = "COUNT(*)" if person is None else f"COUNT(DISTINCT {column(person)})"
     return answers(rows, select({**fields, "people": many}, VIEW, f"GROUP BY {', '.join(fields.values())} {more}"))
 
 
@@ -286,8 +282,7 @@ _GROUP = "group of the person"
 def _kept_by_group(rows: Rows, by: str, columns: Iterable[str | None]) -> Rows:
     """These columns of all rows, those that there are, kept with everybody's group while the rows are open."""
     rows.need("by", by)
-    if rows.columns[by] in ("FLOAT", "DOUBLE"):  # their text differs between engines
-        raise UnusablePublicRows(f"Column `{by}` must hold text or whole numbers to name a group.")
+    rows.need_words(by, " to name a group")
     wanted = {name: rows.columns[name] for name in dict.fromkeys(columns) if name is not None and name in rows.columns}
     table, rows = engine.fresh("grouped"), engine.local_copy(rows, [*wanted, by])
     engine.keep(rows, table, select(engine.chosen(wanted) | {_GROUP: text(column(by))}, VIEW))
@@ -390,8 +385,7 @@ def check_mechanism(rows: Rows, trust: str | None, mechanism_column: str, real: 
 
     Without `trust` all rows are local. None for a table without that column, which says nothing (`named_mechanism`).
     """
-    if trust is not None:
-        rows.need("trust", trust)
+    rows.need("trust", trust)
     if mechanism_column not in rows.columns:
         return None
     words = {"real": real, "simulated": f"{real}{_SIMULATED}"}
@@ -535,8 +529,7 @@ def _numbers(
     sum_squares: bool = False, epsilon: str | None = None,
 ) -> Raw:  # fmt: skip
     """Of one number or several; with own epsilons by each of them, ascending."""
-    if epsilon is not None:
-        rows.need("epsilon-column", epsilon)
+    rows.need("epsilon-column", epsilon)
     steps = invite.encoding.square_steps * sum_squares
     how: dict[str, Any] = {"count_clipped": count_clipped, "square_steps": steps, "epsilon": epsilon}
     result = tables.add_up(rows, _query(rows, columns, invite, local_raw, **how))
@@ -581,10 +574,8 @@ def _marginal(rows: Rows, columns: Columns, invite: Any, local_raw: bool) -> Raw
     told, digest = shares.MarginalReports.nobody(invite), None
     if count_rows(rows, labels, None).local:
         if report not in rows.columns:
-            raise UnusablePublicRows(
-                f"{local_rows(labels)}, and no column `{report}` holds their reports: make them with `hybridp "
-                "randomise synth`, or add --simulate-local for a trial on raw rows."
-            )
+            why = f"no column `{report}` holds their reports: make them with `hybridp randomise synth`"
+            raise totals.no_reports(labels, why)
         query = Query(values=(), trust=labels, reports=(Report(report, text=True),))
         for texts in counting.report_texts(rows, query, CHUNK):
             told = told + shares.read_marginal_reports(invite, texts, report)

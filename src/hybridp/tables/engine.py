@@ -278,9 +278,9 @@ class Rows:
         worded = self.trust.column if self.trust is not None and self.trust.trusted else None
         return {name: AS_WRITTEN if name == worded else name for name in names}
 
-    def need(self, parameter: str, column: str) -> None:
-        """Refuse a column that the table does not have."""
-        if column in self.columns:
+    def need(self, parameter: str, column: str | None) -> None:
+        """Refuse a column, where one is named, that the table does not have."""
+        if column is None or column in self.columns:
             return
         # Names are not listed: in a file without a header they would be somebody's values. A header has no numbers.
         names = (name.strip().lower() for name in self.columns)
@@ -318,6 +318,11 @@ class Rows:
         """Refuse a column that may lack values while nobody said what that means."""
         if missing is None and column not in self.filled:
             raise unstated(column, ways)
+
+    def need_words(self, column: str, rule: str) -> None:
+        """Refuse a column of doubles, whose text differs between engines, and with it what it names."""
+        if self.columns[column] in ("FLOAT", "DOUBLE"):
+            raise UnusablePublicRows(f"Column `{column}` must hold text or whole numbers{rule}.")
 
     def need_identifier(self, parameter: str, column: str) -> None:
         """Refuse a column whose text form is not the same on every engine, and with it the sample made from it."""
@@ -440,8 +445,7 @@ def _labelled(rows: Rows, trust: TrustRule, person: str | None, rng: Randomness 
             raise UnusablePublicRows(f"Column `{trust.column}` {rule}; its type is {kind}.")
         derived = {trust.column: worded_label(trust), AS_WRITTEN: column(trust.column)}
     else:
-        if person is not None:
-            rows.need("person", person)
+        rows.need("person", person)
         derived = {trust.label: drawn_label(trust, person, rng, rows.engine.dialect)}
     # Most engines read a name in any case: a column of the table would be read in place of the one that is made here.
     own = {name.lower() for name in rows.columns if name != trust.label}

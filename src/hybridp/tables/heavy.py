@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,16 @@ class RecordSample:
     discovery_people: int
     estimation_people: int
     local_people: int
-    discovered: list[bool] = field(default_factory=list, repr=False)
+
+    @cached_property
+    def discovered(self) -> str:
+        """The table of the distinct records of the discovery part with their counts, numbered from 0 along their text,
+        made when it is first asked for."""
+        table, by = f"{self.table}_discovered", ", ".join(_names(self.query))
+        here = f"WHERE {_within('discovery')} AND f0 IS NOT NULL"
+        counted = f"SELECT {by}, COUNT(*) AS times FROM {self.table} {here} GROUP BY {by}"
+        keep(self.rows, table, f"SELECT *, ROW_NUMBER() OVER (ORDER BY {by}) - 1 AS number FROM ({counted})")
+        return table
 
     @property
     def trusted_people(self) -> int:
@@ -120,7 +130,7 @@ def discovery_counts(sample: RecordSample) -> Ints:
     They stand along their text, so that the places depend on the set of records alone. Replacing one person moves at
     most two counts, each by one; which exist is itself private, and so is every number before noise and a threshold.
     """
-    result = arrays(sample.rows, f"SELECT times FROM {_discovered(sample)} ORDER BY number")
+    result = arrays(sample.rows, f"SELECT times FROM {sample.discovered} ORDER BY number")
     return np.asarray(result["times"], dtype=np.int64)
 
 
@@ -128,7 +138,7 @@ def records_at(sample: RecordSample, numbers: Sequence[int] | Ints) -> list[Reco
     """The records at these places of `discovery_counts`, in the order of the places."""
     asked = np.ascontiguousarray(numbers, dtype=np.int64)  # the engine reads no strides
     must(asked.ndim == 1, "numbers", "must be a list of row numbers", f"shape {asked.shape}")
-    table, names = _discovered(sample), _names(sample.query)
+    table, names = sample.discovered, _names(sample.query)
     wanted = engine.give(sample.rows, {"number": asked, "place": np.arange(asked.size)})
     listed = f"SELECT {', '.join(names)} FROM {wanted} JOIN {table} USING (number) ORDER BY place"
     result = [tuple(row[name] for name in names) for row in answers(sample.rows, listed)]
@@ -165,10 +175,10 @@ def _check_columns(rows: Rows, query: Columns) -> None:
     must(len({*names}) == len(names), "record", "must differ from `person`, `trust` and itself", query.names)
     for name in query.names:
         rows.need("record", name)
-        # The text of a double differs between engines, and with it the records.
-        if not (rows.is_text(name) or rows.is_number(name)) or rows.columns[name] in ("FLOAT", "DOUBLE"):
-            kind = rows.columns[name]
-            raise UnusablePublicRows(f"Column `{name}` must hold text or whole numbers; its type is {kind}.")
+        kind = f"; its type is {rows.columns[name]}"
+        rows.need_words(name, kind)
+        if not (rows.is_text(name) or rows.is_number(name)):
+            raise UnusablePublicRows(f"Column `{name}` must hold text or whole numbers{kind}.")
     check_columns(rows, Query(values=(), trust=query.label, person=query.person, record_key=query.record_key))
     rows.need_identifier("person", query.person or "")
 
@@ -229,17 +239,6 @@ def _standing(rows: Rows, query: Columns, choice: str) -> str:
     fields = ", ".join(f"CASE WHEN {alike} THEN MIN({name}) END AS {name}" for name in names)
     both = f"{choice} LEFT JOIN {_records(rows, query)} USING (who, key)"
     return f"SELECT who, BOOL_OR({choice}.trusted) AS trusted, {fields} FROM {both} GROUP BY who"
-
-
-def _discovered(sample: RecordSample) -> str:
-    """The table of the distinct records of the discovery part with their counts, numbered from 0 along their text."""
-    table, by = f"{sample.table}_discovered", ", ".join(_names(sample.query))
-    if not sample.discovered:
-        here = f"WHERE {_within('discovery')} AND f0 IS NOT NULL"
-        counted = f"SELECT {by}, COUNT(*) AS times FROM {sample.table} {here} GROUP BY {by}"
-        keep(sample.rows, table, f"SELECT *, ROW_NUMBER() OVER (ORDER BY {by}) - 1 AS number FROM ({counted})")
-        sample.discovered.append(True)
-    return table
 
 
 def _slots(sample: RecordSample, head: HeadList, part: str) -> str:

@@ -149,8 +149,7 @@ def _check_copy(rows: Rows, copy: Copy) -> None:
     own = [("value" if len(copy.values) == 1 else "columns", name) for name in copy.values]
     beside = [("epsilon-column", copy.epsilon), *(("keep", name) for name in copy.kept)]
     for parameter, name in (*own, ("trust", copy.trust), ("person", copy.person), *beside):
-        if name is not None:
-            rows.need(parameter, name)
+        rows.need(parameter, name)
     for name in copy.kept:
         must(name not in copy.values, "keep", "must not name a column that is reported on", f"`{name}`")
     if copy.trust is not None:

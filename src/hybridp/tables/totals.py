@@ -177,9 +177,8 @@ class Category:
             rows.need_number(feature.name)
         if not (feature.most or unread):
             rows.need_missing(feature.name, feature.absent or feature.missing or None, engine.CHOICES)
-        if not self.feature.edges and rows.columns[self.column] in ("FLOAT", "DOUBLE"):
-            # The text of a double differs between engines.
-            raise UnusablePublicRows(f"Column `{self.column}` must hold text or whole numbers to {self.purpose}.")
+        if not feature.edges:
+            rows.need_words(feature.name, f" to {self.purpose}")
 
     def fields(self, rows: Rows, j: int) -> dict[str, str]:
         return {f"value{j}": column(self.column)}
@@ -752,11 +751,11 @@ def changed(rows: Rows) -> UnusableRows:
 
 def check_columns(rows: Rows, query: Query) -> None:
     """Refuse columns that are not there, or whose types cannot hold what they should."""
+    own: list[tuple[str, str | None]]
     own = [("value" if len(query.values) == 1 else "columns", codec.column) for codec in query.values]
     own += [("report", report.column) for report in query.reports]
     for parameter in ("trust", "person", "record_key", "epsilon"):
-        name = getattr(query, parameter)
-        own += [] if name is None else [(parameter, name)]
+        own.append((parameter, getattr(query, parameter)))
     for parameter, name in own:
         rows.need(parameter, name)
     everybody_local = query.trust is None or (rows.trust is not None and rows.trust.everyone == "local")
@@ -799,7 +798,7 @@ def _check_reports(group: dict[str, Any], people: int, query: Query) -> None:
     if not people or query.local_raw or not query.values:
         return
     if not query.reports:
-        raise no_reports(query)
+        raise no_reports(query.trust)
     first = query.reports[0].column
     for j, report in enumerate(query.reports):
         if group.get(f"wordy{j}"):
@@ -822,12 +821,12 @@ def _check_reports(group: dict[str, Any], people: int, query: Query) -> None:
             )
 
 
-def no_reports(query: Query) -> UnusablePublicRows:
+def no_reports(
+    trust: str | None, why: str = "no column holds their reports: make them with `hybridp randomise`"
+) -> UnusablePublicRows:
     """Local people, whose reports are nowhere."""
-    return UnusablePublicRows(
-        f"{local_rows(query.trust or LABEL)}, and no column holds their reports: make them with "
-        "`hybridp randomise`, or add --simulate-local for a trial on raw rows."
-    )
+    trial = "or add --simulate-local for a trial on raw rows."
+    return UnusablePublicRows(f"{local_rows(trust or LABEL)}, and {why}, {trial}")
 
 
 def local_rows(name: str) -> str:
