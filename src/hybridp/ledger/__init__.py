@@ -1,13 +1,14 @@
 """THE LEDGER: who was charged what. A durable file that refuses an overdraft before any data is read.
 
 The ledger is one SQLite file (rollback journal, every commit synced to disk), so a charge is there in full or not at
-all, two processes cannot both spend the last of a budget, and a crash loses nothing. Levels are stored as whole numbers
-(10^-12 of an epsilon, 10^-18 of a delta), both charges and totals rounded up, so that a total pays for a
-charge of the same size. A charge is written *before* the
-rows are read. It is voided, which stays on record, only where nothing of the rows came out: a refusal that raw values
-decided is an answer about them, and stays charged as `refused`. What is released is kept in the same file before
-anybody sees it, so that what was paid for can be shown again. A ledger is for releases or for trials, from its creation
-on.
+all, two processes cannot both spend the last of a budget, and a crash loses nothing. The service keeps the same tables,
+under the same rule: it hands in its connection as a `Book`, inside a transaction. Levels are whole numbers (10^-12 of
+an epsilon, 10^-18 of a delta), charges and totals rounded up, so that a total pays for a charge of the same size; the
+database itself refuses an overdraft (``UPDATE ... WHERE spent + e <= total``), and the very same reports are charged
+once. A charge is written *before* the rows are read. It is voided, which stays on record, only where nothing of the
+rows came out: a refusal that raw values decided is an answer about them, and stays charged as `refused`. What is
+released is kept in the same file before anybody sees it, so that what was paid for can be shown again. A ledger is for
+releases or for trials, from its creation on.
 
 >>> import tempfile, pathlib
 >>> folder = tempfile.TemporaryDirectory()
@@ -27,15 +28,6 @@ Several questions are paid for at once, each group by the sum of what its people
 >>> both = [Charge("trusted", PureDP(share), "Laplace", name) for name, share in (("salary", 0.25), ("age", 0.75))]
 >>> [(charge.people, charge.budget.epsilon) for charge in together(both, "pay and age")]
 [('trusted', 1.0)]
-
-What a charge costs, when it is refused, and how a history composes: one rule in SQL, for a file and for the service.
-
-Whole numbers, charges and totals rounded up; an overdraft is refused by the database itself (``UPDATE ... WHERE spent
-+ e <= total``); the very same reports are charged once. A store hands in its connection as a `Book`, inside a
-transaction that makes all of it happen or nothing.
-
->>> units(0.1, EPSILON)
-100000000000
 """
 
 from __future__ import annotations
@@ -58,7 +50,7 @@ from hybridp.public.envelope import appearing
 from hybridp.public.mechanisms import SEALED, SHARES, ZCDP, ApproxDP, Charge, Neighbours, PureDP, added, as_approx
 from hybridp.public.messages import reports_digest
 
-__all__ = ["Account", "Book", "Charge", "DELTA", "EPSILON", "Entry", "Kept", "Ledger", "Noted", "SEALED", "SHARES"]
+__all__ = ["Account", "Book", "Charge", "DELTA", "EPSILON", "Entry", "Kept", "Ledger", "SEALED", "SHARES"]
 __all__ += ["Spending", "account", "accounts", "budget_of", "charge", "open_accounts", "such_reports_paid"]
 __all__ += ["tells_nothing", "tight_epsilon", "together", "units"]
 
@@ -66,11 +58,14 @@ EPSILON, DELTA = 10**12, 10**18
 """How many units of the ledger an epsilon of 1 has, and a delta of 1."""
 
 _MOST = 1e6
-_SPENT = "state = 'spent'"
 
 
 def units(level: float, scale: int) -> int:
-    """A level as a whole number, rounded up: .1 is what its shortest decimal says, in nobody's decimal context."""
+    """A level as a whole number, rounded up: .1 is what its shortest decimal says, in nobody's decimal context.
+
+    >>> units(0.1, EPSILON)
+    100000000000
+    """
     return math.ceil(Fraction(repr(float(level))) * scale)
 
 
@@ -120,40 +115,30 @@ def open_accounts(book: Book, totals: Mapping[str, PureDP | ApproxDP]) -> None:
     """The totals are what people are promised; nothing ever raises them."""
     for people, budget in totals.items():
         must(budget.epsilon < _MOST, "epsilon", "must be below one million for a ledger", budget.epsilon)
-        book.insert(
-            "accounts",
-            people=people,
-            neighbours=budget.neighbours.value,
-            epsilon_total=units(budget.epsilon, EPSILON),
-            delta_total=units(budget.delta, DELTA),
-            epsilon_spent=0,
-            delta_spent=0,
-        )
+        own: dict[str, Any] = {"people": people, "neighbours": budget.neighbours.value}
+        own |= {"epsilon_total": units(budget.epsilon, EPSILON), "delta_total": units(budget.delta, DELTA)}
+        book.insert("accounts", **own, epsilon_spent=0, delta_spent=0)
 
 
 def accounts(book: Book) -> list[Account]:
     """Every group, the trusted ones first."""
-    rows = book.ask(f"SELECT {_ACCOUNT} FROM accounts WHERE {{here}} 1 = 1 ORDER BY people DESC").fetchall()
-    return [_account(row) for row in rows]
+    named = "people, neighbours, epsilon_total, delta_total, epsilon_spent, delta_spent"
+    rows = book.ask(f"SELECT {named} FROM accounts WHERE {{here}} 1 = 1 ORDER BY people DESC").fetchall()
+    result = []
+    for people, relation, epsilon, delta, epsilon_spent, delta_spent in rows:
+        levels = (epsilon, delta), (epsilon_spent, delta_spent), (epsilon - epsilon_spent, delta - delta_spent)
+        result.append(Account(people, *(budget_of(*level, relation) for level in levels)))
+    return result
 
 
 def account(book: Book, people: str) -> Account:
-    row = book.ask(f"SELECT {_ACCOUNT} FROM accounts WHERE {{here}} people = :people", people=people).fetchone()
-    if row is None:
+    result = next((one for one in accounts(book) if one.people == people), None)
+    if result is None:
         raise LedgerProblem(
             f"`ledger` must hold an account for the {people} group. It has none; `hybridp ledger "
             "create` makes a ledger of both groups, before anything is charged."
         )
-    return _account(row)
-
-
-_ACCOUNT = "people, neighbours, epsilon_total, delta_total, epsilon_spent, delta_spent"
-
-
-def _account(row: Any) -> Account:
-    people, relation, epsilon, delta, epsilon_spent, delta_spent = row
-    levels = (epsilon, delta), (epsilon_spent, delta_spent), (epsilon - epsilon_spent, delta - delta_spent)
-    return Account(people, *(budget_of(*level, relation) for level in levels))
+    return result
 
 
 def budget_of(epsilon: int, delta: int, relation: str) -> ApproxDP:
@@ -200,66 +185,65 @@ def charge(book: Book, charges: Iterable[Charge], at: str | int) -> list[int]:
                 f"The {one.people} group was asked for epsilon {one.budget.epsilon:g}, delta "
                 f"{one.budget.delta:g}, but has epsilon {left.epsilon:g}, delta {left.delta:g} left."
             )
-        entered = book.insert(
-            "charges",
-            " RETURNING id",
-            at=at,
-            people=one.people,
-            epsilon=epsilon,
-            delta=delta,
-            mechanism=one.mechanism,
-            purpose=one.purpose,
-            collection=one.collection,
-            digest=one.digest,
-            noise=json.dumps(one.noise),
-            state="spent",
-        )
-        ids.append(int(entered.fetchone()[0]))
+        said = {name: getattr(one, name) for name in ("people", "mechanism", "purpose", "collection", "digest")}
+        said |= {"epsilon": epsilon, "delta": delta, "noise": json.dumps(one.noise), "at": at, "state": "spent"}
+        ids.append(int(book.insert("charges", " RETURNING id", **said).fetchone()[0]))
     return ids
+
+
+class _Paid(NamedTuple):
+    """A charge that stands."""
+
+    id: int
+    price: tuple[int, int, str]
+    collection: str | None
+    digest: str | None
+
+
+def _paid(book: Book, people: str) -> list[_Paid]:
+    """The charges of a group for reports, or under a name, that stand."""
+    asked = "SELECT id, epsilon, delta, mechanism, collection, digest FROM charges WHERE {here} people = :people AND "
+    rows = book.ask(f"{asked} state = 'spent' AND coalesce(digest, collection) IS NOT NULL", people=people).fetchall()
+    return [_Paid(row[0], tuple(row[1:4]), *row[4:]) for row in rows]
 
 
 def _beside_paid(book: Book, one: Charge) -> bool:
     """Whether the set that these reports stand beside is paid for at their price, and their phase has no other set."""
-    epsilon, delta, _ = _price(one)
-    result = f"SELECT digest FROM charges WHERE {{here}} people = :people AND {_SPENT} AND "
-    first = book.ask(result + "digest = :digest AND epsilon = :epsilon AND delta = :delta", people=one.people,
-                     digest=one.beside, epsilon=epsilon, delta=delta).fetchone()  # fmt: skip
-    phase = book.ask(result + "collection = :collection", people=one.people, collection=one.collection).fetchone()
-    return first is not None and (phase is None or phase[0] == one.digest)
+    paid = _paid(book, one.people)
+    first = any(other.digest == one.beside and other.price[:2] == _price(one)[:2] for other in paid)
+    phase = {other.digest for other in paid if other.collection is not None and other.collection == one.collection}
+    return first and phase <= {one.digest}
 
 
 def _already_charged(book: Book, one: Charge, price: tuple[int, int, str]) -> bool:
     """Whether these very reports were paid for; a name that was charged for other ones is refused."""
-    paid = f"SELECT epsilon, delta, mechanism, digest FROM charges WHERE {{here}} people = :people AND {_SPENT} AND "
+    paid = _paid(book, one.people)
     if one.digest is not None:
-        _check_alone(book, one)
-        row = book.ask(paid + "digest = :digest", people=one.people, digest=one.digest).fetchone()
-        if row is not None and tuple(row[:3]) == price:
+        _check_alone(book, one, paid)
+        known = {other.price for other in paid if other.digest == one.digest}
+        if price in known:
             return True
-        rule = "must keep the mechanism and the guarantee that they were charged for"
-        must(row is None, "reports", rule, "other ones")
+        must(not known, "reports", "must keep the mechanism and the guarantee that they were charged for", "other ones")
     if one.collection is None:
         return False
-    row = book.ask(paid + "collection = :collection", people=one.people, collection=one.collection).fetchone()
-    if row is not None and tuple(row) != (*price, one.digest):
+    named = {(other.price, other.digest) for other in paid if other.collection == one.collection}
+    if named - {(price, one.digest)}:
         raise InvalidInput(
             "`collection` must name one set of reports, made by one mechanism with one guarantee. Got "
             f"{one.collection}, which was charged for other ones: give these another name, or none."
         )
-    return row is not None
+    return bool(named)
 
 
-def _check_alone(book: Book, one: Charge) -> None:
+def _check_alone(book: Book, one: Charge, paid: Iterable[_Paid]) -> None:
     """An amplified promise holds while nothing else about the reports is published, in whichever order.
 
     The very same reports have the same digest. A set that shares some of them has another one, which tells nothing of
     it: beside other sets one must be named as a collection of its own, which is the analyst's word that it is.
     """
-    result = book.ask(f"SELECT id, digest, mechanism FROM charges WHERE {{here}} people = :people AND {_SPENT} "
-                     "AND digest IS NOT NULL", people=one.people).fetchall()  # fmt: skip
     alone, unmarked = SEALED in one.mechanism, book.amplified()
-    sealed = {digest for number, digest, mechanism in result if SEALED in mechanism or number in unmarked}
-    every = {digest for _, digest, _ in result}
+    every = {other.digest for other in paid} - {None}
+    sealed = {other.digest for other in paid if SEALED in other.price[2] or other.id in unmarked} - {None}
     if one.digest in sealed:
         raise InvalidInput(
             "`reports` must be ones of which no estimate was published alone: local people were promised that nothing "
@@ -280,17 +264,12 @@ def _check_alone(book: Book, one: Charge) -> None:
 
 def such_reports_paid(book: Book, one: Charge) -> bool:
     """Whether a set of reports of this mechanism and price is paid for; it may be the one that is about to be read."""
-    epsilon, delta, mechanism = _price(replace(one, mechanism=one.mechanism.replace(SEALED, "")))
-    row = book.ask(
-        f"SELECT 1 FROM charges WHERE {{here}} people = :people AND {_SPENT} AND digest IS NOT NULL "
-        "AND replace(mechanism, :sealed, '') = :mechanism AND epsilon = :epsilon AND delta = :delta",
-        people=one.people,
-        mechanism=mechanism,
-        sealed=SEALED,
-        epsilon=epsilon,
-        delta=delta,
-    ).fetchone()
-    return row is not None
+
+    def plain(price: tuple[int, int, str]) -> tuple[int, int, str]:
+        return *price[:2], price[2].replace(SEALED, "")
+
+    paid = (other.price for other in _paid(book, one.people) if other.digest is not None)
+    return plain(_price(one)) in map(plain, paid)
 
 
 # --- a whole history --------------------------------------------------------------------------------------------------
@@ -412,28 +391,23 @@ class Entry:
 
 
 class Spending(list[int]):
-    """The ids of the charges of one release; reports are charged in its course, when they have been read."""
+    """The ids of the charges of one release; reports are charged in its course, when they have been read.
+
+    Without a ledger they are `noted`: of several questions that are answered one by one, whoever asks pays for all.
+    """
 
     def __init__(self, ledger: Ledger | None = None, ids: Iterable[int] = (), *, trial: bool = False) -> None:
         super().__init__(ids)
         self._ledger, self._trial = ledger, trial
-
-    def charge(self, charges: Iterable[Charge], *, digest: str | None = None) -> None:
-        """More charges of the same release, all or none; nothing without a ledger. Those for reports have a digest."""
-        if self._ledger is not None:
-            named = charges if digest is None else [replace(one, digest=digest) for one in charges]
-            self.extend(self._ledger.charge(named, trial=self._trial))
-
-
-class Noted(Spending):
-    """Charges that are noted, while several questions are answered one by one: whoever asks them pays for all."""
-
-    def __init__(self) -> None:
-        super().__init__()
         self.noted: list[Charge] = []
 
     def charge(self, charges: Iterable[Charge], *, digest: str | None = None) -> None:
-        self.noted += charges if digest is None else [replace(one, digest=digest) for one in charges]
+        """More charges of the same release, all or none. Those for reports have a digest."""
+        named = charges if digest is None else [replace(one, digest=digest) for one in charges]
+        if self._ledger is None:
+            self.noted += named
+        else:
+            self.extend(self._ledger.charge(named, trial=self._trial))
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from hybridp.curator import sums as summing
 from hybridp.curator.models import Codes, read_reports
 from hybridp.curator.sums import Columns, Raw, Rows, TableLike, check_answers, check_batches, open_rows, with_public
 from hybridp.errors import LABEL, Answering, InvalidInput, NotShown, TrustRule, Trusts, drawn_trust, label_column, must
-from hybridp.ledger import Charge, Ledger, Noted, Spending, together
+from hybridp.ledger import Charge, Ledger, Spending, together
 from hybridp.noise import Randomness, secure, seeded
 from hybridp.protocols.reports import load_tally, read_batches, tally_for
 from hybridp.protocols.rows import CodePeople, TablePeople, not_invited
@@ -680,7 +680,7 @@ def release_study(
     later = together([charge for way in ways.values() for charge in way.later], study.purpose, collection, once=once)
     must(collection is None or not simulate_local, "collection", "must not name the reports of a trial", collection)
     trial = rng.simulated or simulate_local or any(way.trial for way in ways.values())
-    noted, drew, answers = Noted(), None, dict[str, Any]()
+    noted, drew, answers = Spending(), None, dict[str, Any]()
     reports: dict[str, tuple[str, ...]] = {}
     with charged(ledger, first, later, trial=trial) as entries:
         if study.drawn and not simulate_local:
