@@ -28,17 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp import noise
 from hybridp.errors import must
-from hybridp.noise import (
-    Randomness,
-    bernoulli,
-    categories,
-    oracle_reports,
-    reports,
-    simulate_counts,
-    uniform_below,
-    voted_cells,
-)
+from hybridp.noise import Randomness, bernoulli, categories, oracle_reports, reports, uniform_below
 from hybridp.public import randomisers
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import OnMap
@@ -232,7 +224,7 @@ def option_reports(held: Ints, invite: OnOptions, joint: Joint | None = None, *,
     if invite.encoding.most:
         return tick_places(held, invite, rng=rng)
     if joint is not None and isinstance(joint.answers, Bounds):
-        held = voted_cells(held, 2 * joint.steps, joint.steps, rng=rng)
+        held = noise.voted_cells(held, 2 * joint.steps, joint.steps, rng=rng)
     return oracle_reports(invite.mechanism, held, rng=rng)
 
 
@@ -254,7 +246,7 @@ def simulated_reports(counts: Ints, invite: OnOptions, values: Ints | None = Non
     if invite.encoding.most:
         supports = np.bincount(tick_places(everyone, invite, rng=rng), minlength=len(invite.encoding.told))
     else:
-        supports = simulate_counts(invite.mechanism, everyone, rng=rng)
+        supports = noise.simulate_counts(invite.mechanism, everyone, rng=rng)
     return ShareReports(len(everyone), supports, invite.mechanism)
 
 

@@ -658,27 +658,19 @@ def stream(rows: Rows, query: str, chunk: int) -> Iterator[dict[str, Any]]:
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
     table = fresh("stream")
     keep(rows, table, query)
-
-    def parts() -> Iterator[dict[str, Any]]:
-        try:
-            yield from read_kept(rows, table, chunk)
-        finally:
-            drop(rows, table)
-
-    return parts()
+    return read_kept(rows, table, chunk, once=True)
 
 
-def read_kept(rows: Rows, table: str, chunk: int) -> Iterator[dict[str, Any]]:
+def read_kept(rows: Rows, table: str, chunk: int, *, once: bool = False) -> Iterator[dict[str, Any]]:
     """The columns of a table that was kept, at most `chunk` rows at a time, in the order of its query."""
-    start = 0  # a connection holds one result at a time: rows are found by their numbers
-    while True:
-        here = f"rowid >= {start:d} AND rowid < {start + chunk:d}"
-        sql = f"SELECT * FROM {column(table)} WHERE {here} ORDER BY rowid"
-        part = on_duck(rows).execute(sql).fetchnumpy()
-        if not len(next(iter(part.values()))):
-            return
-        yield part
-        start += chunk
+    try:
+        (size,) = on_duck(rows).execute(f"SELECT COUNT(*) FROM {column(table)}").fetchone()
+        for start in range(0, size, chunk):  # a connection holds one result at a time: rows are found by their numbers
+            here = f"rowid >= {start:d} AND rowid < {start + chunk:d}"
+            yield on_duck(rows).execute(f"SELECT * FROM {column(table)} WHERE {here} ORDER BY rowid").fetchnumpy()
+    finally:
+        if once:
+            drop(rows, table)
 
 
 # --- DuckDB, embedded and without network -----------------------------------------------------------------------------

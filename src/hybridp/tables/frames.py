@@ -104,15 +104,13 @@ def _put(connection: Any, data: Any) -> str:
         data = pa.Table.from_batches([data])
     elif not kind.endswith(_READ_AGAIN):
         return _copied(connection, data)
-    if not isinstance(data, dict):
-        names_of(data)
     return _registered(connection, data)
 
 
 def _registered(connection: Any, data: Any) -> str:
-    name = fresh("held")
+    name, names = fresh("held"), names_of(data)
     if not _readable(connection, name, data):  # types are declared, and tell nothing of the rows
-        some = (each for each in names_of(data) if not _readable(connection, fresh("held"), _only(data, each)))
+        some = (each for each in names if not _readable(connection, fresh("held"), _only(data, each)))
         raise InvalidInput(
             "`path` must have columns of types that DuckDB reads: numbers, text, truth, dates. "
             f"Got `{next(some, 'a column')}` of another type: convert it, or leave it out."
@@ -147,7 +145,6 @@ def _copied(connection: Any, data: Any) -> str:
     if not isinstance(data, pa.RecordBatchReader):
         own = getattr(data, "to_arrow_reader", None) or getattr(data, "fetch_arrow_reader", None)
         reader = pa.RecordBatchReader.from_stream(data) if own is None else own(_BATCH)
-    names_of(reader)
     source, table = _registered(connection, reader), fresh("copied")
     connection.execute(f"CREATE TEMP TABLE {column(table)} AS SELECT * FROM {source}")
     return column(table)

@@ -164,7 +164,6 @@ def local_slots(sample: RecordSample, head: HeadList, chunk: int = CHUNK) -> Ite
 
     The slots are computed at the call and kept by the engine while they are read.
     """
-    must(chunk >= 1, "chunk", "must be at least 1", chunk)
     parts = engine.stream(sample.rows, _slots(sample, head, "local"), chunk)
     return (np.asarray(part["slot"], dtype=np.int64) for part in parts)
 
