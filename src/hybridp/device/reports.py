@@ -22,6 +22,7 @@ Of several values some are reported, or one direction, with the whole epsilon:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -29,19 +30,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise
-from hybridp.errors import must
+from hybridp.errors import InvalidInput, must
 from hybridp.noise import Randomness, bernoulli, categories, oracle_reports, reports, uniform_below
 from hybridp.public import randomisers
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import OnMap
-from hybridp.public.mechanisms import PureDP
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import Invite, OnNumber, OnVector
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.randomisers import LEVELS, Bounds, Floats, Ints, Randomiser, ScalarReports, UnitVector
 from hybridp.public.regression import OnLine
 from hybridp.public.shares import MarginalReports, OnMarginals, OnOptions, ShareReports, kept, written_reports
 
-__all__ = ["answer_map", "answer_question", "choose_names", "chosen_levels", "own_randomiser"]
+__all__ = ["answer_map", "answer_question", "choose_names", "chosen_levels", "must_accept", "own_randomiser"]
 __all__ += ["randomise_many", "randomise_own", "randomise_steps", "reach_reports"]
 __all__ += ["option_reports", "report_marginals", "report_options", "simulated_marginals"]
 __all__ += ["simulated_reports", "tick_places"]
@@ -49,6 +50,21 @@ __all__ += ["simulated_reports", "tick_places"]
 
 _CHUNK = 1 << 20  # codebook entries at a time
 _PART = 1 << 16  # people at a time
+
+
+def must_accept(asked: PureDP | ApproxDP, epsilon: float | None, delta: float = 0.0) -> None:
+    """Refuse a report that tells more than its person accepts, whatever an invitation says of itself.
+
+    >>> must_accept(PureDP(4.0), 1.0)
+    Traceback (most recent call last):
+        ...
+    hybridp.errors.InvalidInput: `epsilon` must be at least the 4 that the invitation asks of every report. Got 1.0.
+    """
+    if epsilon is None:
+        raise InvalidInput("`epsilon` must be given with an invitation: the most that people accept. Got none.")
+    rule = "must be at least the {:g} that the invitation asks of every report"
+    must(asked.epsilon <= epsilon < math.inf, "epsilon", rule.format(asked.epsilon), epsilon)
+    must(asked.delta <= delta, "delta", rule.format(asked.delta), delta)
 
 
 # --- a number ---------------------------------------------------------------------------------------------------------
