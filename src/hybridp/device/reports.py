@@ -44,7 +44,7 @@ from hybridp.public.shares import MarginalReports, OnMarginals, OnOptions, Share
 
 __all__ = ["answer_map", "answer_question", "choose_names", "chosen_levels", "must_accept", "own_randomiser"]
 __all__ += ["randomise_many", "randomise_own", "randomise_steps", "reach_reports"]
-__all__ += ["option_reports", "report_marginals", "report_options", "simulated_marginals"]
+__all__ += ["report_marginals", "report_options", "simulated_marginals"]
 __all__ += ["simulated_reports", "tick_places"]
 
 
@@ -230,18 +230,20 @@ def answer_question(steps: Ints, invite: OnLine, *, rng: Randomness) -> Floats:
 # --- an option, or yes or no to one of several that the device drew ---------------------------------------------------
 
 
-def option_reports(held: Ints, invite: OnOptions, joint: Joint | None = None, *, rng: Randomness) -> NDArray[Any]:
-    """The reports of many people, each with their own randomness: private as `invite.promise` says.
+def report_options(held: Ints, invite: OnOptions, joint: Joint | None = None, *, rng: Randomness) -> list[str]:
+    """The reports of many people as texts, each with their own randomness: private as `invite.promise` says.
 
     `held` are the numbers of options, or sets of those ticked; of a value and a private category together, a number is
     rounded to one of its bounds first. A report is the number of an option, or numbers of several; of ticks, the place
     among what a report may say.
     """
-    if invite.encoding.most:
-        return tick_places(held, invite, rng=rng)
     if joint is not None and isinstance(joint.answers, Bounds):
         held = noise.voted_cells(held, 2 * joint.steps, joint.steps, rng=rng)
-    return oracle_reports(invite.mechanism, held, rng=rng)
+    if invite.encoding.most:
+        sent: NDArray[Any] = tick_places(held, invite, rng=rng)
+    else:
+        sent = oracle_reports(invite.mechanism, held, rng=rng)
+    return written_reports(invite.mechanism, sent, invite.encoding.told)
 
 
 def tick_places(sets: Ints, invite: OnOptions, *, rng: Randomness) -> Ints:
@@ -249,11 +251,6 @@ def tick_places(sets: Ints, invite: OnOptions, *, rng: Randomness) -> Ints:
     option = uniform_below(invite.encoding.size, len(sets), rng=rng)
     no = 1 - ((kept(sets, invite.encoding) >> option) & 1)
     return 2 * option + categories(invite.mechanism, no, rng=rng)
-
-
-def report_options(held: Ints, invite: OnOptions, joint: Joint | None = None, *, rng: Randomness) -> list[str]:
-    """The same as texts."""
-    return written_reports(invite.mechanism, option_reports(held, invite, joint, rng=rng), invite.encoding.told)
 
 
 def simulated_reports(counts: Ints, invite: OnOptions, values: Ints | None = None, *, rng: Randomness) -> ShareReports:

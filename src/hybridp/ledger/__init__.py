@@ -482,6 +482,10 @@ class Ledger:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
+    def _rows(self, sql: str, *values: Any) -> list[Any]:
+        with self._db() as db:
+            return db.execute(sql, values).fetchall()
+
     def accounts(self) -> list[Account]:
         with self._db() as db:
             return accounts(_book(db))
@@ -492,15 +496,13 @@ class Ledger:
             return account(_book(db), people).left
 
     def history(self) -> list[Entry]:
-        with self._db() as db:
-            relation = dict(db.execute("SELECT people, neighbours FROM accounts").fetchall())
-            rows = db.execute(
-                "SELECT id, at, people, epsilon, delta, mechanism, purpose, collection, noise, state, digest "
-                "FROM charges ORDER BY id"
-            ).fetchall()
+        rows = self._rows(
+            "SELECT id, at, people, epsilon, delta, neighbours, mechanism, purpose, collection, noise, state, digest "
+            "FROM charges JOIN accounts USING (people) ORDER BY id"
+        )
         return [
-            Entry(i, at, p, budget_of(e, d, relation[p]), m, purpose, c, *_noise(noise), state, digest)
-            for i, at, p, e, d, m, purpose, c, noise, state, digest in rows
+            Entry(i, at, p, budget_of(e, d, relation), m, purpose, c, *_noise(noise), state, digest)
+            for i, at, p, e, d, relation, m, purpose, c, noise, state, digest in rows
         ]
 
     @property
@@ -511,28 +513,25 @@ class Ledger:
 
     def releases(self) -> list[Kept]:
         """What was released, in the order in which it was kept."""
-        with self._db() as db:
-            rows = db.execute("SELECT id, at, purpose, entries FROM releases ORDER BY id").fetchall()
+        rows = self._rows("SELECT id, at, purpose, entries FROM releases ORDER BY id")
         return [Kept(i, at, purpose, tuple(json.loads(entries))) for i, at, purpose, entries in rows]
 
     def release(self, number: int) -> dict[str, Any]:
         """The document of one release, as it was published; with a `warning` where it promised what does not hold."""
-        with self._db() as db:
-            row = db.execute("SELECT document FROM releases WHERE id = ?", (number,)).fetchone()
-            last = db.execute("SELECT max(id) FROM releases").fetchone()[0]
-        rule = "must be one of the ledger's releases" + (f", 1 to {last}" if last else ", which has none yet")
-        must(row is not None, "release", rule, number)
         from hybridp.public.shuffling import overstated
 
-        result: dict[str, Any] = json.loads(row[0])
+        rows = self._rows("SELECT document FROM releases WHERE id = ?", number)
+        ((last,),) = self._rows("SELECT max(id) FROM releases")
+        rule = "must be one of the ledger's releases" + (f", 1 to {last}" if last else ", which has none yet")
+        must(bool(rows), "release", rule, number)
+        result: dict[str, Any] = json.loads(rows[0][0])
         warning = overstated(result)
         return {"warning": warning, **result} if warning else result
 
     def keeps(self, digest: str, measured: str) -> bool:
         """Whether the document of this digest, such as an invitation, was paid for and is kept here, or a model of what
         was measured under that one. Only where documents state them: a purpose may say anything."""
-        with self._db() as db:
-            every = [json.loads(row[0]) for row in db.execute("SELECT document FROM releases").fetchall()]
+        every = [json.loads(row[0]) for row in self._rows("SELECT document FROM releases")]
         facts = (one for kept in every for some in kept.get("questions", {}).values() for one in some.values())
         fitted = any((one.get("measured") or {}).get("digest") == measured for one in facts)
         return fitted or any(kept.get("digest") == digest for kept in every)
