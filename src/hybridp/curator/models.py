@@ -58,9 +58,9 @@ from hybridp.tables.totals import Query, count_groups, kept_levels
 
 __all__ = ["Codes", "LATTICE", "LatticeRows", "answer_codes", "answer_rows", "cell_counts", "cluster_totals"]
 __all__ += ["count_people", "discover_answers", "found_records", "gain", "groups_of", "held_rows", "local_slots"]
-__all__ += ["measure_table", "pick_table", "read_codes", "read_domain", "read_levels", "read_reports"]
-__all__ += ["release_cells", "release_moves", "release_products", "release_scale", "release_weighted_sum", "sample"]
-__all__ += ["slots_among", "table_rows", "threshold_counts"]
+__all__ += ["measure_table", "pick_table", "read_codes", "read_domain", "read_levels", "read_reports", "release_cells"]
+__all__ += ["release_moves", "release_products", "release_scale", "release_weighted_sum", "sample", "slots_among"]
+__all__ += ["table_rows", "threshold_counts"]
 
 _PART = 1 << 16  # people at a time
 _WEIGHT_STEPS = 2**40  # the largest whole-number weight

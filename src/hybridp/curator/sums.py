@@ -38,18 +38,17 @@ from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareRepor
 from hybridp.public.steered_mean import Window, WindowNoise
 from hybridp.tables import ByCategory, Columns, Query, Report, Rows, Source, TableLike, engine, open_rows, totals
 from hybridp.tables import counts as counting
-from hybridp.tables.engine import CHOICES, NUMBERS, TABLES, VIEW, answers, column, labelled, select, shown, text
+from hybridp.tables.engine import CHOICES, NUMBERS, TABLES, VIEW, answers, column, column_must, select, shown, text
 from hybridp.tables.totals import CHUNK, local_rows, number_of
 
-__all__ = ["Answers", "CHOICES", "Columns", "Counted", "NUMBERS", "Raw", "Rows", "Source", "TABLES"]
-__all__ += ["TableLike", "TrustedAnswers", "all_empty", "as_numbers", "batch_digest", "batch_names", "binned"]
-__all__ += ["check_answers", "check_batches", "check_mechanism", "column_reports", "count_answers", "count_between"]
-__all__ += ["count_people", "count_rows", "epsilon_counts", "group_sizes", "grouped", "levels", "local_numbers"]
-__all__ += ["local_rows", "lots", "must_be_public", "must_read_again", "named_mechanism"]
-__all__ += ["noisy_sums", "open_rows", "people_query", "read", "read_answers", "read_as"]
-__all__ += ["read_mechanism", "read_slots", "release_clipped", "release_counts", "release_sums", "release_totals"]
-__all__ += ["release_window", "report_sums", "rounded_cells", "rows_of", "shown", "sizes_of", "slot_counts"]
-__all__ += ["slots_told", "squares", "with_public"]
+__all__ = ["Answers", "CHOICES", "Columns", "Counted", "NUMBERS", "Raw", "Rows", "Source", "TABLES", "TableLike"]
+__all__ += ["TrustedAnswers", "all_empty", "as_numbers", "batch_digest", "batch_names", "binned", "check_answers"]
+__all__ += ["check_batches", "check_mechanism", "column_reports", "count_answers", "count_between", "count_people"]
+__all__ += ["count_rows", "epsilon_counts", "group_sizes", "grouped", "levels", "local_numbers", "local_rows", "lots"]
+__all__ += ["must_be_public", "must_read_again", "named_mechanism", "noisy_sums", "open_rows", "people_query", "read"]
+__all__ += ["read_answers", "read_as", "read_mechanism", "read_slots", "release_clipped", "release_counts"]
+__all__ += ["release_sums", "release_totals", "release_window", "report_sums", "rounded_cells", "rows_of", "shown"]
+__all__ += ["sizes_of", "slot_counts", "slots_told", "squares", "with_public"]
 
 TrustedAnswers = Iterable[NDArray[np.int64]]
 """RAW: trusted people's answers, some people at a time, one row a person: options by their places, ticks as bits, or
@@ -178,7 +177,7 @@ def check_answers(
                 why = f"no column `{column_of}` names the one question that each of them drew: make their reports with"
                 raise totals.no_reports(label, f"{why} `hybridp randomise`")
             return dict.fromkeys(reports, 0)
-        said = [labelled(column(column_of), name) for name in reports]
+        said = [engine.labelled(column(column_of), name) for name in reports]
         outputs = {"named": engine.count_if(" OR ".join(said))}
         for i, (one, columns) in enumerate(zip(said, reports.values(), strict=True)):
             outputs[f"answered{i}"] = engine.count_if(one)
@@ -186,17 +185,12 @@ def check_answers(
                 empty = " AND ".join(f"{column(name)} IS NULL" for name in columns)
                 outputs[f"astray{i}"] = engine.count_if(f"COALESCE({one}, FALSE) = ({empty})")
         (result,) = answers(rows, select(outputs, VIEW, engine.of_local(label)))
-    if int(result["named"] or 0) != local:
-        raise UnusablePublicRows(
-            f"Column `{column_of}` must name one of the questions in every local row, as `hybridp randomise` writes "
-            "it: every local person answers one drawn question."
-        )
+    rule = "must name one of the questions in every local row, as `hybridp randomise` writes it: every local person "
+    column_must(int(result["named"] or 0) == local, column_of, f"{rule}answers one drawn question")
+    rule = f"must hold a report where `{column_of}` names its question, and nothing in any other local row: a person "
     for i, columns in enumerate(reports.values()):
-        if result.get(f"astray{i}"):
-            raise UnusablePublicRows(
-                f"Column `{columns[0]}` must hold a report where `{column_of}` names its question, and nothing in any "
-                "other local row: a person answers one question with the whole promise."
-            )
+        alone = not result.get(f"astray{i}")
+        column_must(alone, next(iter(columns), None), f"{rule}answers one question with the whole promise")
     return {name: int(result[f"answered{i}"] or 0) for i, name in enumerate(reports)}
 
 
@@ -266,8 +260,8 @@ def epsilon_counts(rows: Rows, epsilon: str) -> Levels:
     """The distinct epsilons of a column and how many rows have each: what a plan needs, and no value."""
     rows.need("epsilon-column", epsilon)
     groups = _counted(rows, {"asked": number_of(rows, epsilon)})
-    if not all(group["asked"] is not None and group["asked"] >= 0 for group in groups):
-        raise UnusablePublicRows(f"Column `{epsilon}` must hold an epsilon of 0 or more for every person.")
+    stated = all(group["asked"] is not None and group["asked"] >= 0 for group in groups)
+    column_must(stated, epsilon, "must hold an epsilon of 0 or more for every person")
     return _levels(groups)
 
 
@@ -309,20 +303,17 @@ def rows_of(kept: Rows, groups: Iterable[str]) -> Rows:
 
 def sizes_of(kept: Rows, by: str, trust: str, person: str | None) -> dict[str, tuple[int, int]]:
     """How many trusted and local people each group has, in the order of the names. Everybody is in one group."""
-    group, trusted = column(_GROUP), labelled(column(trust), TRUSTED)
+    group, trusted = column(_GROUP), engine.labelled(column(trust), TRUSTED)
     if person is not None:
         kept.need("person", person)
         each = select({"many": f"COUNT(DISTINCT {group})"}, VIEW, f"GROUP BY {column(person)}")
         (result,) = answers(kept, f"SELECT MAX(many) AS most FROM ({each}) AS groups")
-        if (result["most"] or 0) > 1:
-            raise UnusablePublicRows(f"Column `{by}` must hold one group for each person, not several.")
+        column_must((result["most"] or 0) <= 1, by, "must hold one group for each person, not several")
     sizes: dict[Any, list[int]] = {}
     for row in _counted(kept, {"name": group, "trusted": trusted}, person, f"LIMIT {2 * MOST_GROUPS + 3}"):
         sizes.setdefault(row["name"], [0, 0])[0 if row["trusted"] else 1] += int(row["people"])
-    if None in sizes or "" in sizes:
-        raise UnusablePublicRows(f"Column `{by}` must name a group in every row.")
-    if len(sizes) > MOST_GROUPS:
-        raise UnusablePublicRows(f"Column `{by}` must hold at most {MOST_GROUPS} different groups: merge some first.")
+    column_must(not {None, ""} & set(sizes), by, "must name a group in every row")
+    column_must(len(sizes) <= MOST_GROUPS, by, f"must hold at most {MOST_GROUPS} different groups: merge some first")
     return {name: (sizes[name][0], sizes[name][1]) for name in sorted(sizes)}
 
 
@@ -355,9 +346,8 @@ def slot_counts(rows: Rows, name: str, slots: int) -> NDArray[np.int64]:
     out = np.zeros(slots, dtype=np.int64)
     for group in _counted(rows, {"slot": number_of(rows, name)}):
         slot = group["slot"]
-        if slot is None or not 0 <= slot < slots or slot != int(slot):
-            rule = f"must hold the number of a slot of the invitation, 0 to {slots - 1}"
-            raise UnusablePublicRows(f"Column `{name}` {rule}.")
+        known = slot is not None and 0 <= slot < slots and slot == int(slot)
+        column_must(known, name, f"must hold the number of a slot of the invitation, 0 to {slots - 1}")
         out[int(slot)] += int(group["people"])
     return out
 
@@ -388,8 +378,8 @@ def check_mechanism(rows: Rows, trust: str | None, mechanism_column: str, real: 
     rows.need("trust", trust)
     if mechanism_column not in rows.columns:
         return None
-    words = {"real": real, "simulated": f"{real}{_SIMULATED}"}
-    asked = {name: engine.count_if(labelled(text(column(mechanism_column)), word)) for name, word in words.items()}
+    words, said = {"real": real, "simulated": f"{real}{_SIMULATED}"}, text(column(mechanism_column))
+    asked = {name: engine.count_if(engine.labelled(said, word)) for name, word in words.items()}
     (result,) = answers(rows, select({"local": "COUNT(*)", **asked}, VIEW, engine.of_local(trust)))
     if (result["real"] or 0) + (result["simulated"] or 0) != result["local"]:
         raise errors.OtherMechanism(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
@@ -400,11 +390,9 @@ def named_mechanism(mechanism_column: str, says: bool | None, people: int, *, as
     """Refuse reports that name no mechanism, unless it is assumed; True when it is."""
     if says is not None or not people:
         return False
-    if not assume:
-        raise UnusablePublicRows(
-            f"Column `{mechanism_column}` must name the mechanism and the question beside every report, as `hybridp "
-            "randomise` writes them; --assume-mechanism takes them at your word, and the receipt will say so."
-        )
+    rule = "must name the mechanism and the question beside every report, as `hybridp randomise` writes them; "
+    rule += "--assume-mechanism takes them at your word, and the receipt will say so"
+    column_must(assume, mechanism_column, rule)
     return True
 
 
@@ -442,8 +430,7 @@ def read_mechanism(rows: Rows, where: Columns) -> tuple[str | None, bool]:
 def batch_names(rows: Rows, batch: str) -> list[str]:
     """The different names of batches that stand beside reports, in the column `batch`."""
     result = rows.texts(batch, _MOST_BATCHES + 1) if batch in rows.columns else []
-    if len(result) > _MOST_BATCHES:
-        raise UnusablePublicRows(f"Column `{batch}` must hold at most {_MOST_BATCHES:,} different names.")
+    column_must(len(result) <= _MOST_BATCHES, batch, f"must hold at most {_MOST_BATCHES:,} different names")
     return result
 
 

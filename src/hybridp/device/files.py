@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hybridp import tables
 from hybridp.device import reports as drawing
-from hybridp.errors import InvalidInput, Trusts, UnusablePublicRows, cannot_exclude, drawn_trust, label_column, must
+from hybridp.errors import InvalidInput, Trusts, cannot_exclude, drawn_trust, label_column, must
 from hybridp.noise import Randomness, categories
 from hybridp.public.envelope import appearing
 from hybridp.public.groups import Joint
@@ -302,8 +302,8 @@ def _reporting_people(rows: Rows, copy: Copy, held: str) -> int:
         asked |= {"stated": f"COUNT({own})", "levels": f"COUNT(DISTINCT {own})"}
     (result,) = answers(rows, select(asked, held))
     local = int(result["local"] or 0)
-    if copy.epsilon is not None and result["stated"] != local:
-        raise UnusablePublicRows(f"Column `{copy.epsilon}` must hold an epsilon of 0 or more in every local row.")
+    stated = copy.epsilon is None or result["stated"] == local
+    engine.column_must(stated, copy.epsilon, "must hold an epsilon of 0 or more in every local row")
     if copy.mixed and copy.epsilon is not None:
         rule = f"must hold at most {MOST_LEVELS} different numbers in a mixed batch, or people hide among hardly any"
         must(result["levels"] <= MOST_LEVELS, "epsilon-column", rule, f"{result['levels']:,}")

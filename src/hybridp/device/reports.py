@@ -43,9 +43,8 @@ from hybridp.public.regression import OnLine
 from hybridp.public.shares import MarginalReports, OnMarginals, OnOptions, ShareReports, kept, written_reports
 
 __all__ = ["answer_map", "answer_question", "choose_names", "chosen_levels", "must_accept", "own_randomiser"]
-__all__ += ["randomise_many", "randomise_own", "randomise_steps", "reach_reports"]
-__all__ += ["report_marginals", "report_options", "simulated_marginals"]
-__all__ += ["simulated_reports", "tick_places"]
+__all__ += ["randomise_many", "randomise_own", "randomise_steps", "reach_reports", "report_marginals", "report_options"]
+__all__ += ["simulated_marginals", "simulated_reports", "tick_places"]
 
 
 _CHUNK = 1 << 20  # codebook entries at a time

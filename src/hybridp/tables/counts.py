@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusablePublicRows, must
+from hybridp.errors import must
 from hybridp.public.distribution import ReportBins
 from hybridp.public.queries import Schema
 from hybridp.public.randomisers import Ints
@@ -59,7 +59,7 @@ def count_options(rows: Rows, query: Query, *, named: bool) -> Totals:
         raise totals.changed(rows)
     if (named or query.local_raw) and held[False].total() != others:
         what = "say yes or no to one option" if _ticks(query) else "name one of the options"
-        raise UnusablePublicRows(f"Column `{query.reports[0].column}` must {what} in every local row.")
+        engine.column_must(False, query.reports[0].column, f"must {what} in every local row")
     codec = query.values[0]
     told = _listed(Counter() if _ticks(query) and query.local_raw else held[False], len(query.names))
     if isinstance(codec, ByCategory) and isinstance(codec.answer, Number):

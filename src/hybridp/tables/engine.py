@@ -41,12 +41,12 @@ from hybridp.noise import Randomness
 if TYPE_CHECKING:
     from hybridp.tables.servers import Postgres, Spark
 
-__all__ = ["ArrowStream", "CHOICES", "DECIMAL", "Duck", "ENGINES", "Engine", "INFINITY", "NUMBERS"]
-__all__ += ["Rows", "Source", "TABLES", "TableLike", "VIEW", "answers", "arrays", "attempt", "chosen", "column"]
-__all__ += ["count_if", "double", "drop", "fresh", "give", "is_one_of", "joined", "keep", "labelled"]
-__all__ += ["literal", "local_copy", "memory_short", "of_local", "on_duck", "open_rows", "parquet_or_csv"]
-__all__ += ["read_header", "read_kept", "select", "shown", "sql_for", "stream", "text", "unreadable"]
-__all__ += ["unstated", "whole", "without_bar"]
+__all__ = ["ArrowStream", "CHOICES", "DECIMAL", "Duck", "ENGINES", "Engine", "INFINITY", "NUMBERS", "Rows", "Source"]
+__all__ += ["TABLES", "TableLike", "VIEW", "answers", "arrays", "attempt", "chosen", "column", "column_must"]
+__all__ += ["count_if", "double", "drop", "fresh", "give", "is_one_of", "joined", "keep", "labelled", "literal"]
+__all__ += ["local_copy", "memory_short", "of_local", "on_duck", "open_rows", "parquet_or_csv", "read_header"]
+__all__ += ["read_kept", "select", "shown", "sql_for", "stream", "text", "unreadable", "unstated", "whole"]
+__all__ += ["without_bar"]
 
 
 # --- the words of queries ---------------------------------------------------------------------------------------------
@@ -306,13 +306,11 @@ class Rows:
         By types alone, as in `need_missing`: what a field holds must not decide.
         """
         kind = self.columns[column]
-        if not (self.is_number(column) or self.is_text(column)):
-            raise UnusablePublicRows(f"Column `{column}` must hold numbers; its type is {kind}.")
-        if self.is_text(column) and not (text or self.decimal):
-            raise UnusablePublicRows(
-                f"Column `{column}` of {self.name} must hold numbers; its type is {kind}. State `decimal`, the "
-                'sign in numbers that are written as text ("." or ","), or convert the column.'
-            )
+        numbers = f"must hold numbers; its type is {kind}"
+        column_must(self.is_number(column) or self.is_text(column), column, numbers)
+        how = 'State `decimal`, the sign in numbers that are written as text ("." or ","), or convert the column'
+        stated = text or self.decimal or not self.is_text(column)
+        column_must(stated, column, f"of {self.name} {numbers}. {how}")
 
     def need_missing(self, column: str, missing: object, ways: str = NUMBERS) -> None:
         """Refuse a column that may lack values while nobody said what that means."""
@@ -321,8 +319,7 @@ class Rows:
 
     def need_words(self, column: str, rule: str) -> None:
         """Refuse a column of doubles, whose text differs between engines, and with it what it names."""
-        if self.columns[column] in ("FLOAT", "DOUBLE"):
-            raise UnusablePublicRows(f"Column `{column}` must hold text or whole numbers{rule}.")
+        column_must(self.columns[column] not in ("FLOAT", "DOUBLE"), column, f"must hold text or whole numbers{rule}")
 
     def need_identifier(self, parameter: str, column: str) -> None:
         """Refuse a column whose text form is not the same on every engine, and with it the sample made from it."""
@@ -364,6 +361,12 @@ class Rows:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def column_must(ok: object, column: str | None, rule: str) -> None:
+    """Refuse a column that breaks a public rule."""
+    if not ok:
+        raise UnusablePublicRows(f"Column `{column}` {rule}.")
 
 
 def unstated(column: str, ways: str) -> UnusablePublicRows:
@@ -440,9 +443,9 @@ def _labelled(rows: Rows, trust: TrustRule, person: str | None, rng: Randomness 
     if trust.column is not None:
         rows.need("trust", trust.column)
         kind = rows.columns[trust.column]
-        if not (rows.is_text(trust.column) or rows.is_whole(trust.column) or kind == "BOOLEAN"):
-            rule = "must hold words, whole numbers or truth to say who trusts"
-            raise UnusablePublicRows(f"Column `{trust.column}` {rule}; its type is {kind}.")
+        known = rows.is_text(trust.column) or rows.is_whole(trust.column) or kind == "BOOLEAN"
+        rule = f"must hold words, whole numbers or truth to say who trusts; its type is {kind}"
+        column_must(known, trust.column, rule)
         derived = {trust.column: worded_label(trust), AS_WRITTEN: column(trust.column)}
     else:
         rows.need("person", person)

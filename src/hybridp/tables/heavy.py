@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.errors import UnusablePublicRows, must
+from hybridp.errors import must
 from hybridp.public.heavy import HeadList
 from hybridp.public.randomisers import Ints
 from hybridp.tables import engine
-from hybridp.tables.engine import VIEW, Rows, answers, arrays, column, fresh, joined, keep, text
+from hybridp.tables.engine import VIEW, Rows, answers, arrays, column, column_must, fresh, joined, keep, text
 from hybridp.tables.totals import CHUNK, Columns, Query, changed, check_columns, number
 
-__all__ = ["Record", "RecordSample", "discovery_counts", "head_counts", "local_slots"]
-__all__ += ["records_at", "sample_records"]
+__all__ = ["Record", "RecordSample", "discovery_counts", "head_counts", "local_slots", "records_at", "sample_records"]
 
 Record = tuple[str, ...]
 
@@ -96,8 +95,7 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
     # hash only send the table to the longer path, which is right for any table.
     (result,) = answers(rows, f"SELECT {counts}, COUNT(DISTINCT hash({who})) AS people FROM {VIEW}")
     # Who takes part, and with which label, is public: a rule on it may refuse, and no other rule does.
-    if result["named"] != result["rows"]:
-        raise UnusablePublicRows(f"Column `{query.person}` must name a person in every row.")
+    column_must(result["named"] == result["rows"], query.person, "must name a person in every row")
     if result["labelled"] != result["rows"]:
         raise rows.unlabelled(query.label)
     table, choice = fresh("sample"), fresh("chosen")
@@ -108,8 +106,7 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
         else:
             keep(rows, choice, _choice(rows, query, salt))
             (result,) = answers(rows, f"SELECT COUNT(*) AS people, COUNT(*) FILTER (mixed) AS mixed FROM {choice}")
-            if result["mixed"]:
-                raise UnusablePublicRows(f"Column `{query.label}` must hold one label for each person.")
+            column_must(not result["mixed"], query.label, "must hold one label for each person")
             # Missing where none has a key, or where those of the smallest one differ. Local people are in the order of
             # a salted hash, whatever that of the rows and the number of threads.
             keep(rows, table, f"{sampled} ({_standing(rows, query, choice)}) "
@@ -176,8 +173,7 @@ def _check_columns(rows: Rows, query: Columns) -> None:
         rows.need("record", name)
         kind = f"; its type is {rows.columns[name]}"
         rows.need_words(name, kind)
-        if not (rows.is_text(name) or rows.is_number(name)):
-            raise UnusablePublicRows(f"Column `{name}` must hold text or whole numbers{kind}.")
+        column_must(rows.is_text(name) or rows.is_number(name), name, f"must hold text or whole numbers{kind}")
     check_columns(rows, Query(values=(), trust=query.label, person=query.person, record_key=query.record_key))
     rows.need_identifier("person", query.person or "")
 

@@ -27,12 +27,12 @@ from hybridp.public.personal import local_terms
 from hybridp.public.queries import SEPARATOR, Feature, Schema
 from hybridp.public.randomisers import HALF, LEVELS, Bounds, Floats, Ints, Lattice, missing_each
 from hybridp.tables import engine
-from hybridp.tables.engine import VIEW, Rows, chosen, column, count_if, double, labelled, literal, select, text, whole
+from hybridp.tables.engine import VIEW, Rows, chosen, column, column_must, count_if, double, select, text, whole
 
 __all__ = ["ByCategory", "CHUNK", "Category", "Codec", "Columns", "Number", "Query", "Report", "TIMES", "Totals"]
 __all__ += ["add_up", "changed", "check_columns", "code_of", "count_groups", "feature_code", "kept_levels", "labels"]
-__all__ += ["levels_of", "local_rows", "no_reports", "not_a_number", "number", "number_of", "people"]
-__all__ += ["people_of", "records", "totals"]
+__all__ += ["levels_of", "local_rows", "no_reports", "not_a_number", "number", "number_of", "people", "people_of"]
+__all__ += ["records", "totals"]
 
 # --- how a field becomes a whole number, in SQL -----------------------------------------------------------------------
 
@@ -67,16 +67,16 @@ def code_of(this: str, labels: Iterable[str]) -> str:
 
     A cast to an enumeration is one look-up, against a branch for each of possibly thousands of labels.
     """
-    return f"enum_code(TRY_CAST({this} AS ENUM({', '.join(map(literal, labels))})))"
+    return f"enum_code(TRY_CAST({this} AS ENUM({', '.join(map(engine.literal, labels))})))"
 
 
 def _ticked(raw: str, feature: Feature) -> str:
     """The values that a field lists, as bits of a number, the first value's lowest; what is not listed is left out."""
-    mark, listed = literal(SEPARATOR), f"COALESCE({text(raw)}, '')"
+    mark, listed = engine.literal(SEPARATOR), f"COALESCE({text(raw)}, '')"
     for spaced in (f"{SEPARATOR} ", f" {SEPARATOR}"):
-        listed = f"REPLACE({listed}, {literal(spaced)}, {mark})"
+        listed = f"REPLACE({listed}, {engine.literal(spaced)}, {mark})"
     listed = f"{mark} || TRIM({listed}) || {mark}"
-    result = [f"STRPOS({listed}, {literal(SEPARATOR + value + SEPARATOR)}) > 0" for value in feature.values]
+    result = [f"STRPOS({listed}, {engine.literal(SEPARATOR + value + SEPARATOR)}) > 0" for value in feature.values]
     bits = (f"CASE WHEN {there} THEN {whole(1 << i)} ELSE {whole(0)} END" for i, there in enumerate(result))
     return f"CAST(({' + '.join(bits)}) AS BIGINT)"
 
@@ -445,7 +445,7 @@ def labels(trust: str | None, table: str = "") -> dict[str, str]:
     """Whether a row is trusted, and whether it is local; without a column of labels everybody is local."""
     if trust is None:
         return {"trusted": "FALSE", "local": "TRUE"}
-    return {label: labelled(column(trust, table), label) for label in ("trusted", "local")}
+    return {label: engine.labelled(column(trust, table), label) for label in ("trusted", "local")}
 
 
 def _sent(rows: Rows, query: Query) -> list[str]:
@@ -775,23 +775,18 @@ def _check_people(
 
     What trusted records hold, how many a person has and their keys may not: there the query chooses by a public rule.
     """
-    person, order = f"`{query.person}`", f"`{query.record_key}`"
-    if any(group.get("nobody") for group in groups):
-        raise UnusablePublicRows(f"Column {person} must name a person in every row.")
+    named = not any(group.get("nobody") for group in groups)
+    column_must(named, query.person, "must name a person in every row")
     if unknown or (local.get("local") or 0) != local.get("records", 0):
         raise rows.unlabelled(query.trust or "")
-    if any(group.get("mixed") for group in groups):
-        raise UnusablePublicRows(f"Column `{query.trust}` must hold one label for each person, not both.")
-    if query.record_key is None and local.get("records", 0) != local.get(query.each, 0):
-        raise UnusablePublicRows(
-            f"Column {person} must name each local person once, unless a record key or id decides which record is used."
-        )
-    if local.get("uneven"):
-        raise UnusablePublicRows(f"Column `{query.epsilon}` must hold one epsilon for each local person.")
-    if local.get("keyless"):
-        raise UnusablePublicRows(f"Column {order} must not be empty in any local row.")
-    if local.get("tied"):
-        raise UnusablePublicRows(f"Column {order} must differ between the records of one local person.")
+    one_label = not any(group.get("mixed") for group in groups)
+    column_must(one_label, query.trust, "must hold one label for each person, not both")
+    once = query.record_key is not None or local.get("records", 0) == local.get(query.each, 0)
+    rule = "must name each local person once, unless a record key or id decides which record is used"
+    column_must(once, query.person, rule)
+    column_must(not local.get("uneven"), query.epsilon, "must hold one epsilon for each local person")
+    column_must(not local.get("keyless"), query.record_key, "must not be empty in any local row")
+    column_must(not local.get("tied"), query.record_key, "must differ between the records of one local person")
 
 
 def _check_reports(group: dict[str, Any], people: int, query: Query) -> None:
@@ -801,24 +796,21 @@ def _check_reports(group: dict[str, Any], people: int, query: Query) -> None:
         raise no_reports(query.trust)
     first = query.reports[0].column
     for j, report in enumerate(query.reports):
-        if group.get(f"wordy{j}"):
-            raise UnusablePublicRows(f"Column `{report.column}` must hold numbers.")
+        column_must(not group.get(f"wordy{j}"), report.column, "must hold numbers")
     if group.get("partial"):
         rule = f"must hold {query.reported} of {len(query.reports)} reports in every local row"
         raise UnusablePublicRows(f"Columns `{first}` and following {rule}.")
-    if len(query.reports) == 1 and group["reported0"] != people:
-        raise UnusablePublicRows(f"Column `{first}` must have a report for every local person.")
+    everybody = len(query.reports) > 1 or group["reported0"] == people
+    column_must(everybody, first, "must have a report for every local person")
     for j, report in enumerate(query.reports):
         least, most = group[f"least{j}"], group[f"most{j}"]
         if least is None:
             continue
-        if not all(map(math.isfinite, (least, most, group[f"squares{j}"]))):
-            raise UnusablePublicRows(f"Column `{report.column}` must hold finite reports.")
-        if least < report.low or most > report.high:
-            raise UnusablePublicRows(
-                f"Column `{report.column}` has a report that this mechanism cannot produce: "
-                f"reports lie between {report.low} and {report.high}."
-            )
+        finite = all(map(math.isfinite, (least, most, group[f"squares{j}"])))
+        column_must(finite, report.column, "must hold finite reports")
+        rule = f"reports lie between {report.low} and {report.high}"
+        possible = least >= report.low and most <= report.high
+        column_must(possible, report.column, f"has a report that this mechanism cannot produce: {rule}")
 
 
 def no_reports(
@@ -852,8 +844,8 @@ Groups = Sequence[dict[str, Any]]
 def _by_epsilon(query: Query, trusted: Groups, local: Groups) -> Totals:
     """For each trust label and each epsilon, ascending. Reports are in the unit coordinate; nobody's may lie further
     out than the best report for their own epsilon can, and those at epsilon 0 are not looked at."""
-    if any(group["asked"] is None for group in local):
-        raise UnusablePublicRows(f"Column `{query.epsilon}` must hold an epsilon of 0 or more for every local person.")
+    stated = all(group["asked"] is not None for group in local)
+    column_must(stated, query.epsilon, "must hold an epsilon of 0 or more for every local person")
     trusted, local = (sorted(side, key=lambda group: float(group["asked"])) for side in (trusted, local))
     heard, each = [group for group in local if group["asked"] > 0], query.each
     reaches = local_terms(_floats(heard, "asked")).reach
@@ -862,10 +854,8 @@ def _by_epsilon(query: Query, trusted: Groups, local: Groups) -> Totals:
         _check_reports(group, group[each], query)
         for report in query.sent:
             far = max(report.centre - group["least0"], group["most0"] - report.centre)
-            if far > reach * half * (1 + _SLACK):
-                raise UnusablePublicRows(
-                    f"Column `{report.column}` has a report that its person's own epsilon cannot produce."
-                )
+            possible = far <= reach * half * (1 + _SLACK)
+            column_must(possible, report.column, "has a report that its person's own epsilon cannot produce")
     silent = np.array([group["asked"] == 0 for group in local], dtype=np.bool_)
     sums, squares = (np.where(silent, 0.0, _floats(local, name) / half) for name in ("reports0", "squares0"))
     marks = tuple(
