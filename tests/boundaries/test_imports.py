@@ -47,7 +47,7 @@ TRESPASSES = {  # who reaches where; together they break every contract
     "blend/mean.py": "hybridp.noise",
     "public/kmeans.py": "hybridp.ledger",
     "device/heavy.py": "hybridp.tables.totals",
-    "protocols/heavy.py": "hybridp.tables.heavy",
+    "protocols/heavy.py": "hybridp.tables.counts",
     "cli/plan.py": "hybridp.tables",
     "service/app.py": "hybridp.tables.engine",
     "service/core.py": "hybridp.device.reports",

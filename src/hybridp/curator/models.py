@@ -52,8 +52,8 @@ from hybridp.public.rounds import Products, Scale
 from hybridp.public.shares import OnMarginals
 from hybridp.public.synth import MeasuredTable, gumbel_scale
 from hybridp.tables import counts as marginals
+from hybridp.tables.counts import local_slots
 from hybridp.tables.engine import VIEW, answers
-from hybridp.tables.heavy import local_slots
 from hybridp.tables.totals import Query, count_groups, kept_levels
 
 __all__ = ["Codes", "LATTICE", "LatticeRows", "answer_codes", "answer_rows", "cell_counts", "cluster_totals"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hybridp.public.randomisers import Lattice
+from hybridp.tables.counts import RecordSample, discovery_counts, head_counts, local_slots, records_at, sample_records
 from hybridp.tables.engine import ENGINES, Rows, Source, TableLike, open_rows
-from hybridp.tables.heavy import RecordSample, discovery_counts, head_counts, local_slots, records_at, sample_records
 from hybridp.tables.totals import ByCategory, Category, Columns, Number, Query, Report, Totals, add_up, levels_of
 
 __all__ = ["ENGINES", "ByCategory", "Category", "Columns", "Lattice", "Number", "Query", "RecordSample", "Report"]

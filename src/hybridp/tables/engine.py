@@ -4,7 +4,7 @@ PostgreSQL or Spark.
 Whatever holds the rows, every query is written against one name, `rows`. Who trusts is settled here too: whatever the
 table says of it, and in which words, the open rows have one column that holds `trusted` or `local`.
 
-Queries are text in DuckDB's SQL, which `hybridp.tables.dialects` translates for others. Names of a table's columns and
+Queries are text in DuckDB's SQL, which `hybridp.tables.servers` translates for others. Names of a table's columns and
 texts are quoted here, always; bare words are the queries' own. A part that is no call, cast, CASE or name has brackets
 of its own. Three facts that the queries rely on hold on every engine: NaN is greater than infinity and equal to itself,
 a comparison with NULL selects no branch of a CASE, and arithmetic on doubles is IEEE. LEAST(GREATEST(x, lower), upper)
@@ -549,7 +549,7 @@ def sql_for(rows: Rows, query: str) -> str:
         query = f"WITH {VIEW} AS {'NOT MATERIALIZED ' if dialect == 'duckdb' else ''}({rows.part}) {query}"
     if dialect == "duckdb":
         return query
-    from hybridp.tables.dialects import translated
+    from hybridp.tables.servers import translated
 
     return translated(query, dialect)
 
