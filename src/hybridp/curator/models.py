@@ -326,6 +326,8 @@ def _unit(total: int, mass: int) -> float:
     return float(Fraction(2 * total, mass * LEVELS)) - 1
 
 
+# --- whole tables, as codes -------------------------------------------------------------------------------------------
+
 _MOST_READ = 4096  # Read from rows, a domain of more values is no domain: every value would be about somebody.
 LATTICE = 1 << 16  # Steps to a person: the answers of D' are rounded to them, which is post-processing.
 
@@ -382,9 +384,6 @@ def _order(label: str) -> tuple[bool, float, str]:
     return (math.isnan(size), 0.0 if math.isnan(size) else size, label)
 
 
-# --- both groups ------------------------------------------------------------------------------------------------------
-
-
 def groups_of(
     rows: Rows, schema: Schema, columns: Columns, invite: OnMarginals | None, *, local_raw: bool = False,
     assume: bool = False,
@@ -403,9 +402,6 @@ def groups_of(
         held = Codes(schema, marginals.codes(rows, schema, trust=labels, label="local"))
         return Raw(trusted.people, trusted, simulated_reports=True, held=held, notes=rows.notes)
     return replace(summing.read(rows, columns, invite, assume=assume), trusted_people=trusted.people, trusted=trusted)
-
-
-# --- what leaves the room ---------------------------------------------------------------------------------------------
 
 
 def measure_table(codes: Codes, features: tuple[int, ...], sigma: float, *, rng: Randomness) -> MeasuredTable:

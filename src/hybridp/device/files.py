@@ -275,9 +275,6 @@ def write_copy(
     return people
 
 
-# --- rules ------------------------------------------------------------------------------------------------------------
-
-
 def _check_copy(rows: Rows, copy: Copy) -> None:
     own = [("value" if len(copy.values) == 1 else "columns", name) for name in copy.values]
     beside = [("epsilon-column", copy.epsilon), *(("keep", name) for name in copy.kept)]
@@ -308,9 +305,6 @@ def _reporting_people(rows: Rows, copy: Copy, held: str) -> int:
         rule = f"must hold at most {MOST_LEVELS} different numbers in a mixed batch, or people hide among hardly any"
         must(result["levels"] <= MOST_LEVELS, "epsilon-column", rule, f"{result['levels']:,}")
     return local
-
-
-# --- queries ----------------------------------------------------------------------------------------------------------
 
 
 def _reporting(copy: Copy, asked: tuple[str, str] | None, table: str = "") -> str:
@@ -347,9 +341,6 @@ def _copied(rows: Rows, copy: Copy, drawn: Mapping[str, tuple[Reporting, str]]) 
     # DuckDB alone pairs rows by position, which is how a file's order is kept.
     more = f"WHERE {flags['local']} ORDER BY {', '.join(sorted_by)}" if copy.mixed else ""
     return select(kept, " POSITIONAL JOIN ".join([VIEW, *drawn]), more)
-
-
-# --- draws, and the file ----------------------------------------------------------------------------------------------
 
 
 def _draw(rows: Rows, copy: Copy, told: Reporting, held: str, drawn: str, chunk: int) -> None:

@@ -66,16 +66,13 @@ def must_accept(asked: PureDP | ApproxDP, epsilon: float | None, delta: float = 
     must(asked.delta <= delta, "delta", rule.format(asked.delta), delta)
 
 
-# --- a number ---------------------------------------------------------------------------------------------------------
+# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def randomise_many(values: Sequence[float] | Floats, invite: OnNumber, *, rng: Randomness) -> Floats:
     """One report a person in the values' own unit, each with their own independent randomness: private as
     `invite.promise` says, unbiased for the clipped value."""
     return randomise_steps(invite.encoding.levels(values)[:, None], invite, rng=rng)[:, 0]
-
-
-# --- with the person's own epsilon ------------------------------------------------------------------------------------
 
 
 def own_randomiser(epsilon: float) -> Randomiser | None:
@@ -101,9 +98,6 @@ def randomise_own(levels: Ints, epsilons: Floats, bounds: Bounds, *, rng: Random
     return bounds.centre + bounds.half * out
 
 
-# --- numbers on their lattice -----------------------------------------------------------------------------------------
-
-
 def randomise_steps(steps: Ints, invite: OnNumber | OnVector, *, rng: Randomness) -> Floats:
     """One report for each row, in the values' own units: private as `invite.promise` says, for the whole row.
 
@@ -120,9 +114,6 @@ def reach_reports(steps: Ints, invite: Invite[Any, Any], *, rng: Randomness) -> 
     if isinstance(invite.mechanism, ScalarReports):
         return _some_coordinates(invite.mechanism, steps, invite.encoding.reach_steps, rng)
     return _one_direction(invite.mechanism, steps, invite.encoding.reach_steps, rng)
-
-
-# --- some coordinates -------------------------------------------------------------------------------------------------
 
 
 def _some_coordinates(plan: ScalarReports, steps: Ints, reach: int, rng: Randomness) -> Floats:
@@ -152,9 +143,6 @@ def _subsets(d: int, k: int, people: int, rng: Randomness) -> Ints:
         j = i + uniform_below(d - i, people, rng=rng)
         cards[row, i], cards[row, j] = cards[row, j], cards[row, i]
     return cards[:, :k]
-
-
-# --- one direction ----------------------------------------------------------------------------------------------------
 
 
 def _one_direction(plan: UnitVector, steps: Ints, reach: int, rng: Randomness) -> Floats:
@@ -204,9 +192,6 @@ def choose_names(inner: Floats, plan: UnitVector, *, rng: Randomness) -> tuple[I
     return index, np.where(place < pairs, towards, -towards)
 
 
-# --- regression -------------------------------------------------------------------------------------------------------
-
-
 def answer_question(steps: Ints, invite: OnLine, *, rng: Randomness) -> Floats:
     """Reports of people (a row each, on the lattice, the target last), in reach coordinates; NaN where none is told.
 
@@ -226,7 +211,7 @@ def answer_question(steps: Ints, invite: OnLine, *, rng: Randomness) -> Floats:
     return reach_reports(line.steps(steps), Invite(line.vector, invite.mechanism), rng=rng)
 
 
-# --- an option, or yes or no to one of several that the device drew ---------------------------------------------------
+# --- options, yes or no to one of several that the device drew, records, and cells of a map ---------------------------
 
 
 def report_options(held: Ints, invite: OnOptions, joint: Joint | None = None, *, rng: Randomness) -> list[str]:
@@ -262,9 +247,6 @@ def simulated_reports(counts: Ints, invite: OnOptions, values: Ints | None = Non
     return ShareReports(len(everyone), supports, invite.mechanism)
 
 
-# --- a record: one report on one drawn marginal -----------------------------------------------------------------------
-
-
 def _drawn(codes: NDArray[np.uint16], invite: OnMarginals, rng: Randomness) -> Iterator[tuple[int, Ints, NDArray[Any]]]:
     """Each marginal, who drew it, and their reports. The draw comes first, and looks at nobody's codes."""
     steps = invite.mechanism.steps
@@ -296,9 +278,6 @@ def simulated_marginals(codes: NDArray[np.uint16], invite: OnMarginals, *, rng: 
         ]
         result = result + MarginalReports(tuple(told))
     return result
-
-
-# --- a point: a cell of the map ---------------------------------------------------------------------------------------
 
 
 def answer_map(levels: Floats, invite: OnMap, *, rng: Randomness) -> Ints:

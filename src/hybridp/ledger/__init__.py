@@ -250,16 +250,12 @@ def _check_alone(book: Book, one: Charge, paid: Iterable[_Paid]) -> None:
             "else is told of theirs. Got reports that had such a release: show that one again (`hybridp ledger show "
             "--release`), or collect new reports."
         )
-    if alone and one.digest in every:
-        raise InvalidInput(
-            "`publish` must be full for reports that were released before: what is known of them already ends the "
-            "amplification. Got estimate-only."
-        )
-    if one.collection is None and (every if alone else sealed) - {one.digest}:
-        raise InvalidInput(
-            "`collection` must name these reports, beside others in this ledger, where an estimate of some is "
-            "published alone: the name says that no report is in two sets. Got none."
-        )
+    rule = "must be full for reports that were released before: what is known of them already ends the amplification"
+    must(not (alone and one.digest in every), "publish", rule, "estimate-only")
+    rule = "must name these reports, beside others in this ledger, where an estimate of some is published alone: the "
+    rule += "name says that no report is in two sets"
+    named = one.collection is not None or not (every if alone else sealed) - {one.digest}
+    must(named, "collection", rule, "none")
 
 
 def such_reports_paid(book: Book, one: Charge) -> bool:
@@ -654,13 +650,11 @@ def _is_trial(db: sqlite3.Connection) -> bool:
 def _check_trial(db: sqlite3.Connection, trial: bool) -> None:
     """A trial must not use up what people were promised, and nothing real may be paid for by play money."""
     made_for_trials = _is_trial(db)
-    if trial and not made_for_trials:
-        raise InvalidInput(
-            "`ledger` must have been made for trials (`hybridp ledger create --trial`) to be charged by one (a seed, "
-            "or simulated reports): a trial never spends what people were promised. Got a real ledger."
-        )
-    if made_for_trials and not trial:
-        raise InvalidInput("`ledger` must be a real one to pay for a release. Got one that was made for trials.")
+    rule = "must have been made for trials (`hybridp ledger create --trial`) to be charged by one (a seed, or "
+    rule += "simulated reports): a trial never spends what people were promised"
+    must(made_for_trials or not trial, "ledger", rule, "a real ledger")
+    rule = "must be a real one to pay for a release"
+    must(trial or not made_for_trials, "ledger", rule, "one that was made for trials")
 
 
 @contextmanager
