@@ -4,19 +4,15 @@ records, with their noise.
 Everybody's columns are whole lattice steps, and what is added up are whole numbers; replacing one person moves all sums
 of all rounds together by what `hybridp.public.kmeans` and `hybridp.public.regression` state, so that discrete noise has
 exactly the stated guarantee. Assignments of trusted people to clusters are never released. Of records everybody has
-one, so that a replaced person moves one count down and another up by 1.
+one, so that a replaced person moves one count down and another up by 1. Which marginal a model misses most is selected
+by the exponential mechanism itself, drawn exactly: scores are whole numbers of lattice steps, so that their sensitivity
+is exact, and rounding changes no probability.
 
 Where every person brings their own epsilon the trusted sum is weighted: a person who asks for more privacy counts less.
 To stay exact, weights become whole numbers a_i, so that the weighted sum of levels is a whole number which person i
 moves by at most ``a_i LEVELS``. It is rounded to multiples of a coarser step (which adds at most one step to anybody's
 reach), and discrete Laplace noise of t of those steps makes the release ``(floor(a_i LEVELS/step) + 1)/t``-DP for
 person i, at most what they asked for. People with epsilon 0 are left out altogether, whatever their data.
-
-RAW: people's rows as codes, and local people's reports beside them; and what leaves the room: marginals with noise,
-and which one a model misses most.
-
-The selection is the exponential mechanism itself, drawn exactly: the scores are whole numbers of lattice steps, so that
-their sensitivity is exact, and rounding changes no probability.
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ from numpy.typing import NDArray
 from hybridp import noise, tables
 from hybridp.curator import sums as summing
 from hybridp.curator.sums import Answers, Columns, Raw, Rows, TableLike, TrustedAnswers, as_numbers, noisy_sums
-from hybridp.errors import InvalidInput, label_column, must
+from hybridp.errors import label_column, must
 from hybridp.noise import Randomness, settle_below_exp
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, Grid, TotalsNoise, TrustedRound, nearest
@@ -136,10 +132,9 @@ def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, a
     bounds = VectorBounds.of((-1.0,) * len(names), (1.0,) * len(names))
     query = Query.on(bounds, names, None, **summing.column_reports(Invite(bounds, invite.mechanism), names))
     with tables.open_rows(path, table=table) as rows:
+        rule = "must hold the reports that `hybridp randomise INVITATION.json` writes"
         for name in names:
-            if name not in rows.columns:
-                rule = "must hold the reports that `hybridp randomise INVITATION.json` writes"
-                raise InvalidInput(f"`file` {rule}. Got {rows.name} without the column `{name}`.")
+            must(name in rows.columns, "file", rule, f"{rows.name} without the column `{name}`")
         says, result = summing.check_mechanism(rows, None, MECHANISM, mechanism), tables.add_up(rows, query)
     assumed = summing.named_mechanism(MECHANISM, says, result.local_people, assume=assume)
     digest = reports_digest(mechanism, *result.fingerprint)

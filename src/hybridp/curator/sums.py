@@ -7,10 +7,8 @@ field holds: everybody has one. Of a number by a private category everybody has 
 (`hybridp.public.groups`). Of several options a replaced person moves the counts by at most ``min(2 most, k)`` in all:
 of more ticks than `most` the first are counted. How many people are in each group is public under replacement.
 
-Where trusted people's rows come from: a table (`open_rows`) or a service's sealed answers (`Answers`).
-
-The one door to tables for everyone else, with what may be read of them that is public: who trusts, groups and epsilons,
-reports and how they were made.
+Trusted people's rows come from a table (`open_rows`) or a service's sealed answers (`Answers`). This is the one door to
+tables for everyone else, with what is public of them: who trusts, groups, epsilons, reports and how they were made.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import errors, noise, tables
-from hybridp.errors import LOCAL, TRUSTED, InvalidInput, Trusts, UnusablePublicRows, UnusableRows, label_column, must
+from hybridp.errors import LOCAL, TRUSTED, Trusts, UnusablePublicRows, UnusableRows, label_column, must
 from hybridp.noise import Randomness, additive, voted_cells
 from hybridp.public import messages, shares
 from hybridp.public.distribution import by_window, invite_bins
@@ -148,12 +146,9 @@ def with_public(data: TableLike | None, public: tuple[str, ...]) -> Any:
 
 def must_be_public(data: TableLike, option: str, column: str) -> None:
     """Refuse to publish exactly who holds what in a column, unless it is declared public. No row is read for it."""
-    if not isinstance(data, Source) or column not in data.public:
-        raise InvalidInput(
-            f"`{option}` must be declared public, as how many people hold what in it is told exactly: add it to "
-            f"people.public, or --public {column}, if everybody may know it (`Source(data, public=...)` in Python). "
-            f"Got `{column}`, which is not."
-        )
+    rule = "must be declared public, as how many people hold what in it is told exactly: add it to people.public, or "
+    rule += f"--public {column}, if everybody may know it (`Source(data, public=...)` in Python)"
+    must(isinstance(data, Source) and column in data.public, option, rule, f"`{column}`, which is not")
 
 
 # --- how many people there are: public under replacement --------------------------------------------------------------

@@ -45,7 +45,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hybridp import errors
-from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem, UnusablePublicRows, must
+from hybridp.errors import BudgetExceeded, HybridpError, LedgerProblem, UnusablePublicRows, must
 from hybridp.public.envelope import appearing
 from hybridp.public.mechanisms import SEALED, SHARES, ZCDP, ApproxDP, Charge, Neighbours, PureDP, added, as_approx
 from hybridp.public.messages import reports_digest
@@ -227,11 +227,9 @@ def _already_charged(book: Book, one: Charge, price: tuple[int, int, str]) -> bo
     if one.collection is None:
         return False
     named = {(other.price, other.digest) for other in paid if other.collection == one.collection}
-    if named - {(price, one.digest)}:
-        raise InvalidInput(
-            "`collection` must name one set of reports, made by one mechanism with one guarantee. Got "
-            f"{one.collection}, which was charged for other ones: give these another name, or none."
-        )
+    rule = "must name one set of reports, made by one mechanism with one guarantee"
+    other_ones = f"{one.collection}, which was charged for other ones: give these another name, or none"
+    must(named <= {(price, one.digest)}, "collection", rule, other_ones)
     return bool(named)
 
 
@@ -244,12 +242,9 @@ def _check_alone(book: Book, one: Charge, paid: Iterable[_Paid]) -> None:
     alone, unmarked = SEALED in one.mechanism, book.amplified()
     every = {other.digest for other in paid} - {None}
     sealed = {other.digest for other in paid if SEALED in other.price[2] or other.id in unmarked} - {None}
-    if one.digest in sealed:
-        raise InvalidInput(
-            "`reports` must be ones of which no estimate was published alone: local people were promised that nothing "
-            "else is told of theirs. Got reports that had such a release: show that one again (`hybridp ledger show "
-            "--release`), or collect new reports."
-        )
+    rule = "must be ones of which no estimate was published alone: local people were promised that nothing else is "
+    known = "reports that had such a release: show that one again (`hybridp ledger show --release`), or collect new "
+    must(one.digest not in sealed, "reports", f"{rule}told of theirs", f"{known}reports")
     rule = "must be full for reports that were released before: what is known of them already ends the amplification"
     must(not (alone and one.digest in every), "publish", rule, "estimate-only")
     rule = "must name these reports, beside others in this ledger, where an estimate of some is published alone: the "
@@ -287,12 +282,10 @@ def tight_epsilon(ledger: Ledger, people: str, delta: float, own_epsilon: float 
     must(0 < delta < 1, "delta", "must be strictly between 0 and 1", delta)
     unit = 1.0
     if people.endswith(SHARES):
-        if own_epsilon is None or not 0 < own_epsilon <= 1e4:
-            raise InvalidInput(
-                "`epsilon` must be positive and at most 10,000 for an account in shares of own epsilons, which "
-                f"compose differently for every epsilon. Got {'none' if own_epsilon is None else own_epsilon}."
-            )
-        unit = float(own_epsilon)
+        unit = float(own_epsilon or 0)
+        rule = "must be positive and at most 10,000 for an account in shares of own epsilons, which compose "
+        given = "none" if own_epsilon is None else own_epsilon
+        must(0 < unit <= 1e4, "epsilon", f"{rule}differently for every epsilon", given)
     spent = [e for e in ledger.history() if e.people == people and e.state != "void" and e.budget.epsilon > 0]
     total, off, rho, every = pld.identity(), 0.0, 0.0, 0
     for entry in spent:
@@ -575,9 +568,8 @@ class Ledger:
                 self._end(ids, "refused" if stands else "void")
             except LedgerProblem:
                 said = str(failure) if isinstance(failure, HybridpError) else "The release did not come to its end."
-                raise LedgerProblem(
-                    f"{said} Nothing was released, but its charge could not be voided: it stands."
-                ) from None
+                said += " Nothing was released, but its charge could not be voided: it stands."
+                raise LedgerProblem(said) from None
             if stands and ids and isinstance(failure, HybridpError | KeyboardInterrupt):
                 said = f"{failure} What people's rows hold may be the reason, so that the charge stands."
                 failure.args = (said.strip(),)

@@ -303,11 +303,11 @@ class Query:
 
     `trust` holds exactly `trusted` or `local` (None: everybody is local). Everybody's `values` become whole numbers,
     less `origin`; with a `radius` (in steps) they are shrunk by the factor ``radius shrink/norm`` where their L1 or L2
-    norm exceeds it. `reads` says whose values are read: those of the trusted, the local or all people. No value of a
-    trusted person is refused, because a refusal would be an answer about it. Reports are read unless local values are:
-    a local person answers `reported` of the columns `reports`, and other fields are empty; reports that are words name
-    one of `names`. `count_clipped` asks how many trusted people's values lie outside the bounds; with `square_steps`
-    the squares of their distances from the middle are added up, in so many steps to the farthest that a value can be.
+    norm exceeds it. `reads` says whose values are read: those of the trusted, the local or all people. Reports are read
+    unless local values are: a local person answers `reported` of the columns `reports`, and other fields are empty;
+    reports that are words name one of `names`. `count_clipped` asks how many trusted people's values lie outside the
+    bounds; with `square_steps` the squares of their distances from the middle are added up, in so many steps to the
+    farthest that a value can be.
 
     Without `person` every record is its own person. With it, one record stands for a person: the one with the smallest
     `record_key` (a random key stored with the record); without one, or where those are the same, the one whose levels
