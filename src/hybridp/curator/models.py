@@ -49,7 +49,7 @@ from hybridp.public.shares import OnMarginals
 from hybridp.public.synth import MeasuredTable, gumbel_scale
 from hybridp.tables import counts as marginals
 from hybridp.tables.counts import local_slots
-from hybridp.tables.engine import VIEW, answers
+from hybridp.tables.engine import VIEW, answers, column, text
 from hybridp.tables.totals import Query, count_groups, kept_levels
 
 __all__ = ["Codes", "LATTICE", "LatticeRows", "answer_codes", "answer_rows", "cell_counts", "cluster_totals"]
@@ -361,7 +361,9 @@ def read_domain(path: TableLike, names: Iterable[str], *, table: str | None = No
     result = {}
     with tables.open_rows(path, table=table) as rows:
         for name in names:
-            values = marginals.domain(rows, name, _MOST_READ)
+            rows.need("columns", name)
+            distinct = f"SELECT DISTINCT {text(column(name))} AS v FROM {VIEW} LIMIT {_MOST_READ + 2}"
+            values = [row["v"] for row in answers(rows, distinct)]
             labels = [v for v in values if v is not None]
             rule = f"must be at most {_MOST_READ} to be read from a file: give --bins, or group them in --schema"
             must(len(labels) <= _MOST_READ, f"values of {name}", rule, "more")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -65,11 +65,9 @@ class Answers(TrustedAnswers, Protocol):
 
     def by_epsilon(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
         """Some people's numbers, all of them with one epsilon of their own."""
-        ...
 
     def records(self) -> Iterator[list[tuple[str, ...]]]:
         """Some people's records, one of each."""
-        ...
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
@@ -105,7 +103,7 @@ class Raw:
     def plus(self, other: Raw) -> Raw:
         """RAW: what is needed of the people in both."""
         people, squares = self.trusted_people + other.trusted_people, self.squares + other.squares
-        return replace(self, trusted_people=people, trusted=self.trusted + other.trusted, squares=squares)
+        return replace(other, trusted_people=people, trusted=self.trusted + other.trusted, squares=squares)
 
 
 # --- noise, and what is public ----------------------------------------------------------------------------------------
@@ -576,10 +574,7 @@ _READERS: dict[str, Callable[..., Raw]] = {
 
 def read_answers(answers: TrustedAnswers, invite: Any, joint: Joint | None = None) -> Raw:
     """RAW: the trusted people's totals of what the invitation asks; they add up over people (`Raw.plus`)."""
-    result: Raw | None = None
-    for raw in _ANSWERS[invite.way](answers, invite, joint):
-        result = raw if result is None else result.plus(raw)
-    return Raw(0, 0) if result is None else result
+    return reduce(Raw.plus, _ANSWERS[invite.way](answers, invite, joint), Raw(0, 0))
 
 
 def _number_answers(answers: TrustedAnswers, invite: OnNumber | OnVector, joint: None) -> Iterator[Raw]:
@@ -722,9 +717,6 @@ def lots(shares: Sequence[float], *, rng: Randomness) -> Callable[[int, int], An
         return np.searchsorted(ends, rng.words(people) / 2.0**64, side="right").astype(np.uint8)
 
     return phase
-
-
-# --- counts between public places of a number's range -----------------------------------------------------------------
 
 
 def binned(rows: Rows, columns: Columns, invite: OnNumber, people: int) -> Any:

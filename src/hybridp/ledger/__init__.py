@@ -497,8 +497,7 @@ class Ledger:
     @property
     def trial(self) -> bool:
         """Whether it was made for trials."""
-        with self._db() as db:
-            return _is_trial(db)
+        return bool(self._rows("SELECT trial FROM about")[0][0])
 
     def releases(self) -> list[Kept]:
         """What was released, in the order in which it was kept."""
@@ -635,13 +634,9 @@ def _noise(text: str) -> tuple[tuple[str, float] | None, int]:
     return ((str(value[0]), float(value[1])), int(value[2]) if len(value) > 2 else 0) if value else (None, 0)
 
 
-def _is_trial(db: sqlite3.Connection) -> bool:
-    return bool(db.execute("SELECT trial FROM about").fetchone()[0])
-
-
 def _check_trial(db: sqlite3.Connection, trial: bool) -> None:
     """A trial must not use up what people were promised, and nothing real may be paid for by play money."""
-    made_for_trials = _is_trial(db)
+    made_for_trials = bool(db.execute("SELECT trial FROM about").fetchone()[0])
     rule = "must have been made for trials (`hybridp ledger create --trial`) to be charged by one (a seed, or "
     rule += "simulated reports): a trial never spends what people were promised"
     must(made_for_trials or not trial, "ledger", rule, "a real ledger")

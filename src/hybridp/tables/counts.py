@@ -28,7 +28,7 @@ from hybridp.tables import engine, totals
 from hybridp.tables.engine import VIEW, Rows, answers, chosen, column, double, fresh, keep, select, text, whole
 from hybridp.tables.totals import TIMES, ByCategory, Category, Columns, Number, Query, Totals, feature_code, people
 
-__all__ = ["Record", "RecordSample", "check_schema", "codes", "count_options", "discovery_counts", "domain"]
+__all__ = ["Record", "RecordSample", "check_schema", "codes", "count_options", "discovery_counts"]
 __all__ += ["head_counts", "local_slots", "records_at", "report_counts", "report_texts", "sample_records"]
 __all__ += ["stretch_counts"]
 
@@ -176,13 +176,6 @@ def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = 
     here = "" if trust is None else f"WHERE {engine.labelled(column(trust), label)}"
     result = engine.arrays(rows, select(outputs, VIEW, here))
     return np.stack([np.asarray(result[name]) for name in outputs], dtype=np.uint16, casting="unsafe")
-
-
-def domain(rows: Rows, name: str, most: int) -> list[str | None]:
-    """NOT PRIVATE: the distinct values of a column as text, in no order; a few more than `most` at the most."""
-    rows.need("columns", name)
-    result = answers(rows, f"SELECT DISTINCT {text(column(name))} AS v FROM {VIEW} LIMIT {most + 2}")
-    return [row["v"] for row in result]
 
 
 def check_schema(rows: Rows, schema: Schema, *, declared: bool) -> None:

@@ -454,10 +454,6 @@ def _sent(rows: Rows, query: Query) -> list[str]:
     return [*(name for name, words in named.items() if words), *(f"number{j}" for j in range(len(query.sent)))]
 
 
-def _text_keys(rows: Rows, query: Query) -> bool:
-    return query.record_key is not None and rows.is_text(query.record_key)
-
-
 def records(rows: Rows, query: Query, *, alike: bool = False, local: str = "") -> str:
     """Every record: its labels as flags, the levels of values that are read here, its reports and its epsilon; `local`
     says who is taken for local.
@@ -488,7 +484,7 @@ def records(rows: Rows, query: Query, *, alike: bool = False, local: str = "") -
     if query.record_key is not None:
         key = column(query.record_key)
         own = {"key": key}
-        if _text_keys(rows, query):
+        if rows.is_text(query.record_key):
             # Numbers kept as text are compared as numbers; keys that are the same double are compared as text.
             own["key_number"] = number(key, is_text=True)
         fields |= own
@@ -535,7 +531,8 @@ def people(rows: Rows, query: Query, *, alike: bool = False) -> str:
     if query.person is None:
         return every
     # Records with one key are told apart by their levels: where those are the same too, it does not matter.
-    along = [*(["key_number"] if _text_keys(rows, query) else []), "key", *query.levels]
+    text_keys = query.record_key is not None and rows.is_text(query.record_key)
+    along = [*(["key_number"] if text_keys else []), "key", *query.levels]
     if query.record_key is None:
         drawn = f"MD5({engine.joined(*map(text, query.levels))})" if query.levels else "label"
         along[0] = f"CASE WHEN NOT {query.levels[0]} IS NULL THEN {drawn} END" if query.excludes else drawn
