@@ -21,6 +21,7 @@ whatever it says.
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import json
 import math
@@ -40,7 +41,7 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 
 from hybridp.device.reports import chosen_levels, must_accept, randomise_steps, tick_places
-from hybridp.errors import HybridpError, InvalidInput, must
+from hybridp.errors import HybridpError, must
 from hybridp.noise import Randomness, categories, dithered, oracle_reports, reports, rounded_up
 from hybridp.public import mixing, randomisers
 from hybridp.public.heavy import HeadList, normalised
@@ -402,12 +403,10 @@ def _category_reporter(
 def randomiser_of(stated: Mapping[str, Any], promise: PureDP | ApproxDP) -> Randomiser:
     """The description as an object, whose construction checks that its integers keep the promise."""
     pure = PureDP(promise.epsilon)
-    match stated["name"]:
-        case "dithered":
-            return DitheredBit(pure, int(stated["flips"]))
-        case "piecewise":
-            return randomisers.Piecewise(pure, int(stated["width"]), int(stated["inside"]))
-    raise InvalidInput(f"`randomiser` must be one that this client knows. Got {stated['name']}.")
+    if stated["name"] == "dithered":
+        return DitheredBit(pure, int(stated["flips"]))
+    must(stated["name"] == "piecewise", "randomiser", "must be one that this client knows", stated["name"])
+    return randomisers.Piecewise(pure, int(stated["width"]), int(stated["inside"]))
 
 
 def _sent(invite: Invite[Any, Any], levels: Ints, columns: Iterable[int], rng: Randomness) -> list[Any]:
@@ -490,10 +489,9 @@ def _open(request: urllib.request.Request, timeout: float) -> tuple[Any, str | N
             return json.load(answer), answer.headers.get("date")
     except urllib.error.HTTPError as error:
         with error:
-            try:
+            told = {}
+            with contextlib.suppress(ValueError):
                 told = json.load(error)
-            except ValueError:
-                told = {}
         detail = str(told.get("detail") or f"The server answered {error.code}.")
         raise UploadRefused(error.code, str(told.get("code", "")), detail) from None
 

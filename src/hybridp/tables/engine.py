@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["ArrowStream", "CHOICES", "DECIMAL", "Duck", "ENGINES", "Engine", "INFINITY", "NUMBERS", "Rows", "Source"]
 __all__ += ["TABLES", "TableLike", "VIEW", "answers", "arrays", "attempt", "chosen", "column", "column_must"]
 __all__ += ["count_if", "double", "drop", "fresh", "give", "is_one_of", "joined", "keep", "labelled", "literal"]
-__all__ += ["local_copy", "memory_short", "of_local", "on_duck", "open_rows", "parquet_or_csv", "read_header"]
+__all__ += ["local_copy", "looked", "memory_short", "of_local", "on_duck", "open_rows", "parquet_or_csv", "read_header"]
 __all__ += ["read_kept", "select", "shown", "sql_for", "stream", "text", "unreadable", "unstated", "whole"]
 __all__ += ["without_bar"]
 
@@ -249,7 +249,7 @@ _MOST = 9  # words that are looked at: more are no answer to a question of trust
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class Rows(contextlib.AbstractContextManager["Rows"]):
     """An open table: its columns with their types, and the engine that answers queries about it.
 
     `columns` maps each name to DuckDB's name of its type; every CSV column is text (`VARCHAR`) and is converted by the
@@ -355,9 +355,6 @@ class Rows:
     def close(self) -> None:
         """Give back what the engine holds."""
         self.engine.close()
-
-    def __enter__(self) -> Rows:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
@@ -571,6 +568,15 @@ def attempt(engine: Engine, call: Callable[[], T], sentence: HybridpError | None
     raise problem
 
 
+def looked(engine: Engine, look: Callable[[], T], sentence: HybridpError | None = None) -> T:
+    """The same of a first look; where it fails, the engine gives everything back."""
+    try:
+        return attempt(engine, look, sentence)
+    except BaseException:
+        engine.close()
+        raise
+
+
 def unreadable(name: str) -> errors.UnusableRows:
     return errors.UnusableRows(
         f"The rows of {name} must be readable: a damaged file, text that is not UTF-8, or a row with "
@@ -754,14 +760,10 @@ def _open_duck(source: Source, table: str | None, threads: int | None, memory_li
         result: list[tuple[Any, ...]] = run(f"DESCRIBE {VIEW}").fetchall()
         return result
 
-    try:
-        # A stream is read here, whole: what its rows hold may be why it fails, which is then no fault of the form.
-        types = attempt(engine, look, None if source.held is not None else refused)
-        if kind == "Parquet":
-            decimal = decimal or _stated_decimal(engine, where)
-    except BaseException:
-        engine.close()
-        raise
+    # A stream is read here, whole: what its rows hold may be why it fails, which is then no fault of the form.
+    types = looked(engine, look, None if source.held is not None else refused)
+    if kind == "Parquet" and not decimal:
+        decimal = looked(engine, lambda: _stated_decimal(engine, where))
     if kind == "CSV":  # whose columns are all text: no type was declared
         decimal = decimal or "."
     if source.held is not None:
@@ -786,8 +788,7 @@ def new_duck(name: str, threads: int | None = None, memory_limit: str = "1GB") -
         # A thread that took a task whole would end it before it heard of Ctrl-C, be it hours later.
         "scheduler_process_partial": "true",
     }
-    if threads is not None:
-        config["threads"] = threads
+    config |= {} if threads is None else {"threads": threads}
     connection: Any = None
     try:
         connection = duckdb.connect(":memory:", config=config)

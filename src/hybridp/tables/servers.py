@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
 from hybridp.tables import engine
-from hybridp.tables.engine import VIEW, Duck, Rows, Source, attempt, literal, parquet_or_csv, select, text
+from hybridp.tables.engine import VIEW, Duck, Rows, Source, literal, looked, parquet_or_csv, select, text
 from hybridp.tables.engine import column as _quoted
 
 __all__ = ["Postgres", "Spark", "open_postgres", "open_spark", "translated"]
@@ -53,7 +53,6 @@ class Postgres:
     def send(self, sql: str, duck: Duck) -> str:
         # Every text is quoted, so that an empty one differs from none.
         file, kept = os.path.join(duck.spill.name, "sent.csv"), f"COPY ({sql}) TO STDOUT"
-        wide = 0
         with open(file, "wb") as out, self.connection.cursor() as cursor:
             wide = len(cursor.execute(f"SELECT * FROM ({sql}) AS sent LIMIT 0").description)
             with cursor.copy(f"{kept} (FORMAT csv, FORCE_QUOTE *, NULL '-')") as parts:
@@ -107,12 +106,10 @@ def open_postgres(source: Source, table: str | None) -> Rows:
     plain = "postgresql://" + url.split("://", 1)[1]
     connection: Any = None
     try:
-        settings: dict[str, Any] = {
-            "application_name": "hybridp",
-            "connect_timeout": os.environ.get("PGCONNECT_TIMEOUT", "10"),
-        }
-        settings |= psycopg.conninfo.conninfo_to_dict(plain)
-        connection = psycopg.connect(**{**settings, "client_encoding": "utf8"})
+        usual: dict[str, Any] = {"application_name": "hybridp"}
+        usual["connect_timeout"] = os.environ.get("PGCONNECT_TIMEOUT", "10")
+        stated = psycopg.conninfo.conninfo_to_dict(plain)
+        connection = psycopg.connect(**{**usual, **stated, "client_encoding": "utf8"})
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     except (psycopg.Error, ValueError):
         connection = None
@@ -125,11 +122,7 @@ def open_postgres(source: Source, table: str | None) -> Rows:
         columns = connection.execute(_COLUMNS, (number,)).fetchall()
         return schema, name, {str(column): _type_name(str(kind)) for column, kind in columns}
 
-    try:
-        schema, name, types = attempt(Postgres(table or shown, connection), look)
-    except BaseException:
-        connection.close()
-        raise
+    schema, name, types = looked(Postgres(table or shown, connection), look)
     # Text is compared byte by byte, as elsewhere: another collation could sort texts differently from other engines, or
     # even take different ones for equal.
     outputs = {one: f'{text(_quoted(one))} COLLATE "C"' if types[one] == "VARCHAR" else _quoted(one) for one in types}
@@ -257,11 +250,7 @@ def open_spark(source: Source, table: str | None) -> Rows:
         frame.createOrReplaceTempView(VIEW)
         return {column: _type_name(told) for column, told in frame.dtypes}
 
-    try:
-        types = attempt(spark, look, refused)
-    except BaseException:
-        spark.close()
-        raise
+    types = looked(spark, look, refused)
     return Rows(MappingProxyType(types), spark, decimal=source.decimal or "." * (kind == "CSV"))
 
 
@@ -284,22 +273,19 @@ def _connected(url: str) -> Any:
         from pyspark.sql.connect.client.retries import DefaultPolicy
     except (ImportError, SystemExit):  # under `python -c` PySpark takes a missing package for a reason to leave, with 0
         raise InvalidInput("`engine` must have all of the extra `spark` installed. Got PySpark alone.") from None
-    result = None
-    answered = False
+    session = None
     try:
-        result = sql.SparkSession.builder.remote(url).create()
+        session = sql.SparkSession.builder.remote(url).create()
         # Some fifteen seconds, where the client by itself would try again for ten minutes.
-        result.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=5_000)])
+        session.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=5_000)])
         for name, setting in _SETTINGS_OF_SPARK.items():
-            result.conf.set(f"spark.sql.{name}", setting)
-        answered = True
+            session.conf.set(f"spark.sql.{name}", setting)
+        return session
     except Exception:
-        if result is not None:
+        if session is not None:
             with contextlib.suppress(Exception):
-                result.client.close()  # or it would try again when this process ends
-    if not answered:
-        raise InvalidInput(f"`engine` must be a Spark Connect server that answers. Got {Source(url).shown}.")
-    return result
+                session.client.close()  # or it would try again when this process ends
+    raise InvalidInput(f"`engine` must be a Spark Connect server that answers. Got {Source(url).shown}.")
 
 
 def _pyspark() -> Any:

@@ -748,13 +748,12 @@ def changed(rows: Rows) -> UnusableRows:
 
 def check_columns(rows: Rows, query: Query) -> None:
     """Refuse columns that are not there, or whose types cannot hold what they should."""
-    own: list[tuple[str, str | None]]
-    own = [("value" if len(query.values) == 1 else "columns", codec.column) for codec in query.values]
-    own += [("report", report.column) for report in query.reports]
+    for codec in query.values:
+        rows.need("value" if len(query.values) == 1 else "columns", codec.column)
+    for report in query.reports:
+        rows.need("report", report.column)
     for parameter in ("trust", "person", "record_key", "epsilon"):
-        own.append((parameter, getattr(query, parameter)))
-    for parameter, name in own:
-        rows.need(parameter, name)
+        rows.need(parameter, getattr(query, parameter))
     everybody_local = query.trust is None or (rows.trust is not None and rows.trust.everyone == "local")
     for codec in query.values:
         codec.check(rows, unread=everybody_local and query.reads == "trusted")
