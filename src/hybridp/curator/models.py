@@ -194,8 +194,7 @@ def _draws(mechanism: TotalsNoise, size: int, rng: Randomness) -> Ints:
 def release_cells(rows: LatticeRows, grid: Grid, mechanism: TotalsNoise, *, rng: Randomness) -> TrustedRound:
     """Noisy counts in every cell: private as `mechanism.spend` says."""
     must(mechanism.radius == 0, "mechanism", "must be made for counts alone", mechanism.radius)
-    counts = cell_counts(rows, grid) + _draws(mechanism, grid.cells, rng)
-    return TrustedRound(rows.people, counts, mechanism)
+    return TrustedRound(rows.people, cell_counts(rows, grid) + _draws(mechanism, grid.cells, rng), mechanism)
 
 
 def release_moves(rows: LatticeRows, centres: Floats, mechanism: TotalsNoise, *, rng: Randomness) -> TrustedRound:

@@ -142,11 +142,12 @@ def with_public(data: TableLike | None, public: tuple[str, ...]) -> Any:
     return replace(source, public=public)
 
 
-def must_be_public(data: TableLike, option: str, column: str) -> None:
+def must_be_public(data: TableLike, option: str, column: str | None) -> None:
     """Refuse to publish exactly who holds what in a column, unless it is declared public. No row is read for it."""
     rule = "must be declared public, as how many people hold what in it is told exactly: add it to people.public, or "
     rule += f"--public {column}, if everybody may know it (`Source(data, public=...)` in Python)"
-    must(isinstance(data, Source) and column in data.public, option, rule, f"`{column}`, which is not")
+    public = column is None or (isinstance(data, Source) and column in data.public)
+    must(public, option, rule, f"`{column}`, which is not")
 
 
 # --- how many people there are: public under replacement --------------------------------------------------------------
@@ -239,9 +240,8 @@ def count_people(
 ) -> Counted:
     """How many people are in each group, by their choices alone; of the columns of `answers` only that they exist."""
     rule = errors.rule_of(trust)
-    for option, named in (("trust", None if rule is None else rule.column), ("epsilon-column", epsilon)):
-        if named is not None:
-            must_be_public(data, option, named)
+    must_be_public(data, "trust", None if rule is None else rule.column)
+    must_be_public(data, "epsilon-column", epsilon)
     with open_rows(data, table=table, trust=trust, person=person) as rows:
         for question, columns in answers.items():
             for name in columns:

@@ -140,8 +140,7 @@ def shuffled_report(task: Task, answer: Answer, *, token: str | None = None, rng
     else:
         kept = mixed.epsilon >= own.epsilon
     must(kept, "mixed", "must be what a batch of the stated size keeps", str(mixed))
-    given = by_name(task, answer)
-    told = question_reports(_with(task, how, promised["shuffled"]), given, rng)
+    told = question_reports(_with(task, how, promised["shuffled"]), by_name(task, answer), rng)
     body = _sealed_body(told, int(mixer["bytes"]))
     sealed = mixing.seal(body, mixing.from_text(mixer["report_key"], 32, "report_key"), task["id"])
     return {"id": secrets.token_urlsafe(16), "token": token, "sealed": mixing.text(sealed)}
@@ -240,8 +239,7 @@ def category(task: Task, given: Mapping[str, Any]) -> dict[str, int]:
     """The person's public groups, which are sent as they are, where answers are told by group."""
     told = {}
     for by in task.get("by") or ():
-        known = given[by["name"]] in by["categories"]
-        must(known, by["name"], "must be one of the task's categories", "another value")
+        must(given[by["name"]] in by["categories"], by["name"], "must be one of the task's categories", "another value")
         told[by["name"]] = by["categories"].index(given[by["name"]])
     return told
 

@@ -647,8 +647,7 @@ def _check_trial(db: sqlite3.Connection, trial: bool) -> None:
 @contextmanager
 def _connection(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that never makes a file by itself; the rollback journal, SQLite's default, is kept."""
-    address = f"{path.absolute().as_uri()}?mode=rw"
-    db = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None)
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=30, isolation_level=None)
     try:
         db.execute("PRAGMA synchronous = EXTRA")
         yield db

@@ -152,8 +152,7 @@ def report_counts(rows: Rows, query: Query, bins: ReportBins, people: int) -> In
 
 
 def _grouped(rows: Rows, query: Query, slot: str, slots: int, label: str, total: int) -> Ints:
-    everybody = f"({people(rows, query)}) AS people"
-    coded = select({"slot": slot}, everybody, f"WHERE {query.one_each(label)}")
+    coded = select({"slot": slot}, f"({people(rows, query)}) AS people", f"WHERE {query.one_each(label)}")
     counts = np.zeros(slots, dtype=np.int64)
     for group in answers(rows, f"SELECT slot, COUNT(*) AS records FROM ({coded}) AS coded GROUP BY slot"):
         counts[int(group["slot"])] += int(group["records"])

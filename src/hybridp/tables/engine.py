@@ -166,8 +166,7 @@ class Source:
         engine = self.engine or natural
         known = engine in ENGINES or engine.startswith("sc://")
         must(known, "engine", f"must be one of {', '.join(ENGINES)} or an sc:// URL", shown(self.engine))
-        ok = natural == "duckdb" or natural == engine
-        must(ok, "engine", f"must be {natural} for this URL", shown(self.engine))
+        must(natural in ("duckdb", engine), "engine", f"must be {natural} for this URL", shown(self.engine))
         rule = "must be an sc:// URL, such as sc://spark.example:15002, for a file that a cluster sees"
         must(engine != "spark" or natural == engine, "engine", rule, "spark")
         rule = "must be a URL such as postgresql://user@host/database for this engine"

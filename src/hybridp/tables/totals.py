@@ -771,8 +771,7 @@ def _check_people(
 
     What trusted records hold, how many a person has and their keys may not: there the query chooses by a public rule.
     """
-    named = not any(group.get("nobody") for group in groups)
-    column_must(named, query.person, "must name a person in every row")
+    column_must(not any(group.get("nobody") for group in groups), query.person, "must name a person in every row")
     if unknown or (local.get("local") or 0) != local.get("records", 0):
         raise rows.unlabelled(query.trust or "")
     one_label = not any(group.get("mixed") for group in groups)
