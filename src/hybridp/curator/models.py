@@ -48,7 +48,7 @@ from hybridp.public.rounds import Products, Scale
 from hybridp.public.shares import OnMarginals
 from hybridp.public.synth import MeasuredTable, gumbel_scale
 from hybridp.tables import counts as marginals
-from hybridp.tables.counts import local_slots
+from hybridp.tables.counts import Record, local_slots
 from hybridp.tables.engine import VIEW, answers, column, text
 from hybridp.tables.totals import Query, count_groups, kept_levels
 
@@ -214,15 +214,13 @@ def sample(rows: tables.Rows, columns: Columns, discovery_share: float, *, rng: 
     return tables.sample_records(rows, columns, int(rng.words(1)[0]), discovery_share=discovery_share)
 
 
-def found_records(
-    people: tables.RecordSample, mechanism: Discovery, *, rng: Randomness
-) -> tuple[list[tuple[str, ...]], Ints]:
+def found_records(people: tables.RecordSample, mechanism: Discovery, *, rng: Randomness) -> tuple[list[Record], Ints]:
     """The records that the discovery part shows, and their noisy counts."""
     passing, noisy = threshold_counts(tables.discovery_counts(people), mechanism, rng=rng)
     return _in_order(tables.records_at(people, passing), noisy)
 
 
-def _in_order(records: list[tuple[str, ...]], noisy: Ints) -> tuple[list[tuple[str, ...]], Ints]:
+def _in_order(records: list[Record], noisy: Ints) -> tuple[list[Record], Ints]:
     """Alphabetically: the order in which rows held them may tell of people."""
     order = sorted(range(len(records)), key=records.__getitem__)
     return [records[i] for i in order], noisy[order]
@@ -237,14 +235,14 @@ def slots_among(
 
 def discover_answers(
     answers: Answers, share: float, mechanism: Discovery, *, rng: Randomness
-) -> tuple[tuple[list[tuple[str, ...]], list[int], int], Counter[tuple[str, ...]]]:
+) -> tuple[tuple[list[Record], list[int], int], Counter[Record]]:
     """Of the answers that a service keeps, one record of each person: the records that a part of them show, their noisy
     counts, and how many these people are; and RAW: what the others hold.
 
     Who discovers and who counts is decided by a coin for each person, without looking at their record.
     """
     limit = np.uint64(int(share * 2**64))
-    halves: tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]] = (Counter(), Counter())
+    halves: tuple[Counter[Record], Counter[Record]] = (Counter(), Counter())
     for records in answers.records():
         counts_others = (rng.words(len(records)) >= limit).tolist()
         for record, half in zip(records, counts_others, strict=True):

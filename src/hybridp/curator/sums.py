@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,7 @@ __all__ += ["read_answers", "read_as", "read_mechanism", "read_slots", "release_
 __all__ += ["release_sums", "release_totals", "release_window", "report_sums", "rounded_cells", "rows_of", "shown"]
 __all__ += ["sizes_of", "slot_counts", "slots_told", "squares", "with_public"]
 
+AddedNoise = DiscreteLaplace | DiscreteGaussian
 TrustedAnswers = Iterable[NDArray[np.int64]]
 """RAW: trusted people's answers, some people at a time, one row a person: options by their places, ticks as bits, or
 numbers in the same bytes (`as_numbers`)."""
@@ -109,9 +110,7 @@ class Raw:
 # --- noise, and what is public ----------------------------------------------------------------------------------------
 
 
-def noisy_sums(
-    sums: Iterable[int], mechanism: DiscreteLaplace | DiscreteGaussian, *, rng: Randomness
-) -> tuple[int, ...]:
+def noisy_sums(sums: Iterable[int], mechanism: AddedNoise, *, rng: Randomness) -> tuple[int, ...]:
     """Whole numbers, each with a draw of the mechanism's noise: what its guarantee is about."""
     totals = [int(total) for total in sums]
     drawn = additive(mechanism, len(totals), rng=rng)
@@ -191,8 +190,7 @@ def check_answers(
 Levels = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Counted:
+class Counted(NamedTuple):
     """The people of both groups; with own epsilons, each group's different ones and how many people have each."""
 
     trusted: int
@@ -449,7 +447,6 @@ def check_batches(data: TableLike, table: str | None, column: str, reports: Tabl
         )
 
 
-AddedNoise = DiscreteLaplace | DiscreteGaussian
 _SLACK = 1 + 1e-9
 
 

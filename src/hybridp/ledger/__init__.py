@@ -91,8 +91,7 @@ class Book(NamedTuple):
         return self.run(f"INSERT INTO {table} ({', '.join(every)}) VALUES ({named}){tail}", every)
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(NamedTuple):
     """One group of people: what they were promised in total, what is spent, and what they can still be asked for."""
 
     people: str
@@ -399,8 +398,7 @@ class Spending(list[int]):
             self.extend(self._ledger.charge(named, trial=self._trial))
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """A release in the ledger's file: its number, and the charges that paid for it."""
 
     id: int

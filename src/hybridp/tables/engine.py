@@ -762,7 +762,9 @@ def _open_duck(source: Source, table: str | None, threads: int | None, memory_li
     # A stream is read here, whole: what its rows hold may be why it fails, which is then no fault of the form.
     types = looked(engine, look, None if source.held is not None else refused)
     if kind == "Parquet" and not decimal:
-        decimal = looked(engine, lambda: _stated_decimal(engine, where))
+        stated = f"SELECT DISTINCT decode(value) FROM parquet_kv_metadata({literal(where)})"
+        signs = looked(engine, lambda: run(f"{stated} WHERE decode(key) = '{DECIMAL}'").fetchall())
+        decimal = signs[0][0] if signs in ([(".",)], [(",",)]) else ""  # where all files state the same
     if kind == "CSV":  # whose columns are all text: no type was declared
         decimal = decimal or "."
     if source.held is not None:
@@ -807,13 +809,6 @@ def parquet_or_csv(path: str) -> str | None:
     if plain.removesuffix(".gz").endswith((".csv", ".tsv")):
         return "CSV"
     return "Parquet" if plain.endswith((".parquet", ".pq")) else None
-
-
-def _stated_decimal(engine: Duck, path: str) -> str:
-    """The decimal sign that Parquet files state of their text, if all of them state the same; empty without one."""
-    stated = f"SELECT DISTINCT decode(value) FROM parquet_kv_metadata({literal(path)})"
-    result = engine.execute(f"{stated} WHERE decode(key) = '{DECIMAL}'").fetchall()
-    return str(result[0][0]) if len(result) == 1 and result[0][0] in (".", ",") else ""
 
 
 def _scan(kind: str, files: list[str]) -> str:

@@ -95,7 +95,10 @@ def _put(connection: Any, data: Any) -> str:
     # Objects are text, not what the first thousand of them look like.
     connection.execute("SET pandas_analyze_sample = 0")
     if isinstance(data, Mapping | np.ndarray):
-        data = _checked_arrays({name: data[name] for name in names_of(data)})
+        # Without a copy but for texts, dates and another machine's numbers.
+        data = {name: _checked_array(name, np.asanyarray(data[name])) for name in names_of(data)}
+        lengths = {len(array) for array in data.values()}
+        must(len(lengths) == 1, "path", "must have columns of one length", f"{len(lengths)} lengths")
     elif kind == "LazyFrame":
         data = data.collect()
     elif kind == "RecordBatch":
@@ -150,15 +153,8 @@ def _copied(connection: Any, data: Any) -> str:
     return column(table)
 
 
-def _checked_arrays(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """One array a column, as DuckDB reads them: without a copy but for texts, dates and another machine's numbers."""
-    result = {name: _checked_array(name, np.asanyarray(field)) for name, field in fields.items()}
-    lengths = {len(array) for array in result.values()}
-    must(len(lengths) == 1, "path", "must have columns of one length", f"{len(lengths)} lengths")
-    return result
-
-
 def _checked_array(name: str, array: Any) -> Any:
+    """A column as DuckDB reads it."""
     must(array.ndim == 1, "path", f"must have one value a row in `{name}`", f"an array of {array.ndim} dimensions")
     kind = array.dtype.kind
     readable = kind in "OUSMT" or (kind in "biuf" and array.dtype.itemsize <= 8)

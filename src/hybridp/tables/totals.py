@@ -606,9 +606,6 @@ def totals(rows: Rows, query: Query) -> str:
     return select(chosen(keys) | asked, f"({numbers}) AS numbers", f"GROUP BY {', '.join(keys)}")
 
 
-# --- totals -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Totals:
     """Counts and sums of both groups: one entry a column, or an option.
