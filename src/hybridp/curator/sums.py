@@ -49,6 +49,7 @@ __all__ += ["release_sums", "release_totals", "release_window", "report_sums", "
 __all__ += ["sizes_of", "slot_counts", "slots_told", "squares", "with_public"]
 
 AddedNoise = DiscreteLaplace | DiscreteGaussian
+Levels = tuple[NDArray[np.float64], NDArray[np.int64]]
 TrustedAnswers = Iterable[NDArray[np.int64]]
 """RAW: trusted people's answers, some people at a time, one row a person: options by their places, ticks as bits, or
 numbers in the same bytes (`as_numbers`)."""
@@ -185,9 +186,6 @@ def check_answers(
         alone = not result.get(f"astray{i}")
         column_must(alone, next(iter(columns), None), f"{rule}answers one question with the whole promise")
     return {name: int(result[f"answered{i}"] or 0) for i, name in enumerate(reports)}
-
-
-Levels = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
 class Counted(NamedTuple):

@@ -86,8 +86,7 @@ def trusted_report(
     given = by_name(task, answer)
     asked = task.get("columns") or task["questions"]
     told = {question["name"]: answer_to(question, given[question["name"]]) for question in asked}
-    payload = {"answers": told | category(task, given)}
-    return _report(task, "trusted", payload, epsilon, token, now)
+    return _report(task, "trusted", {"answers": told | category(task, given)}, epsilon, token, now)
 
 
 def local_report(

@@ -46,7 +46,6 @@ __all__ = ["answer_map", "answer_question", "choose_names", "chosen_levels", "mu
 __all__ += ["randomise_many", "randomise_own", "randomise_steps", "reach_reports", "report_marginals", "report_options"]
 __all__ += ["simulated_marginals", "simulated_reports", "tick_places"]
 
-
 _CHUNK = 1 << 20  # codebook entries at a time
 _PART = 1 << 16  # people at a time
 

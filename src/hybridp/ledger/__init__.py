@@ -38,7 +38,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -58,6 +58,7 @@ EPSILON, DELTA = 10**12, 10**18
 """How many units of the ledger an epsilon of 1 has, and a delta of 1."""
 
 _MOST = 1e6
+_COARSE, _FINE = 2**16, 2.0**20
 
 
 def units(level: float, scale: int) -> int:
@@ -310,9 +311,6 @@ def tight_epsilon(ledger: Ledger, people: str, delta: float, own_epsilon: float 
     return min(result, math.fsum(e.budget.epsilon for e in spent)) if fits else result
 
 
-_COARSE, _FINE = 2**16, 2.0**20
-
-
 def _drawn(kind: str, multiplier: float, steps: int) -> tuple[Any, float]:
     """The privacy loss of this noise on its lattice, for a shift of so many steps; None where that is not known.
 
@@ -360,8 +358,7 @@ CREATE TABLE about (trial INTEGER NOT NULL CHECK (trial IN (0, 1)));
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of the history."""
 
     id: int

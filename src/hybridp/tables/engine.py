@@ -48,7 +48,6 @@ __all__ += ["local_copy", "looked", "memory_short", "of_local", "on_duck", "open
 __all__ += ["read_kept", "select", "shown", "sql_for", "stream", "text", "unreadable", "unstated", "whole"]
 __all__ += ["without_bar"]
 
-
 # --- the words of queries ---------------------------------------------------------------------------------------------
 
 VIEW = "rows"
@@ -430,6 +429,9 @@ def open_rows(
 
 # --- who trusts: by a rule on words, for everybody alike, or drawn ----------------------------------------------------
 
+_DRAWN = "question drawn"
+_DIGITS = 13  # of a hash in hexadecimal: a share is drawn to 2^-52
+
 
 def _labelled(rows: Rows, trust: TrustRule, person: str | None, rng: Randomness | None) -> Rows:
     """The rows with a column of labels by the rule; the words as they were written stay beside it, for copies."""
@@ -466,10 +468,6 @@ def worded_label(trust: TrustRule) -> str:
     words = text(column(trust.column or ""))
     other = f"WHEN {is_one_of(words, trust.local)} THEN '{LOCAL}'" if trust.local else f"ELSE '{LOCAL}'"
     return f"CASE WHEN {is_one_of(words, trust.trusted)} THEN '{TRUSTED}' {other} END"
-
-
-_DRAWN = "question drawn"
-_DIGITS = 13  # of a hash in hexadecimal: a share is drawn to 2^-52
 
 
 def drawn_label(trust: TrustRule, person: str | None, rng: Randomness | None, dialect: str) -> str:

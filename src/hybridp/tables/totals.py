@@ -437,6 +437,7 @@ class Query:
 # Names within them: `c0`, ... are everybody's whole numbers, `sent0` a report as it was sent, `number0` the number that
 # it is, `moved0` that number less its centre, `asked` everybody's own epsilon.
 
+CHUNK = 2**18
 TIMES = "hybridp times"
 """The column that says how many records are alike."""
 
@@ -700,9 +701,6 @@ def count_groups(rows: Rows, query: Query) -> tuple[int, int]:
     check_columns(rows, query)
     result = add_up(rows, replace(query, values=(), reports=(), square_steps=0, radius=None, count_clipped=False))
     return result.trusted_people, result.local_people
-
-
-CHUNK = 2**18
 
 
 def levels_of(rows: Rows, query: Query, group: str, chunk: int = CHUNK) -> Iterator[Ints]:
