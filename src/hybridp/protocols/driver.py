@@ -44,7 +44,7 @@ from hybridp.curator.sums import Columns, Raw, Rows, TableLike, open_rows
 from hybridp.device.files import Asked, write_reports
 from hybridp.device.reports import reach_reports, simulated_reports
 from hybridp.errors import LABEL, TrustRule, Trusts, drawn_trust, label_column, must
-from hybridp.ledger import Charge, Ledger, Noted, Spending, together
+from hybridp.ledger import Charge, Ledger, Spending, together
 from hybridp.noise import Randomness, secure, seeded
 from hybridp.protocols.reports import load_tally, read_batches, tally_for
 from hybridp.protocols.rows import CodePeople, LatticePeople, SummedPeople, report_slots, sum_reports
@@ -610,7 +610,7 @@ def release_study(
     later = together([charge for way in ways.values() for charge in way.later], study.purpose, collection, once=once)
     must(collection is None or not simulate_local, "collection", "must not name the reports of a trial", collection)
     trial = rng.simulated or simulate_local or any(way.trial for way in ways.values())
-    noted, drew, answers = Noted(), None, dict[str, Any]()
+    noted, drew, answers = Spending(), None, dict[str, Any]()
     reports: dict[str, tuple[str, ...]] = {}
     with charged(ledger, first, later, trial=trial) as entries:
         if study.drawn and not simulate_local:
