@@ -192,7 +192,7 @@ def adpm_weights(
         must(mass.shape == eps.shape, "counts", f"must hold one number for each of the {eps.size} entries", mass.size)
         whole = bool(np.all(np.isfinite(mass) & (mass >= 1) & (mass == np.floor(mass))))
         must(whole, "counts", "must be positive whole numbers", "others")
-    theta = _saturation(eps, None if mass is None else mass.copy(), spread / width / width)
+    theta = _saturation(eps, mass, spread / width / width)
     if math.isinf(theta):  # only public people count: their plain mean, without noise
         effective = np.where(np.isinf(eps), math.inf, 0.0)
         share = np.isinf(eps).astype(np.float64)
@@ -209,10 +209,8 @@ def adpm_weights(
 def _saturation(eps: Floats, mass: Floats | None, unit: float) -> float:
     """Theta: the root of g(theta) = sum eps_i (theta - eps_i)_+ = 2/unit, at most the largest epsilon.
 
-    Selection: each step partitions what is undecided around its median p and decides one half by the sign of
-    g(p) - target. `slope` and `level` are g's slope and value at `knot`, the largest epsilon known to lie below theta,
-    so that every update adds positive terms. An overflow is an infinite g, which is decided correctly, since the target
-    is at least 8.
+    g is straight between neighbouring epsilons: running sums of positive terms say before which one it passes 2/unit,
+    and from the last one below it goes on with the slope there. An overflow is an infinite g, beyond any target.
     """
     target = 2 / unit if unit > 0 else math.inf
     top, least = float(eps.max()), float(np.min(eps, where=eps > 0, initial=math.inf))
@@ -220,25 +218,15 @@ def _saturation(eps: Floats, mass: Floats | None, unit: float) -> float:
     cap = min(top, least + target / least)
     if math.isinf(cap):
         return math.inf
-    x, low, high = np.minimum(eps, cap), 0, eps.size
-    slope = level = knot = 0.0
+    order = np.argsort(eps)
+    x, many = np.minimum(eps[order], cap), np.ones(eps.size) if mass is None else mass[order]
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        while low < high:
-            middle, some = (low + high) // 2, slice(low, high)
-            if mass is None:
-                x[some].partition(middle - low)
-            else:
-                order = np.argpartition(x[some], middle - low)
-                x[some], mass[some] = x[some][order], mass[some][order]
-            below, p = x[low:middle], float(x[middle])
-            weighted = below if mass is None else below * mass[low:middle]
-            reached = level + (p - knot) * slope + float(np.dot(weighted, p - below))
-            if reached < target:
-                slope += float(weighted.sum()) + p * (1.0 if mass is None else float(mass[middle]))
-                level, knot, low = reached, p, middle + 1
-            else:
-                high = middle
-    return min(knot + (target - level) / slope, top)
+        gaps = np.diff(x)
+        levels = np.cumsum(np.where(gaps > 0, gaps * np.cumsum(many * x)[:-1], 0.0))  # of g, from the second on
+        below = x[: np.searchsorted(levels, target) + 1]
+        weighted = many[: below.size] * below
+        level = float(np.dot(weighted, below[-1] - below))
+    return min(float(below[-1]) + (target - level) / float(weighted.sum()), top)
 
 
 def _epsilons(values: ArrayLike) -> Floats:
