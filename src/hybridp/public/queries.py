@@ -342,11 +342,8 @@ def table_counts(values: NDArray[np.uint16], sizes: Sequence[int], features: Seq
     out = np.zeros(math.prod(shape), dtype=np.int64)
     step = max(_LOT, len(out))
     for start in range(0, values.shape[1], step):
-        cell, *codes = (values[f, start : start + step].astype(np.int64) for f in features)
-        for code, size in zip(codes, shape[1:], strict=True):
-            cell *= size
-            cell += code
-        out += np.bincount(cell, minlength=len(out))
+        codes = tuple(values[f, start : start + step] for f in features)
+        out += np.bincount(np.ravel_multi_index(codes, shape), minlength=len(out))
     return out.reshape(shape)
 
 
