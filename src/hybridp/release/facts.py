@@ -311,7 +311,13 @@ def remarks(facts: Facts) -> Iterator[str]:
         yield f"The rest: {'; '.join(f'{_name(record)}: {100 * x:.3g}%' for record, x in shares)}."
     if facts["task"] == "regression" and any(x is None or math.isinf(x) for x in facts["interval"][0]):
         yield "The spread of the columns cannot be told from the noise: the intervals have no ends."
-    yield from _merged(facts.get("by"))
+    if by := facts.get("by"):
+        few = f"fewer than {by['least']:,} people{', by noisy counts' if by['private'] else ''}"
+        for name, members in zip(by["categories"], by["members"], strict=True):
+            if len(members) > 1:
+                yield f"`{name}` is {', '.join(members)}: groups of {few}."
+        if by["withheld"]:
+            yield f"Withheld: {', '.join(by['withheld'])}, together {few}."
 
 
 def _numbers(values: Any) -> list[float]:
@@ -337,17 +343,6 @@ def _anchored(anchor: Facts, facts: Facts) -> str:
     else:
         what = f"no share moves farther than {max(far, default=0.0):.2%}"
     return f"Whatever reports say, {what} from the trusted group's; --json has every bound, and the blend without it."
-
-
-def _merged(by: Facts | None) -> Iterator[str]:
-    if by is None:
-        return
-    few = f"fewer than {by['least']:,} people{', by noisy counts' if by['private'] else ''}"
-    for name, members in zip(by["categories"], by["members"], strict=True):
-        if len(members) > 1:
-            yield f"`{name}` is {', '.join(members)}: groups of {few}."
-    if by["withheld"]:
-        yield f"Withheld: {', '.join(by['withheld'])}, together {few}."
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------
