@@ -70,6 +70,11 @@ class Result(ABC):
         must(len(every) == 1, "facts", rule, len(every))
         return every[0][2]
 
+    @property
+    def simulated(self) -> bool:
+        """Whether a trial made it, which protects nobody."""
+        return bool(getattr(getattr(self, "receipt", None), "simulated", False))
+
     @abstractmethod
     def in_words(self) -> Words:
         """The result as a title, a table and remarks."""
@@ -79,12 +84,11 @@ class Result(ABC):
         return [self.in_words()]
 
     def __str__(self) -> str:
-        words, receipt = self.in_words(), getattr(self, "receipt", None)
+        words = self.in_words()
         wide = [max(map(len, column)) for column in zip(words.columns, *words.rows, strict=True)]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, wide, strict=True)).rstrip()
                  for row in (words.columns, *words.rows)]  # fmt: skip
-        mark = [f"[{SIMULATED}]"] if receipt is not None and receipt.simulated else []
-        return "\n".join([words.title, *lines, *words.remarks, *mark])
+        return "\n".join([words.title, *lines, *words.remarks, *[f"[{SIMULATED}]"] * self.simulated])
 
     def _repr_html_(self) -> str:
         return wording.page(self.all_words(), getattr(self, "receipt", None))
@@ -119,10 +123,6 @@ class Release(Result):
             must(not told, "receipt", rule, f"an amplified promise beside {', '.join(dict.fromkeys(told))}")
 
     # --- what it says -------------------------------------------------------------------------------------------------
-
-    @property
-    def simulated(self) -> bool:
-        return self.receipt.simulated
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -297,7 +297,7 @@ class Release(Result):
         at, low, high = cell.texts()
         interval = f"{100 * (self.level or 0.0):.6g}% interval {low} to {high}"
         more = "".join(f"; {line}" for line in (wording.said_of_gap(facts), *self.notes) if line)
-        mark = f"  [{SIMULATED}]" if self.simulated else ""
+        mark = f"  [{SIMULATED}]" * self.simulated
         return f"{at}  ({interval}; {facts.get('what') or self._called(cell)}){more}{mark}"
 
 
@@ -607,18 +607,33 @@ class Promise:
     note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
+        budget = self.budget
+        level: dict[str, Any] = {"epsilon": None, "delta": None}
+        if isinstance(budget, PersonalDP):
+            public = sum(n for e, n in budget.levels if math.isinf(e))
+            levels = [[e if math.isfinite(e) else "inf", n] for e, n in budget.levels]
+            ends = {"least": budget.least, "most": budget.most, "people": budget.people, "public_people": public}
+            level = {"epsilon": "personal", "delta": 0.0, "epsilons": {**ends, "levels": levels}}
+        elif budget is not None:
+            level = {"epsilon": budget.epsilon, "delta": budget.delta}
         return {
             "group": self.people,
             "against": self.against,
-            **_levels(self.budget),
-            "neighbours": None if self.budget is None else self.budget.neighbours.value,
+            **level,
+            "neighbours": None if budget is None else budget.neighbours.value,
             "mechanism": self.mechanism,
             "note": self.note,
         }
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Promise:
-        return cls(told["group"], told["against"], _budget(told), told["mechanism"], told["note"])
+        budget: Budget | None = None
+        if told["epsilon"] == "personal":
+            levels = tuple((float(e), n) for e, n in told["epsilons"]["levels"])
+            budget = PersonalDP(levels, Neighbours(told["neighbours"]))
+        elif told["epsilon"] is not None:
+            budget = promised(told["epsilon"], told["delta"], Neighbours(told["neighbours"]))
+        return cls(told["group"], told["against"], budget, told["mechanism"], told["note"])
 
     @property
     def little(self) -> str:
@@ -630,30 +645,6 @@ class Promise:
         level = "no guarantee, by their own choice" if self.budget is None else str(self.budget)
         tail = "".join(f"; {said}" for said in (self.little, self.note) if said)
         return f"{self.people}, against {self.against}: {level}, by {self.mechanism}{tail}"
-
-
-def _levels(budget: Budget | None) -> dict[str, Any]:
-    if budget is None:
-        return {"epsilon": None, "delta": None}
-    if isinstance(budget, PersonalDP):
-        public = sum(n for e, n in budget.levels if math.isinf(e))
-        return {
-            "epsilon": "personal",
-            "delta": 0.0,
-            "epsilons": {"least": budget.least, "most": budget.most, "people": budget.people, "public_people": public,
-                         "levels": [[e if math.isfinite(e) else "inf", n] for e, n in budget.levels]},
-        }  # fmt: skip
-    return {"epsilon": budget.epsilon, "delta": budget.delta}
-
-
-def _budget(told: Mapping[str, Any]) -> Budget | None:
-    """The guarantee that `_levels` wrote down."""
-    if told["epsilon"] is None:
-        return None
-    relation = Neighbours(told["neighbours"])
-    if told["epsilon"] == "personal":
-        return PersonalDP(tuple((float(e), n) for e, n in told["epsilons"]["levels"]), relation)
-    return promised(told["epsilon"], told["delta"], relation)
 
 
 def values_rule(missing: Any = None, middle: Any = None) -> str:

@@ -91,10 +91,6 @@ class SyntheticModel(Result):
     def rows(self) -> int:
         return len(self.records)
 
-    @property
-    def simulated(self) -> bool:
-        return self.receipt.simulated
-
     @cached_property
     def answered(self) -> tuple[Any, ...]:
         return tuple(asked.plain(answer) for asked, answer in self.said)
@@ -390,7 +386,7 @@ class SyntheticModel(Result):
         return ax
 
     def __str__(self) -> str:
-        mark = f"  [{style.SIMULATED}]" if self.simulated else ""
+        mark = f"  [{style.SIMULATED}]" * self.simulated
         return f"{self.rows:,} synthetic rows for {self.workload.queries:,} queries ({self.method}){mark}"
 
 
