@@ -625,13 +625,10 @@ class ReportsByEpsilon:
     @classmethod
     def pooled(cls, parts: Sequence[ReportsByEpsilon]) -> ReportsByEpsilon:
         """The reports of several collections as one: people of one epsilon have one randomiser, wherever they sent."""
-        epsilons, place = np.unique(np.concatenate([np.zeros(0), *(p.epsilons for p in parts)]), return_inverse=True)
-
-        def added(name: str) -> Floats:
-            values = np.concatenate([np.zeros(0), *(getattr(p, name) for p in parts)])
-            return np.bincount(place, weights=values, minlength=len(epsilons)).astype(np.float64)
-
-        return cls(epsilons, added("people").astype(np.int64), added("totals"), added("squares"))
+        every = (np.concatenate([np.zeros(0), *(getattr(p, f.name) for p in parts)]) for f in fields(cls))
+        epsilons, place = np.unique(next(every), return_inverse=True)
+        people, totals, squares = (np.bincount(place, one, len(epsilons)).astype(np.float64) for one in every)
+        return cls(epsilons, people.astype(np.int64), totals, squares)
 
     @property
     def count(self) -> int:

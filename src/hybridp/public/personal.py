@@ -36,7 +36,7 @@ from hybridp.public.mechanisms import Neighbours
 from hybridp.public.randomisers import Floats
 
 __all__ = ["LOCAL_LEAST", "LOCAL_MOST", "ROUND_UP", "LocalTerms", "PersonalDP", "Weights", "adpm_weights"]
-__all__ += ["local_terms", "local_variances"]
+__all__ += ["local_terms"]
 
 
 LOCAL_LEAST, LOCAL_MOST = 0.001, 30.0
@@ -91,6 +91,11 @@ class LocalTerms:
     reach: Floats
     dithered: NDArray[np.bool_]
 
+    @property
+    def worst(self) -> Floats:
+        """The variance wherever it is largest."""
+        return self.constant + self.quadratic
+
     def square_deviation(self, mean: float, spread: float) -> Floats:
         """sd of (report - mean)^2, as `DitheredBit.square_deviation` and `Piecewise.square_deviation`."""
         gain2 = self.constant + 2 / 3
@@ -104,6 +109,9 @@ def local_terms(epsilons: ArrayLike) -> LocalTerms:
     """Closed forms, vectorised, of the dithered bit and of the piecewise mechanism with ``t = e^(epsilon/3)``.
 
     Epsilons below `LOCAL_LEAST` are silent: infinite variance.
+
+    >>> local_terms([0.0, 1.0, 4.0]).worst.round(3).tolist()
+    [inf, 4.016, 0.167]
     """
     eps = np.minimum(np.asarray(epsilons, dtype=np.float64), LOCAL_MOST)
     heard = eps >= LOCAL_LEAST
@@ -120,16 +128,6 @@ def local_terms(epsilons: ArrayLike) -> LocalTerms:
         reach=np.where(dithered, gain + 1, (grown + 1 + t) * (t + 1) / (t * grown)),
         dithered=dithered,
     )
-
-
-def local_variances(epsilons: ArrayLike) -> Floats:
-    """Worst-case variance, in the unit coordinate, of the best local report for each epsilon; infinite where silent.
-
-    >>> local_variances([0.0, 1.0, 4.0]).round(3).tolist()
-    [inf, 4.016, 0.167]
-    """
-    terms = local_terms(epsilons)
-    return np.asarray(terms.constant + terms.quadratic)
 
 
 # Weights are rounded to nearest, at most 2^-53 off; the scale is rounded up by more than all roundings together,

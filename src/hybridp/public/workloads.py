@@ -168,12 +168,9 @@ class _Reader:
     def taken(self, word: str) -> bool:
         """Step over a sign, or a word that ends there."""
         self.blank()
-        end = self.at + len(word)
-        result = self.text[self.at : end].lower() == word
-        if result and word.isalpha() and end < len(self.text) and (self.text[end].isalnum() or self.text[end] == "_"):
-            return False
-        self.at = end if result else self.at
-        return result
+        result = re.compile(re.escape(word) + r"\b" * word.isalpha(), re.IGNORECASE).match(self.text, self.at)
+        self.at = self.at if result is None else result.end()
+        return result is not None
 
     def joined(self, word: str = "or") -> Node:
         parts = [self.negation() if word == "and" else self.joined("and")]

@@ -347,17 +347,8 @@ def statistic(
 ) -> dict[str, Any]:
     """What a release says about one statistic: the keys that all have, then its own."""
     known = {"task": task, "estimate": estimate, "interval": interval, "trusted": trusted, "local": local}
-    result: dict[str, Any] = _listed({**known, **details})
+    result: dict[str, Any] = plain({**known, **details})
     return result
-
-
-def _listed(value: Any) -> Any:
-    """Plain data, in which arrays and tuples are lists."""
-    if isinstance(value, Mapping):
-        return {name: _listed(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_listed(one) for one in value]
-    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def people_of(facts: Facts) -> dict[str, int]:
@@ -667,6 +658,8 @@ def plain(value: Any) -> Any:
     """What JSON can hold: dataclasses as objects of what they show, an enumeration's value, null for NaN, infinity."""
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if is_dataclass(value) and not isinstance(value, type):
