@@ -34,7 +34,6 @@ __all__ += ["lloyd", "map_invite", "map_noise", "nearest", "packing", "round_noi
 Spend = PureDP | ZCDP
 
 LEAST_CLUSTERED = 0.02
-"""The smallest epsilon of a clustering."""
 STEPS = 2**20
 """Lattice steps over the widest side of the box."""
 _CHUNK = 1 << 15  # people at a time: the work stays in the cache, and threads seldom wait for each other

@@ -91,7 +91,6 @@ __all__ += ["hybrid", "kvh_weight", "learned_variance", "log_upper_tail", "over_
 __all__ += ["posterior_variance", "predicted_se", "pwh_weight", "raw_variance", "reports_digest", "sampling_variance"]
 __all__ += ["sum_noise", "tcm_only", "upper_variance", "vector_noise"]
 
-
 SYNONYMS: dict[str, Any] = {"naive": "everyone", "trusted": "tcm-only", "local": "lm-only"}
 """Other names of estimators; the papers' for the stratified one is naive."""
 

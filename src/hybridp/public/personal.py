@@ -38,7 +38,6 @@ from hybridp.public.randomisers import Floats
 __all__ = ["LOCAL_LEAST", "LOCAL_MOST", "ROUND_UP", "LocalTerms", "PersonalDP", "Weights", "adpm_weights"]
 __all__ += ["local_terms"]
 
-
 LOCAL_LEAST, LOCAL_MOST = 0.001, 30.0
 """The range of epsilons for which a device draws a report; below, it says nothing; above, it gives 30."""
 

@@ -57,7 +57,6 @@ __all__ += ["read_marginal_reports", "read_reports", "share_mixing", "tick_count
 __all__ += ["written_reports"]
 
 LEAST_COUNTED = 0.001
-"""The least epsilon of counts."""
 _FINE = 2**20  # steps of a count under Gaussian noise: an L2 sensitivity of sqrt 2 is no whole number of people
 
 

@@ -105,15 +105,12 @@ class Plan(Result):
 
     def adding(self, **facts: Any) -> Plan:
         """The same, with more predicted of every statistic."""
-        told = {
-            name: {key: {**one, "predicted": {**one["predicted"], **facts}} for key, one in some.items()}
-            for name, some in self.questions.items()
-        }
-        return replace(self, questions=told)
+        more = self._changed(lambda _, own: {**own, "predicted": {**own["predicted"], **facts}})
+        return replace(self, questions=more)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
-        told = {name: {key: dict(facts) for key, facts in some.items()} for name, some in self.questions.items()}
+        told = self._changed(lambda _, facts: dict(facts))
         whole = {"people": dict(self.people), "promise": dict(self.promise), **self.more}
         return {"schema": SCHEMA, "questions": told, **whole}
 

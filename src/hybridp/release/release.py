@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -61,6 +61,10 @@ class Result(ABC):
     def _each(self) -> list[tuple[str, str, Facts]]:
         """Every statistic, with the names of its question and its own."""
         return [(name, key, facts) for name, some in self.questions.items() for key, facts in some.items()]
+
+    def _changed(self, change: Callable[[str, Facts], Facts]) -> dict[str, dict[str, Facts]]:
+        """The facts of every statistic, each changed by its name and what it says."""
+        return {name: {key: change(key, facts) for key, facts in some.items()} for name, some in self.questions.items()}
 
     @property
     def facts(self) -> Facts:
@@ -199,7 +203,7 @@ class Release(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints, `--out` writes, a ledger keeps and the service hands out."""
-        told = {name: {key: dict(facts) for key, facts in some.items()} for name, some in self.questions.items()}
+        told = self._changed(lambda _, facts: dict(facts))
         document = {"schema": SCHEMA, "questions": told, "level": self.level, "simulated": self.simulated}
         if self.title:
             document["title"] = self.title
@@ -211,9 +215,8 @@ class Release(Result):
     def of_dict(cls, document: Any, name: str = "release") -> Release:
         """A release from its document, which a refusal calls by this name."""
         ok = isinstance(document, Mapping) and document.get("schema") == SCHEMA and "receipt" in document
-        if not ok or not isinstance(document["questions"], Mapping):
-            rule = f"must be a release, as --out and --json write it (schema {SCHEMA})"
-            raise InvalidInput(f"`{name}` {rule}. Got another.")
+        ok = ok and isinstance(document.get("questions"), Mapping)
+        must(ok, name, f"must be a release, as --out and --json write it (schema {SCHEMA})", "another")
         said, title = Receipt.of(document["receipt"]), document.get("title") or ""
         return cls(document["questions"], document["level"], said, title, tuple(document.get("notes") or ()), True)
 
@@ -491,12 +494,11 @@ def first(value: Any) -> Any:
 
 def about(answer: Release, people: int) -> Release:
     """The same where there are so many people: sums and counts, of which not everybody was asked, are about all."""
-    result = {
-        name: {key: times(facts, people / facts["people"], people=people) if key in ("sum", "count") else facts
-               for key, facts in some.items()}
-        for name, some in answer.questions.items()
-    }  # fmt: skip
-    return replace(answer, questions=result)
+
+    def of_all(statistic: str, facts: Facts) -> Facts:
+        return times(facts, people / facts["people"], people=people) if statistic in ("sum", "count") else facts
+
+    return replace(answer, questions=answer._changed(of_all))
 
 
 def group_mean(

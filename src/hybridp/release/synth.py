@@ -225,13 +225,12 @@ class SyntheticModel(Result):
     def _model_reach(self, level: float, wanted: tuple[int, ...]) -> float:
         """How far the records may be off: 1 where nothing was measured about one of these features."""
         wide = [t for t in self.tables if len(t.features) > 1] or list(self.tables)
-        errors = [np.abs(self._residuals(table)[0]) for table in wide]
-        kept = np.concatenate(errors) if errors else np.zeros(0)
-        if not len(kept) or not {f for table in self.tables for f in table.features}.issuperset(wanted):
+        errors = np.concatenate([np.zeros(0), *(np.abs(self._residuals(table)[0]) for table in wide)])
+        if not len(errors) or not {f for table in self.tables for f in table.features}.issuperset(wanted):
             return 1.0
         # Records may follow the noise of what they were fitted to, so that the residuals alone say too little.
         sigma = max(t.sigma for t in wide) / self.people
-        return math.hypot(float(np.quantile(kept, level)), NormalDist().inv_cdf((1 + level) / 2) * sigma)
+        return math.hypot(float(np.quantile(errors, level)), NormalDist().inv_cdf((1 + level) / 2) * sigma)
 
     def answers(self, workload: Workload | None = None) -> Iterator[tuple[Threshold, Floats]]:
         """The answers to all consistent queries of each threshold; marginals that were measured settle theirs (free).
