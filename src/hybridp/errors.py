@@ -68,7 +68,7 @@ from datetime import UTC, date, datetime
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeGuard, get_args, get_origin, overload
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeGuard, get_args, get_origin
 
 __all__ = ["LABEL", "LOCAL", "PUBLIC", "TRUSTED", "Answering", "BudgetExceeded", "Check", "Declared", "Fields", "Form"]
 __all__ += ["HybridpError", "InvalidInput", "LedgerProblem", "NotShown", "OtherMechanism", "PromiseWarning"]
@@ -657,22 +657,13 @@ def keyed(given: TrustRule, words: Sequence[int]) -> TrustRule:
     return replace(given, key="".join(f"{word:016x}" for word in words))
 
 
-@overload
-def label_column(given: Trusts) -> str: ...
-
-
-@overload
-def label_column(given: None) -> None: ...
-
-
-def label_column(given: Trusts | None) -> str | None:
+def label_column(given: Trusts) -> str:
     """The column that holds `trusted` or `local` once the table is open.
 
     >>> label_column("trust"), label_column(TrustRule(everyone="local"))
     ('trust', 'trusted_or_local')
     """
-    rule = rule_of(given)
-    return None if rule is None else rule.label
+    return (TrustRule(given) if isinstance(given, str) else given).label
 
 
 def suggestion(column: str, words: Iterable[str]) -> str:

@@ -209,9 +209,13 @@ class Columns:
         return (self.value,) if isinstance(self.value, str) else self.value
 
     @property
+    def trust_column(self) -> str | None:
+        """The column of labels, once the table is open; None where no rule says who trusts."""
+        return None if self.trust is None else errors.label_column(self.trust)
+
+    @property
     def label(self) -> str:
-        """The column of labels, once the table is open."""
-        return errors.label_column(self.trust) or LABEL
+        return self.trust_column or LABEL
 
     @property
     def reports(self) -> tuple[str, ...]:

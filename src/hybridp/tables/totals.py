@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import LABEL, UnusablePublicRows, UnusableRows, label_column, must
+from hybridp.errors import LABEL, UnusablePublicRows, UnusableRows, must
 from hybridp.public.distribution import ReportBins
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import Box
@@ -235,7 +235,7 @@ class Query:
         **how: Any,
     ) -> Query:  # fmt: skip
         """What is asked about these columns; with `joint` a private category and an answer together."""
-        trust, values = label_column(columns.trust), tuple[Codec, ...]()
+        trust, values = columns.trust_column, tuple[Codec, ...]()
         if isinstance(encoding, Schema):
             values = tuple(map(Category, encoding.features))
         elif isinstance(encoding, Feature):
