@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from sqlalchemy import inspect
 from starlette.testclient import TestClient
+from tests.results import sole
 
 from hybridp.device.client import fetch_task, local_report, send_shuffled, shuffled_report, trusted_report
 from hybridp.errors import InvalidInput
 from hybridp.noise import seeded
 from hybridp.public.mixing import HEAD, Batch, Signer, check_ticket, from_text, pack_batch, public, seal, text
 from hybridp.public.shuffling import central_epsilon, mixed_delta
-from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["ASKED_BEFORE", "COLLUDING", "CURATOR", "MIXED", "VIEWER", "Budget", "GroupEstimate", "Numbers", "Promise"]
 __all__ += ["Protection", "Receipt", "Release", "Result", "Words", "about", "answer", "as_count", "assumed_alike"]
 __all__ += ["build_receipt", "choice_unprotected", "first", "gap_facts", "group_mean", "mean_release", "noted"]
-__all__ += ["one_receipt", "people_of", "plain", "public_choice", "read", "result_schema", "sole", "statistic"]
+__all__ += ["one_receipt", "people_of", "plain", "public_choice", "read", "result_schema", "statistic"]
 __all__ += ["values_rule"]
 
 _DRAWN = ("distribution", "synthetic")
@@ -452,13 +452,6 @@ def read(path: str | PathLike[str], name: str = "release") -> Release:
     except (OSError, UnicodeError, ValueError):
         raise InvalidInput(f"`{name}` must be a file with a release, as --out writes it. Got {path}.") from None
     return Release.of_dict(document, name)
-
-
-def sole(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The only statistic of a document about one question; what more of them say is under their own names."""
-    ((facts,),) = (found.values() for found in document["questions"].values())
-    told: dict[str, Any] = facts
-    return told
 
 
 def result_schema() -> dict[str, Any]:
