@@ -4,19 +4,16 @@ The curator holds values on an interval of length `width` and releases one affin
 
 .. math:: \hat\mu = \sum_i w_i x_i + \mathrm{Laplace}(b), \qquad b = \mathrm{width} \cdot \max_i w_i/\epsilon_i ,
 
-which is :math:`\epsilon_i`-differentially private for person i when neighbours replace that person's value
-(Chaudhuri and Courtade 2023, Definition 1). This file holds what can be computed from the epsilons alone,
-before any value is seen: the best weights, the error they give and the saturation point beyond which a larger
-epsilon buys nothing, so that some privacy is free. Fallah et al. (NeurIPS 2022) study people who have a local and a
-central epsilon at once; here each person chooses one kind of trust.
+which is :math:`\epsilon_i`-differentially private for person i: replacing their value changes the probability of any
+outcome by at most a factor e^epsilon_i (Chaudhuri and Courtade 2023, Definition 1). This file holds what can be
+computed from the epsilons alone, before any value is seen: the best weights, the error they give and the saturation
+point beyond which a larger epsilon buys nothing, so that some privacy is free. Fallah et al. (NeurIPS 2022) study
+people who have a local and a central epsilon at once; here each person chooses one kind of trust.
 
-The epsilons are treated as public. Where people's values and their choice of epsilon are correlated, the choice
-itself says something about the value, and no noise added later protects it (arXiv 2509.02856); the estimate is then
-biased too, because the weights follow the choice.
-
-A mechanism is (epsilon_1, ..., epsilon_n)-DP when replacing person i's data changes the probability of any outcome by
-at most a factor e^epsilon_i (Chaudhuri and Courtade 2023, Def. 1). epsilon_i = 0: the person's data must have no
-influence; infinity: their data is public. The vector of epsilons is public. Pure guarantees only.
+The epsilons are treated as public; one of 0 means that the person's data must have no influence, infinity that it is
+public. Pure guarantees only. Where people's values and their choice of epsilon are correlated, the choice itself says
+something about the value, and no noise added later protects it (arXiv 2509.02856); the estimate is then biased too,
+because the weights follow the choice.
 
 >>> promise = PersonalDP.of([0.5, 2.0, 2.0, float("inf")])
 >>> promise.people, promise.least, promise.levels
