@@ -117,8 +117,7 @@ def _centres(question: str, name: str, facts: Facts) -> Iterator[Cell]:
     ):
         for column, x in zip(facts["columns"], centre, strict=True):
             yield Cell(question, name, f"{i}: {column}", x)
-        reach = math.nan if error is None or size is None else 1.96 * error
-        ends = (None, None) if math.isnan(reach) else (size - reach, size + reach)
+        ends = (None, None) if error is None or size is None else (size - 1.96 * error, size + 1.96 * error)
         yield Cell(question, name, f"{i}: people", size, *ends)
 
 
@@ -308,7 +307,7 @@ def remarks(facts: Facts) -> Iterator[str]:
         yield "A range of ranks: those records cannot be told apart."
         shares = zip(rest["records"], rest["estimate"], strict=True)
         yield f"The rest: {'; '.join(f'{_name(record)}: {100 * x:.3g}%' for record, x in shares)}."
-    if facts["task"] == "regression" and any(x is None or math.isinf(x) for x in facts["interval"][0]):
+    if facts["task"] == "regression" and None in facts["interval"][0]:
         yield "The spread of the columns cannot be told from the noise: the intervals have no ends."
     if by := facts.get("by"):
         few = f"fewer than {by['least']:,} people{', by noisy counts' if by['private'] else ''}"

@@ -900,19 +900,13 @@ def _added(people: str, against: str, said: Sequence[tuple[str, Promise]], once:
     if trust or once:
         most = None if trust else max(known, key=lambda budget: (budget.epsilon, budget.delta))
         return Promise(people, against, most, "; ".join(dict.fromkeys(one.mechanism for _, one in said)), notes)
-    mechanism = "; ".join(f"{name}: {one.mechanism}{_level(one)}" for name, one in said)
+    parts = []
+    for (name, one), budget in zip(said, known, strict=True):
+        level = f"epsilon {budget.epsilon:.12g}" + (f", delta {budget.delta:g}" if budget.delta else "")
+        whole = f", in all {level}" if "(epsilon " in one.mechanism else f" ({level})"
+        parts.append(f"{name}: {one.mechanism}{'' if one.mechanism.endswith(f'({level})') else whole}")
+    mechanism = "; ".join(parts)
     return Promise(people, against, added(known), mechanism, notes)
-
-
-def _level(promise: Promise) -> str:
-    budget = promise.budget
-    if not isinstance(budget, (PureDP, ApproxDP)):
-        return ""
-    delta = f", delta {budget.delta:g}" if budget.delta else ""
-    level = f"epsilon {budget.epsilon:.12g}{delta}"
-    if promise.mechanism.endswith(f"({level})"):
-        return ""
-    return f", in all {level}" if "(epsilon " in promise.mechanism else f" ({level})"
 
 
 # --- a release with it ------------------------------------------------------------------------------------------------
