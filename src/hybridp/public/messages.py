@@ -374,12 +374,11 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
     [0.03, 0.06, 0.06, 0.02]
     """
     must(all(0 <= p <= 1 for p in p_values), "p_values", "must lie between 0 and 1", "others")
-    out = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        out[index] = largest
-    return tuple(out)
+    p = np.asarray(p_values, dtype=np.float64)
+    order, left = np.argsort(p), np.arange(len(p), 0, -1)
+    result = np.empty_like(p)
+    result[order] = np.maximum.accumulate(np.minimum(left * p[order], 1.0))
+    return tuple(result.tolist())
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------

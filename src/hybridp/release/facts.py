@@ -168,17 +168,14 @@ def clipped_share(count: float, people: int, scale: float, level: float, sd: flo
 # --- sentences --------------------------------------------------------------------------------------------------------
 
 
-def _levels(budgets: Iterable[Budget]) -> str:
+def _levels(budgets: Sequence[Budget]) -> str:
     """The weakest of these promises: epsilon 1, delta 1e-06."""
-    largest, delta, own = 0.0, 0.0, None
-    for budget in budgets:
-        if isinstance(budget, PersonalDP):
-            own = budget if own is None or budget.most > own.most else own
-        else:
-            largest, delta = max(largest, budget.epsilon), max(delta, budget.delta)
-    if own is not None:
+    if personal := [one for one in budgets if isinstance(one, PersonalDP)]:
+        own = max(personal, key=lambda one: one.most)
         return f"an epsilon of their own ({own.least:g} to {own.most:g})"
-    return f"epsilon {largest:.6g}" + (f", delta {delta:.3g}" if delta else "")
+    levels = [(one.epsilon, one.delta) for one in budgets if not isinstance(one, PersonalDP)]
+    epsilon, delta = map(max, zip(*levels, strict=True))
+    return f"epsilon {epsilon:.6g}" + (f", delta {delta:.3g}" if delta else "")
 
 
 def promise_words(receipt: Receipt) -> str:

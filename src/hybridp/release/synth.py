@@ -446,10 +446,8 @@ def _values(feature: Feature, codes: NDArray[np.uint16], rng: np.random.Generato
     bins = len(edges) - 1
     low, high = edges[:-1], edges[1:].copy()
     inside = np.minimum(codes, bins - 1).astype(np.int64)
-    numbers: list[Any]
-    if bool((edges == np.floor(edges)).all()):
-        high[-1] += 1  # the last bin holds its upper edge
-        numbers = np.floor(rng.uniform(low[inside], high[inside])).astype(np.int64).tolist()
-    else:
-        numbers = rng.uniform(low[inside], high[inside]).tolist()
+    whole = bool((edges == np.floor(edges)).all())
+    high[-1] += whole  # the last bin holds its upper edge
+    drawn = rng.uniform(low[inside], high[inside])
+    numbers = np.floor(drawn).astype(np.int64).tolist() if whole else drawn.tolist()
     return [None if code >= bins else number for code, number in zip(codes.tolist(), numbers, strict=True)]
