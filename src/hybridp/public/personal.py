@@ -181,11 +181,10 @@ def adpm_weights(
     must(0 <= spread <= worst * (1 + 1e-12), "variance", "must lie between 0 and width^2/4", variance)
     eps = _epsilons(epsilons)
     must(bool(eps.max(initial=0.0) > 0), "epsilons", "must be positive for at least one person", "none")
-    mass = None if counts is None else np.atleast_1d(np.asarray(counts, dtype=np.float64))
-    if mass is not None:
-        must(mass.shape == eps.shape, "counts", f"must hold one number for each of the {eps.size} entries", mass.size)
-        whole = bool(np.all(np.isfinite(mass) & (mass >= 1) & (mass == np.floor(mass))))
-        must(whole, "counts", "must be positive whole numbers", "others")
+    mass = np.ones(eps.size) if counts is None else np.atleast_1d(np.asarray(counts, dtype=np.float64))
+    must(mass.shape == eps.shape, "counts", f"must hold one number for each of the {eps.size} entries", mass.size)
+    whole = bool(np.all(np.isfinite(mass) & (mass >= 1) & (mass == np.floor(mass))))
+    must(whole, "counts", "must be positive whole numbers", "others")
     theta = _saturation(eps, mass, spread / width / width)
     if math.isinf(theta):  # only public people count: their plain mean, without noise
         effective = np.where(np.isinf(eps), math.inf, 0.0)
@@ -193,14 +192,14 @@ def adpm_weights(
     else:
         effective = np.minimum(eps, theta)
         share = effective / theta
-    total = float(share.sum() if mass is None else np.dot(share, mass))
+    total = float(np.dot(share, mass))
     share /= total
     scale = 0.0 if math.isinf(theta) else math.nextafter(width / theta / total * ROUND_UP, math.inf)
-    mse = spread * float(np.dot(share, share if mass is None else share * mass)) + 2 * scale * scale
+    mse = spread * float(np.dot(share, share * mass)) + 2 * scale * scale
     return Weights(share, scale, effective, eps > effective, theta, mse, mse > worst)
 
 
-def _saturation(eps: Floats, mass: Floats | None, unit: float) -> float:
+def _saturation(eps: Floats, mass: Floats, unit: float) -> float:
     """Theta: the root of g(theta) = sum eps_i (theta - eps_i)_+ = 2/unit, at most the largest epsilon.
 
     g is straight between neighbouring epsilons: running sums of positive terms say before which one it passes 2/unit,
@@ -213,14 +212,14 @@ def _saturation(eps: Floats, mass: Floats | None, unit: float) -> float:
     if math.isinf(cap):
         return math.inf
     order = np.argsort(eps)
-    x, many = np.minimum(eps[order], cap), np.ones(eps.size) if mass is None else mass[order]
+    x, many = np.minimum(eps[order], cap), mass[order]
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         gaps = np.diff(x)
         levels = np.cumsum(np.where(gaps > 0, gaps * np.cumsum(many * x)[:-1], 0.0))  # of g, from the second on
         below = x[: np.searchsorted(levels, target) + 1]
         weighted = many[: below.size] * below
         level = float(np.dot(weighted, below[-1] - below))
-    return min(float(below[-1]) + (target - level) / float(weighted.sum()), top)
+        return min(float(below[-1]) + (target - level) / float(weighted.sum()), top)
 
 
 def _epsilons(values: ArrayLike) -> Floats:
