@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from hybridp import noise, tables
 from hybridp.curator import sums as summing
 from hybridp.curator.sums import Answers, Columns, Raw, Rows, TableLike, TrustedAnswers, as_numbers, noisy_sums
-from hybridp.errors import label_column, must
+from hybridp.errors import must
 from hybridp.noise import Randomness, settle_below_exp
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, Grid, TotalsNoise, TrustedRound, nearest
@@ -386,7 +386,7 @@ def groups_of(
 
     Without an invitation nobody is local. What a field counts as must be declared.
     """
-    labels = None if columns.trust is None else label_column(columns.trust)
+    labels = columns.trust_column
     if local_raw or rows.trust is None or rows.trust.everyone != "local":
         marginals.check_schema(rows, schema, declared=True)
     trusted = Codes(schema, marginals.codes(rows, schema, trust=labels))

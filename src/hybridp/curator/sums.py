@@ -281,7 +281,7 @@ def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -
             rows.need_missing(value, missing, ways)
     report = columns.report
     beside = () if report is None else (*columns.reports, f"{report}_mechanism", f"{report}_batch")
-    own = (*columns.names, label_column(columns.trust), columns.person, columns.record_key)
+    own = (*columns.names, columns.trust_column, columns.person, columns.record_key)
     return _kept_by_group(rows, by, (*own, *beside))
 
 
@@ -404,7 +404,7 @@ def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: 
 
 def read_mechanism(rows: Rows, where: Columns) -> tuple[str | None, bool]:
     """The text of the one mechanism that reports name (None without reports), and whether some say SIMULATED."""
-    label = label_column(where.trust)
+    label = where.trust_column
     if label is not None:
         rows.need_labels(label)
         count_rows(rows, label, None)  # refuses a row without a label

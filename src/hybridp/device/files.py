@@ -113,8 +113,9 @@ def write_reports(
         told.append(Reporting(query=query, draw=draw, reports=reports, texts=texts, asked=asked.of, schema=schema,
                               mechanism=(mechanism, f"{invite.text}{mark}"), batch=batch))  # fmt: skip
     person = next((asked.columns.person for asked in questions if asked.columns.person), None)
-    copy = Copy(values=tuple(dict.fromkeys(values)), trust=label_column(trust), person=person, kept=kept,
-                epsilon=epsilon, told=tuple(told), beside=beside, mixed=mixed or alone)  # fmt: skip
+    copy = Copy(values=tuple(dict.fromkeys(values)), trust=None if trust is None else label_column(trust),
+                person=person, kept=kept, epsilon=epsilon, told=tuple(told), beside=beside,
+                mixed=mixed or alone)  # fmt: skip
     with ExitStack() as stack:
         rows: Any = path
         if not isinstance(path, Rows):

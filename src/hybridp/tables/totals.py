@@ -266,9 +266,13 @@ class Columns:
         return (self.value,) if isinstance(self.value, str) else self.value
 
     @property
+    def trust_column(self) -> str | None:
+        """The column of labels, once the table is open; None where no rule says who trusts."""
+        return None if self.trust is None else label_column(self.trust)
+
+    @property
     def label(self) -> str:
-        """The column of labels, once the table is open."""
-        return label_column(self.trust) or LABEL
+        return self.trust_column or LABEL
 
     @property
     def reports(self) -> tuple[str, ...]:
@@ -368,7 +372,7 @@ class Query:
         **how: Any,
     ) -> Query:  # fmt: skip
         """What is asked about these columns; with `joint` a private category and an answer together."""
-        trust, values = label_column(columns.trust), tuple[Codec, ...]()
+        trust, values = columns.trust_column, tuple[Codec, ...]()
         if isinstance(encoding, Schema):
             values = tuple(map(Category, encoding.features))
         elif isinstance(encoding, Feature):
