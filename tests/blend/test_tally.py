@@ -317,6 +317,7 @@ def test_other_documents_are_refused(kind: Kind, what: Any) -> None:
         {**kind.empty.to_dict(), "batches": ["b", "a"]},
         {**kind.empty.to_dict(), "batches": ["a\n"]},
         {**kind.empty.to_dict(), "collection": ""},
+        {**kind.empty.to_dict(), "people": 10**30},
     ):
         with pytest.raises(InvalidInput):
             Tally.from_dict(changed | {"digest": digest(changed)})

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from hybridp import InvalidInput, Study
+from hybridp.blend.tally import Tally
 from hybridp.curator.sums import Columns, Source
 from hybridp.ledger import Ledger
 from hybridp.noise import rounded_up, seeded
@@ -22,6 +24,7 @@ from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import Bounds
 from hybridp.tasks.groups import PrivateGroupsTask
 from hybridp.tasks.mean import MeanTask
+from hybridp.tasks.task import task_of
 
 from .means import LOWER, UPPER, Row, command, read, write
 from .recording import Recording
@@ -128,3 +131,42 @@ def test_a_number_is_rounded_up_in_proportion() -> None:
     assert (up[0], up[2]) == (0, 40_000)
     assert stats.binomtest(int(up[1]), 40_000, 0.25).pvalue > 1e-6
     assert stats.binomtest(int(up[1]), 40_000, 0.27).pvalue < 1e-6  # the check can fail
+
+
+def compared(statistics: list[str], **asked: Any) -> dict[str, Any]:
+    """The differences by statistic of groups whose trusted and local people differ by what was stated."""
+    trust, town = ["trusted" if i % 10 < 3 else "local" for i in range(800)], ["uvw"[i % 3] for i in range(800)]
+    drawn = [(i * 7919) % 100 for i in range(800)]
+    pay = [100.0 * (x < (64 if who == "trusted" else 44)) for x, who in zip(drawn, trust, strict=True)]
+    question = {"name": "pay", "kind": "number", "lower": 0, "upper": 100, "missing": 50, "by": "town"}
+    asked |= {"compare": "all"}
+    study = Study(questions=[{**question, "statistics": statistics, **asked}], promise=1.0, trust="trust",
+                  people={"public": ["town"]})  # fmt: skip
+    held = {"pay": drawn if "at" in asked else pay, "town": town, "trust": trust}
+    answers = study.release(held, simulate_local=True, rng=seeded(1)).questions["pay"]
+    return {key: facts["differences"] for key, facts in answers.items()}
+
+
+def test_a_mean_is_compared_by_its_own_law_whatever_is_asked_beside_it() -> None:
+    """Also where a stated gap may shift it. Sums of groups of different sizes are not compared."""
+    stated = {"estimator": "fixed", "trusted_weight": 0.8, "gap": 20, "sd": 50}
+    for asked in ({}, stated, {**stated, "joint": True}):
+        alone, beside = compared(["mean"], **asked), compared(["mean", "sum"], **asked)
+        assert beside == {"mean_by_group": alone["mean_by_group"], "sum_by_group": []}
+
+
+def test_joint_differences_of_medians_reach_beyond_single_ones() -> None:
+    """A law with Laplace's tails holds each of three at a third of what may go wrong."""
+    single, joint = (compared(["quantiles"], at=[0.5], joint=joint)["quantiles_by_group"] for joint in (False, True))
+    for one, other in zip(single, joint, strict=True):
+        assert other["interval"][0] < one["interval"][0] < one["interval"][1] < other["interval"][1]
+
+
+def test_a_tally_for_an_estimate_alone_holds_no_bins_whatever_is_asked() -> None:
+    asked = {"name": "pay", "kind": "number", "lower": 0, "upper": 100, "publish": "estimate-only", "sd": 20}
+    for statistics in (["mean"], ["sum"], ["mean", "sum"]):
+        own = {**asked, "estimator": "kvh", "statistics": statistics}
+        task: Any = task_of(Study(questions=[own], promise=1.0, trust="trust"), 0)
+        task.check_tally(Tally.of(task.invite, sums_only=True))
+        with pytest.raises(InvalidInput, match="publish estimate-only"):
+            task.check_tally(Tally.of(task.invite))

@@ -127,6 +127,8 @@ def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_che
         ({"questions": [{**SALARY, "upper": "200000"}]}, r"`salary.upper` must be a finite number. Got '200000'."),
         ({"questions": [{**SALARY, "estimator": "kvh"}]}, r"`salary.sd` must be given for the estimator kvh"),
         ({"questions": [{**SALARY, "estimator": "fixed"}]}, r"`salary.trusted_weight` must be given for the estimator"),
+        ({"questions": [{**SALARY, "statistics": ["quantiles"], "at": [0.5], "form": "steered", "by": "town"}]},
+         r"`salary.by` must be left out where trusted people are asked first"),
         ({"questions": [{**SALARY, "sd": 150_000}]}, r"`salary.sd` must be at most 100000 for these bounds"),
         ({"questions": [{**BODY, "estimator": "full-lm"}]}, r"`body.estimator` must be one of"),
         ({"questions": [{**SALARY, "estimator": "unified"}]}, r"`salary.estimator` must go with everyone's own"),

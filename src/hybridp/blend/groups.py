@@ -133,7 +133,7 @@ def published_gap(
     d, (low, high) = first - second, (float(end) for end in apart(first, first_ends, second, second_ends))
     reach = d - low if d > 0 else high - d
     if d == 0 or reach <= 0:
-        return Gap(d, low, high, 1.0 if d == 0 else 0.0)
+        return Gap(d, low, high, 1.0 if d == 0 else 1 - level)
     far = abs(d) / reach
     normal = math.erfc(far * float(ndtri((1 + level) / 2)) / math.sqrt(2))
     return Gap(d, low, high, max(normal, (1 - level) ** far))

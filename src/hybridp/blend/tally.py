@@ -45,7 +45,7 @@ from hybridp.public.randomisers import Bounds, Floats, Groups, Sums, column_sums
 __all__ = ["MOST_BATCHES", "Tally", "invite_in"]
 
 TITLE = "tally of device reports"
-MOST_BATCHES = 100_000
+MOST_BATCHES, MOST_PEOPLE = 100_000, 2**53
 _LONGEST_NAME = 200
 _SLACK = 1e-9  # a report's own rounding
 _OWN_SLACK = 1e-4  # a device's probabilities are whole cells, which moves a reach by a few millionths
@@ -92,7 +92,8 @@ class Tally:
         must(len(self.batches) <= MOST_BATCHES, "batches", f"must be at most {MOST_BATCHES:,}", len(self.batches))
         counts, keys, sums = self.counts or (), [key for key, _ in self.sums], [one for _, one in self.sums]
         must(keys == sorted(set(keys)), "tally", "must hold each sum once, in order", "others")
-        must(self.people >= 0 and min(counts, default=0) >= 0, "counts", "must not be negative", "a negative one")
+        ok = 0 <= self.people < MOST_PEOPLE and min(counts, default=0) >= 0
+        must(ok, "people", f"and counts must be 0 to {MOST_PEOPLE - 1:,}", "others")
         must(not counts or sum(counts) == self.people, "counts", "must count every report once", "others")
         if self.kind == "slots":
             must(bool(counts) and not keys, "slots", "must be at least 1", 0)
@@ -124,7 +125,9 @@ class Tally:
         """How far from the middle a report may lie, in reaches; nobody who is silent tells anything."""
         assert self.invite is not None
         if self.kind != "personal-mean":
-            return np.full(len(keys), self.invite.mechanism.law.bound * (1 + _SLACK))
+            sides = self.invite.encoding.sides  # far from 0, a report in the answer's unit is rounded by more
+            rounded = max(4 * float(np.spacing(abs(centre) + half)) / half for centre, half in sides)
+            return np.full(len(keys), self.invite.mechanism.law.bound * (1 + _SLACK) + rounded)
         return np.where(keys > 0, local_terms(keys).reach * (1 + _OWN_SLACK), 0.0)
 
     @classmethod

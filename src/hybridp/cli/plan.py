@@ -93,8 +93,8 @@ def _plan(
     """The plan of a declared question; where some trust a mixer, with that of three groups."""
     mixing = None
     if crowd.shuffled is not None:
-        if getattr(question, "by", None) is not None or getattr(question, "several", None) is not None:
-            raise InvalidInput("`shuffled` must not go with --by or --several: there, reports are not mixed. Got both.")
+        if getattr(question, "by", None) is not None:
+            raise InvalidInput("`shuffled` must not go with --by: there, reports are not mixed. Got both.")
         assert mixer is not None
         if not (mixer.values["delta"] or promise.delta):
             raise InvalidInput("`shuffled-delta` must be given: a mixed batch has no pure guarantee. Got none.")

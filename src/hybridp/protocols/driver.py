@@ -591,8 +591,9 @@ def release_study(
         run["tally"] = tally_for(study, tally)
         collection = run["tally"].stands_in(run["tally"].mechanism, collection)
     if phases:
-        alone = len(study.questions) == 1
-        must(alone, "phases", "must go with quantiles of a study's only question", f"{len(study.questions)} questions")
+        alone = len(study.questions) == 1 and study.questions[0].groups is None
+        everybody = "must go with quantiles of a study's only question, for everybody"
+        must(alone, "phases", everybody, f"{len(study.questions)} questions, or groups")
         run["phases"] = tuple(phases)
     if invite_out is not None:
         run |= {"invite_out": invite_out, "ledger": ledger, "collection": collection, "purpose": study.purpose}

@@ -355,9 +355,9 @@ class Words:
     remarks: tuple[str, ...] = ()
 
 
-def more_words(facts: Facts, level: float) -> Iterator[Words]:
+def more_words(facts: Facts, level: float, of: str = "") -> Iterator[Words]:
     """What belongs to the numbers of a statistic: one group less another, of shares option by option, with p-values of
-    no difference; and what people who chose their own epsilons asked for and got."""
+    no difference; and what people who chose their own epsilons asked for and got. `of` names it among several."""
     rows = []
     for gap in facts.get("differences") or ():
         pair = f"{gap['of']} - {gap['less']}" + (f": {gap['option']}" if gap["option"] is not None else "")
@@ -365,7 +365,8 @@ def more_words(facts: Facts, level: float) -> Iterator[Words]:
         at, low, high = cell.texts()
         rows.append((pair, at, f"{low} to {high}", f"{gap['p_value']:.3g}"))
     if rows:
-        title = f"Differences, with {100 * level:.6g}% intervals; p-values adjusted for {len(rows)} (Holm)"
+        named = f"Differences of {of}" if of else "Differences"
+        title = f"{named}, with {100 * level:.6g}% intervals; p-values adjusted for {len(rows)} (Holm)"
         yield Words(title, ("groups", "difference", "interval", "p (no difference)"), rows)
     if own := facts.get("personal"):
         groups = own["groups"]

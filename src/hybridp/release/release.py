@@ -289,7 +289,8 @@ class Release(Result):
 
     def all_words(self) -> list[Words]:
         """What a notebook or a terminal shows, one below the other: the numbers, then what belongs to them."""
-        more = (words for _, _, facts in self._each() for words in wording.more_words(facts, self.level or 0.95))
+        every, level = self._each(), self.level or 0.95
+        more = (words for _, key, facts in every for words in wording.more_words(facts, level, key * (len(every) > 1)))
         return [self.in_words(), *more]
 
     def __str__(self) -> str:

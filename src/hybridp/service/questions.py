@@ -412,7 +412,7 @@ def _about(asked: Question, **more: Any) -> dict[str, Any]:
 
 
 def _number(declared: Declaration, place: int, asked: Any) -> Part:
-    """A number; its mean may be by group, through a mixer, or at everybody's own epsilon."""
+    """A number, which may be by group; its mean alone through a mixer, or at everybody's own epsilon."""
     asked.left_out(_FOR_TABLES, "publish", "clipped_share")
     rule = "must be deleted, and the bounds chosen: everyone reads them, and they cannot be changed"
     asked.must(not asked.guessed, "guessed", rule, asked.guessed)
