@@ -16,7 +16,6 @@ import numpy as np
 from hybridp.pareto import Evaluation, Problem, Setting, pareto_indices
 from hybridp.pareto.models import (
     Choose,
-    Floats,
     Score,
     Surrogate,
     cells,
@@ -28,6 +27,7 @@ from hybridp.pareto.models import (
 )
 from hybridp.pareto.problem import quiet
 from hybridp.pareto.space import Value
+from hybridp.public.randomisers import Floats
 
 __all__ = ["PrintedModels", "by_hvpoi", "by_nehvi", "fit_printed", "hvpoi", "nehvi", "poi", "volume_poi"]
 

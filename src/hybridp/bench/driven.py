@@ -161,7 +161,7 @@ class Driven:
         name = self.names[0] if not self.crowd.both else "kvh" if self.guess.shares is None else "hybrid"
         return self.held(self.weighing(name), local=self.crowd.told * self._times)
 
-    @property
+    @cached_property
     def _times(self) -> int:
         return 1 if self.guess.shares is None else max(1, min(10**6, 10**17 // max(self.crowd.told, 1)))
 
@@ -182,7 +182,7 @@ class Driven:
         """The same for other numbers of people."""
         s = self.setting
         per_sum, people = s.noise_t * (s.c * s.n) ** 2, np.asarray(n) * np.asarray(c)
-        return replace(s, n=np.asarray(n, dtype=np.float64), c=np.asarray(c), noise_t=per_sum / people**2)
+        return replace(s, n=n, c=c, noise_t=per_sum / people**2)
 
     # --- what estimators make of it -----------------------------------------------------------------------------------
 
@@ -314,7 +314,9 @@ def plan_driven(task: Any, crowd: Crowd) -> Plan:
     if crowd.both:
         more["default"], said = own.default(), [SAID_OF_EVERYONE]
         if mean:
-            more |= _of_mean(own)
+            critical = float(theory.critical_n(own.setting)[0])  # when which baseline wins
+            least = float(theory.critical_c(own.setting)[0])
+            more["critical"] = {"c": least, "n": None if math.isinf(critical) else critical}
             of = "without a stated sd its" if task.rule.sd is None else "its"
             wide = more["default"]["half_width"]
             said[0] += f"; {of} {100 * task.level:.6g} % interval would reach {wide:,.4g} to either side"
@@ -343,13 +345,6 @@ def plan_driven(task: Any, crowd: Crowd) -> Plan:
         facts["range"] = task.bounds.width if mean else [b.width for b in task.bounds.bounds]
     told = predicted(release["task"], estimators, more, **facts, assumes=assumes, remarks=said)
     return crowd.planned(task, {statistic: told}, setting=own)
-
-
-def _of_mean(own: Driven) -> dict[str, Any]:
-    """When which baseline wins."""
-    s = own.setting
-    critical = float(theory.critical_n(s)[0])
-    return {"critical": {"c": float(theory.critical_c(s)[0]), "n": None if math.isinf(critical) else critical}}
 
 
 # --- how many should trust, and should one steer? ---------------------------------------------------------------------
@@ -391,24 +386,22 @@ def plan_steered(plan: Plan) -> dict[str, Any]:
     crowd = steering.Crowd(trusted, local, plan.promise["trusted_epsilon"], terms)
     plain = plan.errors[plan.predicted["alike"]["estimator"]]
 
-    def told(form: str, why: str, rmse: float | None = None, window: list[float] | None = None) -> dict[str, Any]:
-        return {"form": form, "rmse_population": rmse, "plain": plain, "window": window, "why": why}
-
+    in_one_go = {"form": "plain", "rmse_population": None, "plain": plain, "window": None}
     if trusted < 1 or not crowd.worth_a_pilot:
-        return told("plain", "by the numbers of people and epsilon no window could pay for naming it")
+        return {**in_one_go, "why": "by the numbers of people and epsilon no window could pay for naming it"}
     middle = bounds.centre if guess.mean is None else guess.mean
     mean, sd = (middle - bounds.lower) / bounds.width, max(guess.sd / bounds.width, 1e-4)
     window = crowd.window(steering.Quartiles.normal(mean, sd))
     if window is None:
         most = f"naming a window would cost {steering.PILOT_SHARE:.1%} of the trusted people's epsilon"
         why = f"at this standard deviation no window gains much, with what might lie beyond it, and {most}"
-        return told("plain", why)
+        return {**in_one_go, "why": why}
     (result,) = crowd.steered(np.array([[window.low, window.high]]), *steering.normal_people(mean, sd))
     rmse = bounds.width * math.sqrt(result.variance)
     ends = bounds.lower + bounds.width * window.low, bounds.lower + bounds.width * window.high
     form = "steered" if rmse < plain else "plain"
     why = f"local people would be asked between about {ends[0]:,.4g} and {ends[1]:,.4g}"
-    return told(form, why, rmse, list(ends))
+    return {"form": form, "rmse_population": rmse, "plain": plain, "window": list(ends), "why": why}
 
 
 # --- people who trust a mixer -----------------------------------------------------------------------------------------

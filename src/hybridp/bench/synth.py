@@ -184,8 +184,7 @@ def _rehearsed(
     errors, some = {}, 1 / (1 / max(1, trusted) - 1 / sum(people) + 1 / codes.people)
     crowd = _Crowd(codes, _some(codes, max(2, round(some)), draw), people, draw)
     facts = Crowd(workload.schema.names, str, lambda: {"entries": (), "simulated_local": True, "rng": seeded(0)})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         for way, (task, *sizes) in ways.items():
             model: SyntheticModel = drive(replace(task, people=tuple(sizes)).ask(facts), crowd)
             shares = [table_counts(model.records.T, workload.schema.sizes, f) / model.rows for f in asked]

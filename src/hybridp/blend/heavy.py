@@ -272,10 +272,7 @@ def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | Non
     own = combine(trusted)
     known = np.isfinite(own.variances)
     pilot = np.clip(np.where(known, own.slots, 0.0), 0.0, 1.0)
-    laws = []
-    for _, oracle, local in heard:
-        seen = pilot * oracle.truth + (1 - pilot) * oracle.other
-        laws.append(seen * (1 - seen) / (oracle.truth - oracle.other) ** 2 / local)
+    laws = [oracle.variance(pilot) / people for _, oracle, people in heard]
     v_l, told = _together(laws), combine([estimate for estimate, _, _ in heard])
     shares = v_l * np.sum([sent.slots / law for (sent, _, _), law in zip(heard, laws, strict=True)], axis=0)
     v_t = np.where(known, own.variances, 1.0)

@@ -22,18 +22,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public import messages
-from hybridp.public import messages as public_mean
 from hybridp.public.anchoring import clipping_loss, leash
 from hybridp.public.messages import PILOT_VARIANCE, WORST_VARIANCE, LocalSummary, NormalLaplace, TrustedSummary
 from hybridp.public.randomisers import Randomiser
 
-__all__ = ["ESTIMATORS", "Anchor", "Blend", "Disagreement", "EstimatorName", "Rule", "blend", "blend_columns"]
+__all__ = ["Anchor", "Blend", "Disagreement", "EstimatorName", "Rule", "blend", "blend_columns"]
 __all__ += ["column_parts", "each_level", "hold", "learned_spread", "pooled", "pooled_shares", "weighed"]
 
 
@@ -101,7 +100,6 @@ def pooled(groups: Sequence[LocalSummary], by: Sequence[float] | None = None) ->
 EstimatorName = Literal[
     "everyone", "alike", "adaptive", "anchored", "skew-aware", "kvh", "pwh", "fixed", "tcm-only", "lm-only", "full-lm",
 ]  # fmt: skip
-ESTIMATORS: tuple[EstimatorName, ...] = get_args(EstimatorName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,8 +352,8 @@ def learned_spread(trusted: TrustedSummary | None, local: LocalSummary) -> tuple
         v_l = (PILOT_VARIANCE + local.randomiser.worst_variance) / local.people
         pilot += v_l / (v_t + v_l) * (trusted.mean - local.mean)
     pilot = min(max(pilot, -1.0), 1.0)
-    raw = public_mean.raw_variance(local.second_moment(pilot), pilot, local.randomiser)
-    se = public_mean.predicted_se(local.people, pilot, min(max(raw, 0.0), 1.0), local.randomiser)
+    raw = messages.raw_variance(local.second_moment(pilot), pilot, local.randomiser)
+    se = messages.predicted_se(local.people, pilot, min(max(raw, 0.0), 1.0), local.randomiser)
     return messages.learned_variance(raw, se, pilot)
 
 

@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,11 +34,10 @@ from hybridp.public.messages import NormalLaplace, farthest_kept, holm, log_uppe
 from hybridp.public.randomisers import Floats, Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports
 
-__all__ = ["SHARE_ESTIMATORS", "ShareBlend", "ShareEstimator", "Told", "blend_shares"]
-__all__ += ["score_interval", "share_anchoring", "simplex", "to_simplex", "two_sided"]
+__all__ = ["ShareBlend", "ShareEstimator", "Told", "blend_shares", "score_interval", "share_anchoring", "simplex"]
+__all__ += ["to_simplex", "two_sided"]
 
 ShareEstimator = Literal["everyone", "alike", "hybrid", "anchored", "tcm-only", "lm-only"]
-SHARE_ESTIMATORS: tuple[ShareEstimator, ...] = get_args(ShareEstimator)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,14 +69,10 @@ class Told:
         return np.asarray(sum(part * own for part, own in zip(self.parts, each, strict=True)))
 
     def variance(self, share: Floats) -> Floats:
-        """Of these shares, if the people's were `share`: of a report ``s (1-s)/(p*-q*)^2``, s = share p* +
-        (1-share) q*."""
-        result = np.zeros_like(share)
-        for part, group in zip(self.parts, self.groups, strict=True):
-            p, q = group.oracle.truth, group.oracle.other
-            seen = share * p + (1 - share) * q
-            result += part**2 * (seen * (1 - seen) / (p - q) ** 2 / np.maximum(group.people, 1))
-        return result
+        """Of these shares, if the people's were `share`."""
+        each = zip(self.parts, self.groups, strict=True)
+        told = (part**2 * (group.oracle.variance(share) / np.maximum(group.people, 1)) for part, group in each)
+        return np.asarray(sum(told, np.zeros_like(share)))
 
 
 def score_interval(

@@ -29,22 +29,21 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.metadata import entry_points
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.pareto.space import Setting, Space
+from hybridp.public.randomisers import Floats
 
 __all__ = ["Evaluation", "Measure", "Problem", "Staircase", "band", "hypervolume", "load_problem"]
 __all__ += ["pareto_indices", "problem_names", "quiet", "staircase"]
-
-Floats: TypeAlias = NDArray[np.float64]
 
 # logit and log are modelled on [CLIP, 1 - CLIP] and [CLIP, inf): an error of exactly 0 or 1 has no logit.
 CLIP = 1e-3
@@ -262,12 +261,8 @@ def load_problem(name: str) -> Problem:
 # --- fronts -----------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Warnings of the libraries are silenced inside; errors are not."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+quiet = partial(warnings.catch_warnings, action="ignore")
+"""Warnings of the libraries are silenced inside; errors are not."""
 
 
 def _points(points: ArrayLike) -> Floats:

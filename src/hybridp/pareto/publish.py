@@ -21,10 +21,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.errors import BudgetExceeded, InvalidInput, must
 from hybridp.noise import Randomness, perturb, secure, seeded, synthetic_data_generator
@@ -32,12 +31,10 @@ from hybridp.pareto.models import Models, best_settings, fit_models, ln_epsilon
 from hybridp.pareto.problem import Evaluation, Problem, pareto_indices
 from hybridp.pareto.space import Setting, Value
 from hybridp.public.mechanisms import ApproxDP, DiscreteLaplace, PureDP, discrete_laplace
+from hybridp.public.randomisers import Floats
 
 __all__ = ["Advice", "Choice", "Cost", "PublishedFront", "final_front", "guarded", "publishing_cost", "release_front"]
 __all__ += ["suggest"]
-
-
-Floats: TypeAlias = NDArray[np.float64]
 
 LEVEL, _WIDTH = 0.95, 1.96  # of the intervals on the models' scale
 
@@ -169,10 +166,9 @@ def _noisy(answer: Any, epsilon: float, sensitivity: float, rng: Randomness) -> 
 
 def _bounded(problem: Problem) -> float:
     one = problem.sensitivity
-    if one is None or problem.others:
-        must(one is not None, "sensitivity", "must be declared by the problem to add noise", one)
-        must(not problem.others, "others", "must be empty: only the utility's noise is calibrated", len(problem.others))
+    must(one is not None, "sensitivity", "must be declared by the problem to add noise", one)
     assert one is not None
+    must(not problem.others, "others", "must be empty: only the utility's noise is calibrated", len(problem.others))
     must(problem.measure.transform == "logit", "measure", "must be a utility in [0, 1] to be guarded", problem.measure)
     return one
 

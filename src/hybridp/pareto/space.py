@@ -20,15 +20,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
+from hybridp.public.randomisers import Floats
 
 __all__ = ["Categorical", "Integer", "Knob", "LogInteger", "LogReal", "Real", "Setting", "Space"]
 
 Value: TypeAlias = float | int | str
 Setting: TypeAlias = Mapping[str, Value]
-Floats: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -138,9 +137,7 @@ class Space:
     def __post_init__(self) -> None:
         known = isinstance(self.knobs, Mapping) and all(isinstance(k, Knob) for k in self.knobs.values())
         must(known and len(self.knobs) > 0, "space", "must name at least one knob", self.knobs)
-        many = any(
-            k.high > k.low if not isinstance(k, Categorical) else len(k.choices) > 1 for k in self.knobs.values()
-        )
+        many = any(len(set(knob.levels(2))) > 1 for knob in self.knobs.values())
         must(many, "space", "must hold more than one point", dict(self.knobs))
 
     @property
@@ -162,11 +159,6 @@ class Space:
     def decode(self, x: Sequence[float] | Floats) -> dict[str, Value]:
         """The setting whose cell holds this point."""
         return {name: knob.decode(float(v)) for (name, knob), v in zip(self.knobs.items(), x, strict=True)}
-
-    def snap(self, x: Floats) -> tuple[list[dict[str, Value]], Floats]:
-        """Settings of many points, and where those settings lie themselves."""
-        settings = [self.decode(row) for row in x]
-        return settings, self.encoded(settings)
 
     def check(self, setting: Setting) -> dict[str, Value]:
         """The setting as a dictionary in the order of the knobs, refused when a knob is missing or out of range."""

@@ -137,7 +137,6 @@ class ZCDP:
 
 
 Guarantee = PureDP | ApproxDP
-
 Budget = Guarantee | ZCDP
 
 
@@ -267,7 +266,6 @@ def added(budgets: Sequence[PureDP | ApproxDP]) -> PureDP | ApproxDP:
 
 
 LOCAL_LIMIT = 3.0
-
 """The largest epsilon at which a randomised report is offered to people who trust nobody: there a guess between two
 answers is right at most about 95 times in 100. Above it a report is called what it is."""
 
@@ -320,11 +318,8 @@ def warned(promises: Iterable[Guarantee], people: int) -> tuple[str, ...]:
 # --- what a ledger is asked for ---------------------------------------------------------------------------------------
 
 SEALED = ", for one estimate published alone"
-
 """Ends the mechanism of reports whose people are promised an amplification: they are released once."""
-
 SHARES = "(share of own epsilon)"
-
 """Ends the name of an account that counts in shares of everybody's own epsilon: 1 stands for all of it."""
 
 
@@ -378,6 +373,16 @@ def _least(guess: float, enough: Callable[[float], bool]) -> float:
     low = high = guess
     while not enough(high):
         low, high = high, high * 1.001
+    return turning_point(low, high, enough)[1]
+
+
+def _around(guess: float, enough: Callable[[float], bool], *, up: float, down: float) -> float:
+    """The least float for which `enough` holds, sought by these factors above a guess and below it."""
+    low = high = guess
+    while not enough(high):
+        high *= up
+    while enough(low):
+        low *= down
     return turning_point(low, high, enough)[1]
 
 
@@ -487,12 +492,7 @@ def gaussian_sigma(guarantee: ApproxDP, sensitivity: float) -> float:
     def enough(sigma: float) -> bool:
         return gaussian_profile(sensitivity, sigma, guarantee.epsilon) <= guarantee.delta
 
-    low = high = sensitivity / guarantee.epsilon
-    while not enough(high):
-        high *= 2
-    while enough(low):
-        low /= 2
-    return turning_point(low, high, enough)[1]
+    return _around(sensitivity / guarantee.epsilon, enough, up=2, down=0.5)
 
 
 # --- on a lattice: what is really drawn -------------------------------------------------------------------------------
@@ -576,14 +576,11 @@ def discrete_laplace(guarantee: Guarantee, sensitivity: int) -> DiscreteLaplace:
 
 def discrete_gaussian(guarantee: ApproxDP, sensitivity: int) -> DiscreteGaussian:
     """The least discrete Gaussian noise for the guarantee, found from the analytic calibration."""
-    low = high = gaussian_sigma(guarantee, sensitivity)
+    start = gaussian_sigma(guarantee, sensitivity)
     calibrated = ApproxDP(guarantee.epsilon, guarantee.delta * (1 - 1e-9))
     enough = _constructs(lambda sigma: DiscreteGaussian(calibrated, sensitivity, sigma))
-    while not enough(high):
-        high *= 1.0001
-    while enough(low):  # on a coarse lattice less may do
-        low *= 0.9
-    return DiscreteGaussian(guarantee, sensitivity, turning_point(low, high, enough)[1])
+    # On a coarse lattice less may do.
+    return DiscreteGaussian(guarantee, sensitivity, _around(start, enough, up=1.0001, down=0.9))
 
 
 # --- several sums at once ---------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,25 +92,17 @@ __all__ += ["missing_each", "numbers", "piecewise", "randomised_response", "rand
 __all__ += ["share_oracle", "subset_selection", "support_counts", "unit_vector", "vector_reports"]
 
 Floats = NDArray[np.float64]
-
 Ints = NDArray[np.int64]
-
+Shares = TypeVar("Shares", float, Floats)
 
 LEVELS = 2**32
-
 """Steps over the bounds of one number: finer than any data that 32 bits can tell apart."""
-
 SQUARE_STEPS = 2**16
-
 """Steps of the distance from the middle of the bounds, rounded down, whose squares are summed for the spread."""
-
 HALF = 2**24
-
 """Steps from the centre to a bound of one of several numbers: with at most 1,024 dimensions a squared norm stays below
 2^59, so that 64-bit integers hold it exactly."""
-
 MOST_LEVELS = 2**50
-
 _CHUNK = 1 << 15  # values at a time: the work stays in the cache
 
 
@@ -227,9 +219,8 @@ class Bounds:
         """Clip and round to the lattice. A value that is not a number has no level and is refused."""
         return Lattice(self.lower, self.upper, LEVELS).round(np.asarray(values, dtype=np.float64))
 
-    def steps(self, values: Floats) -> Ints:
-        """The levels of everybody's number (one a row), as of a vector of one column."""
-        return self.levels(values)
+    steps = levels
+    """As of a vector of one column."""
 
     def from_unit(self, y: float) -> float:
         """From the unit coordinate [-1, 1] to the value's own."""
@@ -247,15 +238,10 @@ class Bounds:
 
 
 STEPS = 2**40
-
 """Steps of a reach in which reports are added up."""
-
 _BLOCK = 1 << 15  # reports at a time: no sum of products of parts of so many bits leaves 64 bits
-
 _BITS = 21
-
 _PART = (1 << _BITS) - 1
-
 _FARTHEST = 2.0**22  # reaches from the middle, beyond which no device's report lies
 
 
@@ -313,7 +299,6 @@ def numbers(name: str, given: Any, *shape: int) -> Floats:
 # --- by column, by group ---------------------------------------------------------------------------------------------
 
 Groups = tuple[tuple[float, Sums], ...]
-
 """The sums of people who share a number (an epsilon), each number once and ascending."""
 
 
@@ -345,11 +330,8 @@ def joined(one: Groups, two: Groups) -> Groups:
 # --- randomisers ------------------------------------------------------------------------------------------------------
 
 WORD = 2**64
-
 """Probabilities are multiples of 1/WORD."""
-
 LocalName = Literal["best", "dithered", "piecewise"]
-
 LOCAL_NAMES: tuple[LocalName, ...] = get_args(LocalName)
 
 
@@ -564,13 +546,6 @@ def _enough(categories: int) -> None:
     must(whole and 2 <= categories < 2**63, "categories", "must be at least 2 and below 2**63", categories)
 
 
-def debiased_variance(truth: float, other: float, share: float) -> float:
-    """Variance of one debiased indicator whose item has this true share."""
-    must(0 <= share <= 1, "share", "must be between 0 and 1", share)
-    seen = share * truth + (1 - share) * other
-    return seen * (1 - seen) / (truth - other) ** 2
-
-
 @dataclass(frozen=True, slots=True)
 class Oracle:
     """A set of d = `size` items: with the holder's own with probability p = keep/2^64, the rest uniform.
@@ -613,8 +588,11 @@ class Oracle:
         """The d-1 or d places left, spread over k-1 items: ``(d - p)/(k-1)``."""
         return (self.size * WORD - self.keep) / (WORD * (self.categories - 1))
 
-    def variance(self, share: float) -> float:
-        return debiased_variance(self.truth, self.other, share)
+    def variance(self, share: Shares) -> Shares:
+        """Of one report's debiased indicator of an item with this true share, or of items with these."""
+        must(bool(np.all((share >= 0) & (share <= 1))), "share", "must be between 0 and 1", share)
+        seen = share * self.truth + (1 - share) * self.other
+        return seen * (1 - seen) / (self.truth - self.other) ** 2
 
     def likelihood(self, output: int, value: int) -> float:
         """Of one named item."""
@@ -717,13 +695,9 @@ def estimate(oracle: Oracle, counts: Ints, n: int) -> tuple[Floats, Floats]:
 # --- vector randomisers -----------------------------------------------------------------------------------------------
 
 VectorLocalName = Literal["best", "per-coordinate", "sampling", "unit-vector"]
-
 VECTOR_LOCAL_NAMES: tuple[VectorLocalName, ...] = get_args(VectorLocalName)
-
 MOST_DIMENSIONS = 1024
-
 _MOST_REPORTED = 64
-
 _PAIRS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
