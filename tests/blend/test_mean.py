@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from hybridp.bench.simulate import salary_like
+from hybridp.bench.crowd import salary_like
 from hybridp.blend.mean import EstimatorName, Rule, blend
 from hybridp.errors import InvalidInput
 from hybridp.noise import seeded

@@ -25,8 +25,7 @@ from hybridp.pareto.models import (
     next_setting,
     surrogate,
 )
-from hybridp.pareto.problem import quiet
-from hybridp.pareto.space import Value
+from hybridp.pareto.problem import Value, quiet
 from hybridp.public.randomisers import Floats
 
 __all__ = ["PrintedModels", "by_hvpoi", "by_nehvi", "fit_printed", "hvpoi", "nehvi", "poi", "volume_poi"]

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hybridp.bench.crowd import Crowd, Guesses
-from hybridp.bench.distribution import plan_distribution
-from hybridp.bench.driven import plan_driven, plan_groups, plan_steered
+from hybridp.bench.driven import plan_distribution, plan_driven, plan_groups, plan_steered
 from hybridp.bench.models import plan_personal, plan_points, plan_records, plan_regression
 from hybridp.curator.sums import Counted, count_people, group_sizes, with_public
 from hybridp.errors import InvalidInput, must

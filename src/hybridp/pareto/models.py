@@ -21,8 +21,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from hybridp.pareto.problem import Evaluation, Problem, pareto_indices, quiet
-from hybridp.pareto.space import Setting, Space, Value
+from hybridp.pareto.problem import Evaluation, Problem, Setting, Space, Value, pareto_indices, quiet
 from hybridp.public.randomisers import Floats
 
 __all__ = ["Choose", "Models", "Score", "Surrogate", "believe", "best_settings", "by_gain", "cells", "error_models"]

@@ -28,8 +28,7 @@ import numpy as np
 from hybridp.errors import BudgetExceeded, InvalidInput, must
 from hybridp.noise import Randomness, perturb, secure, seeded, synthetic_data_generator
 from hybridp.pareto.models import Models, best_settings, fit_models, ln_epsilon
-from hybridp.pareto.problem import Evaluation, Problem, pareto_indices
-from hybridp.pareto.space import Setting, Value
+from hybridp.pareto.problem import Evaluation, Problem, Setting, Value, pareto_indices
 from hybridp.public.mechanisms import ApproxDP, DiscreteLaplace, PureDP, discrete_laplace
 from hybridp.public.randomisers import Floats
 

@@ -35,8 +35,7 @@ import numpy as np
 from hybridp.errors import InvalidInput, must
 from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.pareto.models import Choose, by_gain
-from hybridp.pareto.problem import Evaluation, Measure, Problem, hypervolume, pareto_indices
-from hybridp.pareto.space import Real, Setting, Space
+from hybridp.pareto.problem import Evaluation, Measure, Problem, Real, Setting, Space, hypervolume, pareto_indices
 from hybridp.public.envelope import write_new
 
 __all__ = ["Progress", "Run", "Store", "dpareto", "generator", "grid_search", "observed_hypervolume", "random_search"]

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Unpack, cast
 
-from hybridp.blend.mean import Blend, Rule, blend, blend_columns, column_parts
-from hybridp.blend.means import seal
+from hybridp.blend.mean import Blend, Rule, blend, blend_columns, column_parts, seal
 from hybridp.errors import InvalidInput, cannot_exclude, must
 from hybridp.public import mechanisms, messages, randomisers
 from hybridp.public.anchoring import SPREAD_SHARE, VECTOR_SPREAD_SHARE, Anchoring, mean_anchoring
