@@ -249,9 +249,9 @@ def heavy_anchoring(head: HeadList, trusted: list[Estimate], heard: list[Heard])
     """The default for a list of this length, at equal shares: noise and numbers of people alone."""
     share = 1 / len(head)
     known = [(e.people, float(e.noise.min())) for e in trusted if e.noise is not None and e.people]
-    variances = [max(share * (1 - share), 1 / n) / n + noise for n, noise in known]
     if not (known and heard):
         return Anchoring(None, math.inf)
+    variances = [max(share * (1 - share), 1 / n) / n + noise for n, noise in known]
     v_t = 1 / sum(1 / v for v in variances)
     laplace = sum((v_t / v) ** 2 * noise for v, (_, noise) in zip(variances, known, strict=True))
     laws = [oracle.variance(share) / people for _, oracle, people in heard]
@@ -318,16 +318,8 @@ def blend_heavy(head: HeadList, estimates: list[Estimate], anchor: Anchor | None
     must(bool(estimates), "people", "must be at least one in one of the groups", 0)
     raw = better_queries(head, combine(estimates))
     result = project(head, raw)
-    return HeavyBlend(
-        head,
-        result.slots,
-        np.sqrt(result.variances),
-        raw.slots,
-        result.queries,
-        np.sqrt(result.query_variances),
-        raw.queries,
-        anchor,
-    )
+    slots = result.slots, np.sqrt(result.variances), raw.slots
+    return HeavyBlend(head, *slots, result.queries, np.sqrt(result.query_variances), raw.queries, anchor)
 
 
 def keep_best(blended: HeavyBlend, most: int) -> set[str]:

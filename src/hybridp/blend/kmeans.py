@@ -82,11 +82,9 @@ def blend_map(trusted: TrustedRound | None, local: ShareReports | None) -> MapSh
 
         result.append((shares, (oracle.variance(0.0) + 1 / len(shares)) / m, law))
     must(bool(result), "people", "must be at least 1 on the map", "0")
-    weights = np.array([1 / variance for _, variance, _ in result])
-    total = float(weights.sum())
-    blended = sum(w / total * s for w, (s, _, _) in zip(weights, result, strict=True))
-    groups = [(float(w / total), law) for w, (_, _, law) in zip(weights, result, strict=True)]
-    return MapShares(np.asarray(blended), 1 / total, groups)
+    total = sum(1 / variance for _, variance, _ in result)
+    blended = sum(1 / variance / total * told for told, variance, _ in result)
+    return MapShares(np.asarray(blended), 1 / total, [(1 / variance / total, law) for _, variance, law in result])
 
 
 def centres_of_map(grid: Grid, found: MapShares, clusters: int) -> Clusters:
@@ -103,17 +101,12 @@ def centres_of_map(grid: Grid, found: MapShares, clusters: int) -> Clusters:
     typical = float(far[order][min(np.searchsorted(np.cumsum(mass[order]), 0.5), len(far) - 1)])
     cell = max(grid.box.tops) / grid.per_axis
     # A share's error: the noise of the cells that are left (the others were cut to nothing) and who was asked.
-    cells = np.asarray(np.bincount(label, minlength=clusters), dtype=np.float64)
+    cells = np.bincount(label, minlength=clusters)
     # A centre's error: noise in its cells pulls by their distance; the cell hides where inside it people are.
     pull = np.bincount(label, weights=far**2, minlength=clusters) * variance / np.maximum(size, 1e-12) ** 2
     errors = np.sqrt(np.minimum(pull / grid.box.dims, cell**2 * grid.per_axis**2 / 4) + cell**2 / 144)
-    return Clusters(
-        centres,
-        size,
-        np.repeat(errors[:, None], grid.box.dims, axis=1),
-        np.sqrt(found.variance_of(np.maximum(cells, 1.0), size)),
-        typical + cell / 2,
-    )
+    share_errors = np.sqrt(found.variance_of(np.maximum(cells, 1.0), size))
+    return Clusters(centres, size, np.repeat(errors[:, None], grid.box.dims, axis=1), share_errors, typical + cell / 2)
 
 
 def _best(points: Floats, mass: Floats, clusters: int, spare: Floats) -> Floats:

@@ -155,8 +155,7 @@ class ShareBlend:
     def intervals(self, level: float, *, joint: bool = False) -> tuple[Floats, Floats]:
         """Of every option with this coverage; joint ones hold all together (Bonferroni)."""
         each = each_level(level, len(self.estimate), joint=joint)
-        at = np.clip(self.estimate, 0.0, 1.0)
-        return score_interval(self.errors, at, each)
+        return score_interval(self.errors, np.clip(self.estimate, 0.0, 1.0), each)
 
     def standard_errors(self, group: Literal["trusted", "local"]) -> Floats | None:
         if (self.trusted if group == "trusted" else self.local) is None:
@@ -173,8 +172,7 @@ class ShareBlend:
         """The same of each option by itself."""
         if self.trusted is None or self.local is None:
             return None
-        result: list[float] = two_sided(self.trusted - self.local, *self._gap_errors()).tolist()
-        return result
+        return list(two_sided(self.trusted - self.local, *self._gap_errors()).tolist())
 
 
 def share_anchoring(size: int, noise: CountNoise, trusted: int, reports: Sequence[tuple[Oracle, int]]) -> Anchoring:
