@@ -166,10 +166,11 @@ class Expected(People):
         own = [self._moments(asked, side, sd, square) for side, sd in zip(bounds.sides, sds, strict=True)]
 
         def trusted() -> list[TrustedSummary]:
-            reach, noise, result = bounds.reach_steps, asked.noise, []
+            reach, noise, extra, result = bounds.reach_steps, asked.noise, asked.squares, []
             assert noise is not None
             for one in own:
-                squares = _squares(self.trusted, one, asked.squares, bounds.square_steps)
+                square: Any = self.trusted * bounds.square_steps**2 * (one[0] ** 2 + one[1])
+                squares = None if extra is None else NoisySquares(self.trusted, square, extra, bounds.square_steps)
                 total: Any = self.trusted * (one[0] - bounds.start) * reach
                 result.append(TrustedSummary(self.trusted, total, noise, squares, reach, bounds.start))
             return result
@@ -238,11 +239,6 @@ def _reports(law: Randomiser, n: int, mean: float, variance: float, luck: float)
     each = variance + constant + quadratic * min(variance + mean**2, 1.0)
     each = max(each + luck * law.square_deviation(mean, variance) / math.sqrt(n), 0.0) if luck else each
     return n * mean, n * mean**2 + (n - 1) * each
-
-
-def _squares(people: int, own: tuple[float, float], noise: Any, steps: int) -> NoisySquares | None:
-    total: Any = people * steps**2 * (own[0] ** 2 + own[1])
-    return None if noise is None else NoisySquares(people, total, noise, steps)
 
 
 # --- made-up people, for trials ---------------------------------------------------------------------------------------

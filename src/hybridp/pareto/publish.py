@@ -132,10 +132,7 @@ class Cost:
 
 
 def publishing_cost(
-    problem: Problem,
-    evaluations: Sequence[Evaluation],
-    *,
-    epsilon_each: float | None = None,
+    problem: Problem, evaluations: Sequence[Evaluation], *, epsilon_each: float | None = None
 ) -> Cost:
     """What all evaluations cost together, failed ones included: pass those too.
 
@@ -200,12 +197,7 @@ class PublishedFront:
 
 
 def release_front(
-    problem: Problem,
-    settings: Sequence[Setting],
-    *,
-    trained: PureDP | ApproxDP,
-    evaluated: PureDP,
-    rng: Randomness,
+    problem: Problem, settings: Sequence[Setting], *, trained: PureDP | ApproxDP, evaluated: PureDP, rng: Randomness
 ) -> PublishedFront:
     """Evaluate settings afresh, one run each, and publish noisy errors within two stated budgets.
 

@@ -370,10 +370,7 @@ def _least(guess: float, enough: Callable[[float], bool]) -> float:
         if enough(value):
             return value
         value = math.nextafter(value, math.inf)
-    low = high = guess
-    while not enough(high):
-        low, high = high, high * 1.001
-    return turning_point(low, high, enough)[1]
+    return _around(value, enough, up=1.001, down=1.0)
 
 
 def _around(guess: float, enough: Callable[[float], bool], *, up: float, down: float) -> float:

@@ -650,22 +650,13 @@ def share_oracle(guarantee: PureDP | ApproxDP, size: int) -> Oracle:
     return subset_selection(guarantee, size)
 
 
-_RESPONSES = 1 << 14
-
-
 def support_counts(oracle: Oracle, reports: NDArray[Any]) -> Ints:
     """How many reports support each item. They come from outside: their shape and range are checked."""
     reports, k = np.asarray(reports), oracle.categories
     shape = (len(reports), oracle.size) if oracle.size > 1 else (len(reports),)
     must(reports.shape == shape, "reports", f"must have the shape {shape}", reports.shape)
-    flat = reports.reshape(-1)
-    counts = np.zeros(k, dtype=np.int64)
-    step = max(_RESPONSES, 4 * k)
-    for start in range(0, len(flat), step):
-        part = flat[start : start + step]
-        _in_range("reports", part, k)
-        counts += np.bincount(part, minlength=k)
-    return counts
+    _in_range("reports", reports, k)
+    return np.bincount(reports.reshape(-1), minlength=k)
 
 
 def _in_range(name: str, numbers: NDArray[Any], k: Any) -> None:

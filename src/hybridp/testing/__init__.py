@@ -248,10 +248,9 @@ def broken(case: Case) -> list[Failure]:
     for each in promises(case):
         try:
             each.check(case)
-        except Broken as how:
-            failures.append(Failure(each.name, str(how)))
         except Exception as error:
-            failures.append(Failure(each.name, f"{type(error).__name__}: {error}"))
+            how = f"{error}" if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
+            failures.append(Failure(each.name, how))
     return failures
 
 
