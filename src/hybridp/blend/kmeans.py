@@ -57,10 +57,6 @@ class MapShares:
     variance: float
     groups: list[tuple[float, Callable[[Floats, Floats], Floats]]]
 
-    def variance_of(self, cells: Floats, share: Floats) -> Floats:
-        f = np.clip(share, 0.0, 1.0)
-        return np.asarray(sum(weight**2 * law(cells, f) for weight, law in self.groups))
-
 
 def blend_map(trusted: TrustedRound | None, local: ShareReports | None) -> MapShares:
     """The share of the people in every cell, by inverse variance from whoever answered.
@@ -105,7 +101,8 @@ def centres_of_map(grid: Grid, found: MapShares, clusters: int) -> Clusters:
     # A centre's error: noise in its cells pulls by their distance; the cell hides where inside it people are.
     pull = np.bincount(label, weights=far**2, minlength=clusters) * variance / np.maximum(size, 1e-12) ** 2
     errors = np.sqrt(np.minimum(pull / grid.box.dims, cell**2 * grid.per_axis**2 / 4) + cell**2 / 144)
-    share_errors = np.sqrt(found.variance_of(np.maximum(cells, 1.0), size))
+    some, named = np.maximum(cells, 1.0), np.clip(size, 0.0, 1.0)
+    share_errors = np.sqrt(sum(weight**2 * law(some, named) for weight, law in found.groups))
     return Clusters(centres, size, np.repeat(errors[:, None], grid.box.dims, axis=1), share_errors, typical + cell / 2)
 
 

@@ -251,9 +251,8 @@ def blend(
         local = None
     must(trusted is not None or local is not None, "people", "must be at least 1 in one of the groups", "0")
     spread = _spread(trusted, local, rule)
-    if trusted is None or local is None:
-        weight, slack = float(local is None), 0.0
-    else:
+    weight, slack = float(local is None), 0.0
+    if trusted is not None and local is not None:
         share = trusted.people / (trusted.people + local.people) if trusted_share is None else trusted_share
         weight, gap = _weight(trusted, local, rule, spread, share)
         slack = abs(weight - share) * gap
@@ -261,8 +260,10 @@ def blend(
     if trusted is not None:
         normal = spread.upper / trusted.people + trusted.gaussian_variance
         own = trusted.mean, NormalLaplace(math.sqrt(normal), trusted.laplace_scale)
-    if local is not None:
-        told = local.mean, NormalLaplace(math.sqrt(_local_variance(local, spread.upper_local) / local.people), 0.0)
+    if local is not None:  # of so few reports that their sample says little, the model's variance at least
+        upper = spread.upper_local
+        model = upper + _noise_l(local, upper, 0.0) if local.people < 30 else 0.0
+        told = local.mean, NormalLaplace(math.sqrt(max(local.variance, model) / local.people), 0.0)
     blended = weighed(own, told, weight, spread.local, slack)
     if trusted is None or local is None or rule.name != "anchored":
         return blended
@@ -394,19 +395,15 @@ def _measured(trusted: TrustedSummary) -> tuple[float, float]:
     return learned, v
 
 
-def _largest(trusted: TrustedSummary) -> float:
-    """The largest variance of numbers within the bounds that have this noisy mean: ``1 - mean^2``, with room for it."""
-    away = abs(trusted.clamped_mean) - 3 * math.sqrt(WORST_VARIANCE / trusted.people + trusted.noise_variance)
-    return WORST_VARIANCE - max(away, 0.0) ** 2
-
-
 def _spread(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Rule) -> _Spread:
     if rule.sds is not None:
         var_t = rule.sds[0] ** 2
         var_l = var_t if rule.local_sd is None else rule.local_sd**2
         return _Spread(var_t, var_l, var_t, var_l if rule.name == "everyone" else var_t)
     if rule.name == "everyone" and trusted is not None and trusted.squares is None:  # no report speaks for the trusted
-        most = _largest(trusted)
+        # The largest variance of numbers within the bounds with this noisy mean: 1 - mean^2, with room for the noise.
+        away = abs(trusted.clamped_mean) - 3 * math.sqrt(WORST_VARIANCE / trusted.people + trusted.noise_variance)
+        most = WORST_VARIANCE - max(away, 0.0) ** 2
         learned, upper = (most, most) if local is None else learned_spread(None, local)
         return _Spread(most, learned, most, upper)
     if trusted is not None and trusted.squares is not None:
@@ -458,12 +455,6 @@ def _weight(
             pass
     # P Def. 6.1; with equal variances (V_L + c D^2)/(V_T + V_L + D^2).
     return (k / (k + n_l) * sampling + share * gap**2 + report / n_l) / (v_t + v_l + gap**2), gap
-
-
-def _local_variance(local: LocalSummary, upper: float) -> float:
-    """Variance of one report for intervals: the sample's, or the model's where the sample is too small to tell."""
-    model = upper + _noise_l(local, upper, 0.0) if local.people < 30 else 0.0
-    return max(local.variance, model)
 
 
 # --- within a window --------------------------------------------------------------------------------------------------

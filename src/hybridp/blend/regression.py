@@ -108,16 +108,12 @@ class Score:
     def stable(self) -> tuple[Floats, bool]:
         """The slope with its eigenvalues kept above the size of its noise, and whether one lay below."""
         value, vector = np.linalg.eigh(self.slope)
-        return np.asarray((vector * np.maximum(value, self._least)) @ vector.T), bool(value.min() < self._least)
+        return np.asarray((vector * np.maximum(value, self.least)) @ vector.T), bool(value.min() < self.least)
 
     @property
-    def _least(self) -> float:
+    def least(self) -> float:
+        """The size of the slope's noise."""
         return max(math.sqrt(float(np.mean(self.slope_noise)) * len(self.slope)), 1e-9)
-
-    @property
-    def faint(self) -> bool:
-        """Whether a curve's slope is so near its noise that it is mostly one that noise has made larger."""
-        return self.curved and bool(np.linalg.eigvalsh(self.slope).min() < 1.5 * self._least)
 
     def fit(self) -> Fit:
         slope, weak = self.stable
@@ -216,7 +212,9 @@ def _updated(score: Score, beta0: Floats, told: Floats, covariance: Floats) -> F
     # The noise left in the slope meets a way that is itself known up to an error.
     inverse = np.linalg.inv(score.stable[0])
     total = fit.covariance + inverse @ _product(score.slope_noise, fit.covariance) @ inverse
-    return replace(fit, covariance=1.5 * total if score.faint else total)  # by trials: benchmarks/regression.py
+    # A curve's slope that is so near its noise is mostly one that noise has made larger: by benchmarks/regression.py.
+    faint = score.curved and float(np.linalg.eigvalsh(score.slope).min()) < 1.5 * score.least
+    return replace(fit, covariance=1.5 * total if faint else total)
 
 
 def _update(score: Score, beta0: Floats, told: Floats, covariance: Floats) -> Fit:

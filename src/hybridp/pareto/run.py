@@ -207,6 +207,8 @@ class Store:
 
     def __init__(self, path: Path | None, about: dict[str, Any]) -> None:
         self.path, self._about = path, about
+        self.source: str | None = about["source"]
+        """Where its problem is, if the file says so."""
         self._kept: list[tuple[int, Evaluation]] = []
 
     @classmethod
@@ -247,12 +249,6 @@ class Store:
             row |= {name: tuple(row[name]) for name in ("values", "runs")}
             store._kept.append((row.pop("slot"), Evaluation(**row)))
         return store
-
-    @property
-    def source(self) -> str | None:
-        """Where its problem is, if the file says so."""
-        result: str | None = self._about["source"]
-        return result
 
     @property
     def problem(self) -> Problem:

@@ -56,7 +56,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from numbers import Real
 from typing import Literal
 
@@ -235,9 +235,7 @@ def split(budget: PureDP | ApproxDP, weights: Sequence[float]) -> list[PureDP | 
     [0.333333333333, 0.333333333333, 0.333333333334]
     """
     must(bool(weights) and all(w > 0 for w in weights), "weights", "must be positive", list(weights))
-    ends = [Fraction(0)]
-    for weight in weights:
-        ends.append(ends[-1] + Fraction(repr(float(weight))))
+    ends = list(accumulate((Fraction(repr(float(weight))) for weight in weights), initial=Fraction(0)))
 
     def parts(level: float, unit: int) -> list[float]:
         while level * unit >= 2**53:  # a double holds every part exactly, as it is written

@@ -606,7 +606,6 @@ def k_randomised_response(guarantee: Guarantee, categories: int) -> Oracle:
     0.75
     """
     _pure(guarantee)
-    _enough(categories)
     e, others, delta = exact_exp(guarantee.epsilon), categories - 1, Fraction(guarantee.delta)
     keep = int(WORD * (e + others * delta) / (e + others)) - 1
     return Oracle(guarantee, categories, keep)
@@ -626,7 +625,6 @@ def subset_selection(guarantee: PureDP | ApproxDP, categories: int) -> Oracle:
     134
     """
     pure = _pure(guarantee)
-    _enough(categories)
     e = exact_exp(pure.epsilon)
 
     def with_size(d: int) -> Oracle:
@@ -872,17 +870,12 @@ class UnitVector(_Told, _Vector):
     def bound(self) -> float:
         return self.ratio * self.gain
 
-    @cached_property
-    def _fourth(self) -> tuple[float, float]:
-        """An upper bound of E g_j^4 as ``constant + slope u_j^2`` (g = t u + sqrt(1-t^2) w, w uniform across u)."""
-        two, four, d = self._moment(2), self._moment(4), self.dimensions
-        return 3 * (1 - 2 * two + four) / (d * (d + 2)), four + 6 * (two - four) / d
-
     def square_deviation(self, mean: float, spread: float) -> float:
-        """An upper bound, by Minkowski: ``E (y - mean)^4 <= ((E y^4)^(1/4) + |mean|)^4``."""
-        constant, quadratic = self.variance_terms
-        share = min(1.0, (mean**2 + spread) / self.ratio**2)
-        base, slope = self._fourth
+        """An upper bound, by Minkowski: ``E (y - mean)^4 <= ((E y^4)^(1/4) + |mean|)^4``. That of E g_j^4 is ``base +
+        slope u_j^2`` (g = t u + sqrt(1-t^2) w, w uniform across u)."""
+        (constant, quadratic), d = self.variance_terms, self.dimensions
+        share, two, four = min(1.0, (mean**2 + spread) / self.ratio**2), self._moment(2), self._moment(4)
+        base, slope = 3 * (1 - 2 * two + four) / (d * (d + 2)), four + 6 * (two - four) / d
         fourth = self.bound**4 * (base + slope * share)
         second = constant + quadratic * (mean**2 + spread) + spread
         return math.sqrt(max((fourth**0.25 + abs(mean)) ** 4 - second**2, 1e-12))
