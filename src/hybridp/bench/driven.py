@@ -283,12 +283,8 @@ class Driven:
         # What a report tells does not depend on the batch's promise, whose search takes seconds for so many people.
         held = own.held(replace(task, mixing=replace(mixing, batch=_MANY + 1)), _MANY)
         report = {name: 1 / _squared_error_of(held, name) / _MANY for name in ("shuffled", "local")}
-        noise = own.setting.noise_t * k**2 if k else math.inf
-
-        def trusted(many: int) -> Floats:
-            return np.asarray(many**2 / (many * self.variance + noise))
-
-        result = mixed_groups(people, mixing, report, trusted, by_people=by_people)
+        noise, each = own.setting.noise_t * k**2 if k else math.inf, self.variance
+        result = mixed_groups(people, mixing, report, lambda n: n**2 / (n * each + noise), by_people=by_people)
         result["batch"]["reports"] = task.mixed_invite.name
         if getattr(self.task, "counted", False):
             result["rmse_population"] = sum(people) * result["rmse_population"][0]

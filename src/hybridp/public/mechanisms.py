@@ -483,11 +483,9 @@ def gaussian_sigma(guarantee: ApproxDP, sensitivity: float) -> float:
     """The least Gaussian noise for the guarantee: the analytic calibration (Balle and Wang 2018), any epsilon > 0."""
     _usable(guarantee, sensitivity)
     must(guarantee.delta > 0, "delta", "must be positive for Gaussian noise", guarantee.delta)
-
-    def enough(sigma: float) -> bool:
-        return gaussian_profile(sensitivity, sigma, guarantee.epsilon) <= guarantee.delta
-
-    return _around(sensitivity / guarantee.epsilon, enough, up=2, down=0.5)
+    epsilon, delta = guarantee.epsilon, guarantee.delta
+    start = sensitivity / epsilon
+    return _around(start, lambda sigma: gaussian_profile(sensitivity, sigma, epsilon) <= delta, up=2, down=0.5)
 
 
 # --- on a lattice: what is really drawn -------------------------------------------------------------------------------
