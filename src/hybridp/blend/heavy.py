@@ -9,7 +9,6 @@ a slot come from the trusted counts and from public numbers, so that nothing tha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -246,11 +245,9 @@ class HeavyBlend:
 
 
 def heavy_anchoring(head: HeadList, trusted: list[Estimate], heard: list[Heard]) -> Anchoring:
-    """The default for a list of this length, at equal shares: noise and numbers of people alone."""
+    """The default for a list of this length, at equal shares: noise and numbers of people of both groups alone."""
     share = 1 / len(head)
-    known = [(e.people, float(e.noise.min())) for e in trusted if e.noise is not None and e.people]
-    if not (known and heard):
-        return Anchoring(None, math.inf)
+    known = [(e.people, float(e.noise.min())) for e in trusted if e.noise is not None]
     variances = [max(share * (1 - share), 1 / n) / n + noise for n, noise in known]
     v_t = 1 / sum(1 / v for v in variances)
     laplace = sum((v_t / v) ** 2 * noise for v, (_, noise) in zip(variances, known, strict=True))

@@ -176,14 +176,11 @@ class ShareBlend:
 
 
 def share_anchoring(size: int, noise: CountNoise, trusted: int, reports: Sequence[tuple[Oracle, int]]) -> Anchoring:
-    """The default for so many options and people, at equal shares: public numbers alone.
+    """The default for so many options and people of both groups, at equal shares: public numbers alone.
 
     `reports` are the mechanisms that people's devices used, and how many people used each.
     """
-    known = math.fsum(people / oracle.variance(1 / size) for oracle, people in reports)
-    if not (trusted and known):
-        return Anchoring(None, math.inf)
-    share, v_l = 1 / size, 1 / known
+    share, v_l = 1 / size, 1 / math.fsum(people / oracle.variance(1 / size) for oracle, people in reports)
     v_t, laplace = share * (1 - share) / trusted + noise.variance / trusted**2, noise.laplace_variance / trusted**2
     return anchoring(v_t, v_l, laplace=laplace)
 

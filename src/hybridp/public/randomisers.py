@@ -18,9 +18,7 @@ probability ``other`` (q*). The supports of an item, counted over n reports, are
 ``share = (count/n - q*)/(p* - q*)``; one report's share of that has variance ``s (1-s)/(p*-q*)^2`` with
 ``s = share p* + (1-share) q*`` (Wang, Blocki, Li and Jha 2017, "pure" protocols). k-ary randomised response
 is an oracle too: a report supports the item that it names.
-
-Probabilities are whole multiples of 2^-64, rounded towards more privacy, and verified in exact arithmetic when a
-description is made. Counting supports is post-processing: it needs no randomness and spends nothing.
+Counting supports is post-processing: it needs no randomness and spends nothing.
 
 The public lattice on which everything exact happens: one clip-and-round for one number and for several.
 
@@ -56,8 +54,6 @@ square root of d when only the box is known). Two ways to say something about it
 * `UnitVector`: 2N directions are drawn without looking at the data (N random ones and their opposites) and one of them
   is named, a nearby one more likely: PrivUnit (Bhowmick et al. 2018) with a finite codebook (Isik et al. 2023).
   Only the choice among the 2N names depends on the data, and its probabilities are whole multiples of 2^-64.
-
-Either way one coordinate's report y is unbiased with variance ``constant + quadratic z^2``.
 
 >>> plan = vector_reports("best", PureDP(1.0), dimensions=100, ratio=1.0)
 >>> plan.name, round(plan.cost(0.01), 1)
