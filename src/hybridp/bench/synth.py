@@ -164,14 +164,9 @@ class _Task(TableTask):
 
 
 def _rehearsed(
-    codes: Codes,
-    people: tuple[int, int],
-    workload: Workload,
-    asked: Sequence[tuple[int, ...]],
-    invite: OnMarginals | None,
-    guarantee: ApproxDP,
-    draw: np.random.Generator,
-) -> dict[str, float]:
+    codes: Codes, people: tuple[int, int], workload: Workload, asked: Sequence[tuple[int, ...]],
+    invite: OnMarginals | None, guarantee: ApproxDP, draw: np.random.Generator,
+) -> dict[str, float]:  # fmt: skip
     """The mean total variation distance over the marginals asked, of each way, in one rehearsal on these stand-ins."""
     codes, (trusted, local) = _some(codes, _STAND_INS, draw), people
     adaptive, mixed = _Task(workload, guarantee, "adaptive"), _Task(workload, guarantee, "mixed") if invite else None

@@ -285,11 +285,9 @@ def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | Non
 
 
 def held(
-    head: HeadList,
-    trusted: list[Estimate],
-    groups: Sequence[tuple[OneSlot | Oracle, SlotReports]],
+    head: HeadList, trusted: list[Estimate], groups: Sequence[tuple[OneSlot | Oracle, SlotReports]],
     estimator: HeavyEstimator,
-) -> tuple[list[Estimate], Anchor | None, Anchoring | None]:
+) -> tuple[list[Estimate], Anchor | None, Anchoring | None]:  # fmt: skip
     """What is to be blended: reports held to the trusted counts, or beside them; and what decided, where left open.
 
     `groups` are the reports of each mechanism; together they are held as one group. Nothing is held where nobody trusts

@@ -359,11 +359,9 @@ class Plausible:
         return self._bent(lambda f: gini(weights, f, origin), reach, within)
 
     def _bent(
-        self,
-        statistic: Callable[[Floats], tuple[float, Floats]],
-        reach: float,
+        self, statistic: Callable[[Floats], tuple[float, Floats]], reach: float,
         within: Callable[[Floats, Floats, Floats], float],
-    ) -> tuple[float, float]:
+    ) -> tuple[float, float]:  # fmt: skip
         """The least and the largest plausible value of a statistic of F's means with a slope, in straight steps.
 
         People within one cell are as far apart as their mean allows at most, and all at one place at least: what that

@@ -186,13 +186,9 @@ def share_anchoring(size: int, noise: CountNoise, trusted: int, reports: Sequenc
 
 
 def blend_shares(
-    trusted: NoisyCounts | None,
-    local: ShareReports | None,
-    estimator: ShareEstimator = "everyone",
-    mixed: ShareReports | None = None,
-    *,
-    answering: float = 1.0,
-) -> ShareBlend:
+    trusted: NoisyCounts | None, local: ShareReports | None, estimator: ShareEstimator = "everyone",
+    mixed: ShareReports | None = None, *, answering: float = 1.0,
+) -> ShareBlend:  # fmt: skip
     """Combine what the groups sent. With one group empty, the other one is the estimate, whatever the rule.
 
     Reports that were `mixed` are heard with the local ones, as one group. Those who reported are a share `answering` of

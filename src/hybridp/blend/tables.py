@@ -59,11 +59,9 @@ __all__ = ["Goal", "blend_tables", "fit_rows", "pair_sums", "raked", "round_rows
 
 
 def blend_tables(
-    marginals: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
-    trusted: Sequence[MeasuredTable | None],
-    trusted_people: int,
-    local: Sequence[ShareReports | None],
-) -> list[tuple[MeasuredTable, MeasuredTable]]:
+    marginals: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], trusted: Sequence[MeasuredTable | None],
+    trusted_people: int, local: Sequence[ShareReports | None],
+) -> list[tuple[MeasuredTable, MeasuredTable]]:  # fmt: skip
     """One table, in people of both groups, for each of `marginals` (its features and shape), from what each group told
     of it: None where it told nothing, [] for a group of nobody.
 
@@ -113,14 +111,9 @@ _LEAST_BATCH = 32
 
 
 def raked(
-    model: GraphModel,
-    known: Sequence[MeasuredTable],
-    new: Sequence[MeasuredTable],
-    people: int,
-    *,
-    rows: int,
-    seed: int,
-) -> Codes:
+    model: GraphModel, known: Sequence[MeasuredTable], new: Sequence[MeasuredTable], people: int, *,
+    rows: int, seed: int,
+) -> Codes:  # fmt: skip
     """`rows` records that follow all tables, the model being of the `known` ones. Deterministic; the seed is public.
 
     So that memory is bounded, no more records are drawn and weighted than the tables leave room for.

@@ -84,14 +84,9 @@ class Evaluating(TypedDict, total=False):
 
 
 def dpareto(
-    problem: Problem,
-    *,
-    init: int | Sequence[Setting] = 16,
-    steps: int = 256,
-    batch: int = 1,
-    chooser: Callable[[Problem], Choose] = by_gain,
-    **how: Unpack[Evaluating],
-) -> Run:
+    problem: Problem, *, init: int | Sequence[Setting] = 16, steps: int = 256, batch: int = 1,
+    chooser: Callable[[Problem], Choose] = by_gain, **how: Unpack[Evaluating],
+) -> Run:  # fmt: skip
     """Algorithm 3.2: `init` settings spread over the space, or those given, then `steps` by models of the answers.
 
     The spread is a scrambled Sobol sequence.
@@ -147,16 +142,9 @@ def _spread(problem: Problem, n: int, seed: int) -> list[dict[str, Any]]:
 
 
 def _fill(
-    problem: Problem,
-    total: int,
-    choose: Callable[[Sequence[int], Store], list[Setting]],
-    wave: Callable[[int], int],
-    *,
-    seed: int,
-    jobs: int = 1,
-    store: Store | None = None,
-    progress: Progress | None = None,
-) -> Run:
+    problem: Problem, total: int, choose: Callable[[Sequence[int], Store], list[Setting]], wave: Callable[[int], int],
+    *, seed: int, jobs: int = 1, store: Store | None = None, progress: Progress | None = None,
+) -> Run:  # fmt: skip
     must(jobs >= 1, "jobs", "must be at least 1", jobs)
     kept = Store.open(None, problem) if store is None else store
     while slots := kept.free(total)[: wave(len(kept))]:
