@@ -358,16 +358,11 @@ class Problem:
 
     def declared(self) -> dict[str, Any]:
         """What tells problems apart, for a run file; code is not read, so `version` speaks for it."""
-        return {
-            "name": self.name,
-            "space": {name: [type(k).__name__, asdict(k)] for name, k in self.space.knobs.items()},
-            "anti_ideal": self.anti_ideal,
+        plain = ("name", "anti_ideal", "repeats", "delta", "private_data", "version")
+        return {name: getattr(self, name) for name in plain} | {
+            "space": {name: [type(knob).__name__, asdict(knob)] for name, knob in self.space.knobs.items()},
             "measure": asdict(self.measure),
-            "others": {name: asdict(m) for name, m in self.others.items()},
-            "repeats": self.repeats,
-            "delta": self.delta,
-            "private_data": self.private_data,
-            "version": self.version,
+            "others": {name: asdict(measure) for name, measure in self.others.items()},
         }
 
     def evaluate(self, setting: Setting, seed: int) -> Evaluation:

@@ -65,9 +65,8 @@ square root of d when only the box is known). Two ways to say something about it
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -687,7 +686,7 @@ _PAIRS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 @dataclass(frozen=True)
-class _Vector(ABC):
+class _Vector(_Told):
     """A report about a vector of so many coordinates, each of which is said something of with the chance `share`."""
 
     guarantee: PureDP
@@ -697,15 +696,6 @@ class _Vector(ABC):
         ok, rule = isinstance(self.dimensions, int), f"must be at least 1 and at most {MOST_DIMENSIONS}"
         must(ok and 1 <= self.dimensions <= MOST_DIMENSIONS, "dimensions", rule, self.dimensions)
         _pure(self.guarantee)
-
-    @property
-    @abstractmethod
-    def share(self) -> float: ...
-
-    @property
-    @abstractmethod
-    def law(self) -> Randomiser:
-        """Of one coordinate's report."""
 
     def cost(self, second_moment: float) -> float:
         """n times the variance of a coordinate's mean over n people, for centred data with this mean square."""
@@ -724,7 +714,7 @@ class ScalarReports(_Vector):
     mean of coordinate j is taken over those who reported j, about ``n reported/dimensions`` people.
     """
 
-    reported: int
+    reported: int = field()  # which has no default
     randomiser: Randomiser
 
     def __post_init__(self) -> None:
@@ -745,7 +735,7 @@ class ScalarReports(_Vector):
         return f"{self.name}(reported={self.reported},randomiser={self.randomiser.name}"
 
     @property
-    def share(self) -> float:
+    def share(self) -> float:  # type: ignore[override]
         return self.reported / self.dimensions
 
     @property
@@ -799,7 +789,7 @@ def cap_moment(dimensions: int, pairs: int, top: int, power: int) -> float:
 
 
 @dataclass(frozen=True)
-class UnitVector(_Told, _Vector):
+class UnitVector(_Vector):
     """One of 2 `pairs` random directions, the `top` nearest ones together with probability ``inside/2^64``.
 
     The vector x of the ball of radius `ratio` becomes the unit vector ``u = (x, sqrt(ratio^2 - |x|^2))/ratio`` of D =
