@@ -75,7 +75,6 @@ from hybridp.tasks.shares import SharesTask
 __all__ = ["Driven", "mixed_groups", "opt_ins_needed", "plan_distribution", "plan_driven", "plan_groups"]
 __all__ += ["plan_steered"]
 
-
 _LUCK, _CHANCES = np.polynomial.hermite_e.hermegauss(9)
 _MEANS = ("tcm-only", "full-lm", "lm-only", "everyone", "pwh", "kvh", "adaptive", "anchored")
 _BY_FORMULA = ("tcm-only", "full-lm", "lm-only", "everyone", "hybrid")  # what others weigh, their releases say

@@ -77,8 +77,8 @@ class Score:
 
     def cross(self, beta: Floats, other: Floats) -> Floats:
         """The covariance of the noise in g at beta with that in g at `other`."""
-        out = _product(self.slope_noise, np.outer(other - self.centre, beta - self.centre))
-        return np.asarray(out + np.diag(self.score_noise))
+        moments = np.outer(other - self.centre, beta - self.centre)
+        return np.asarray(_product(self.slope_noise, moments) + np.diag(self.score_noise))
 
     @property
     def sampling(self) -> Floats:
@@ -133,8 +133,7 @@ def _linear(people: int, second: Floats, noise: Floats, *, sampled: bool) -> Sco
     w = np.append(-result.fit().beta, 1.0)
     weight = 2 * np.outer(w, w) ** 2 - np.diag(w**4)  # of the variances: (2 w_i w_j)^2 for a pair, once; w_i^4
     error = math.sqrt(float(np.sum(weight * noise)))
-    residual = min(max(float(w @ second @ w), 0.0) + 1.645 * error, 1.0)
-    residual = max(residual, 1e-8)
+    residual = min(max(max(float(w @ second @ w), 0.0) + 1.645 * error, 1e-8), 1.0)
     own = np.sqrt(np.append(1.0, np.full(p - 1, _UNEVEN)))  # the first coordinate is the intercept's
     spread = empty if sampled else residual * result.stable[0] * np.outer(own, own)
     return replace(result, residual=residual, spread=spread)
@@ -155,8 +154,8 @@ def trusted_score(said: NoisyRounds) -> Score:
 
 def newton(said: NoisyRounds) -> tuple[float, ...]:
     """Where the next round stands: a step from the last one, no longer than 4 in any coefficient."""
-    result = trusted_score(said).fit().beta
-    return tuple(np.clip(result, np.array(said.centres[-1]) - 4, np.array(said.centres[-1]) + 4).tolist())
+    centre = np.array(said.centres[-1])
+    return tuple(np.clip(trusted_score(said).fit().beta, centre - 4, centre + 4).tolist())
 
 
 def local_score(sums: VectorReportSums, line: Line) -> Score | None:

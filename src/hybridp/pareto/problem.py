@@ -41,7 +41,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Literal, TypeAlias, final
 
@@ -54,7 +53,6 @@ from hybridp.public.randomisers import Floats
 __all__ = ["Categorical", "Evaluation", "Integer", "Knob", "LogInteger", "LogReal", "Measure", "Problem", "Real"]
 __all__ += ["Setting", "Space", "Staircase", "band", "hypervolume", "load_problem", "pareto_indices", "problem_names"]
 __all__ += ["quiet", "staircase"]
-
 
 Value: TypeAlias = float | int | str
 Setting: TypeAlias = Mapping[str, Value]
@@ -423,8 +421,9 @@ def load_problem(name: str) -> Problem:
 # --- fronts -----------------------------------------------------------------------------------------------------------
 
 
-quiet = partial(warnings.catch_warnings, action="ignore")
-"""Warnings of the libraries are silenced inside; errors are not."""
+def quiet() -> warnings.catch_warnings[None]:
+    """Warnings of the libraries are silenced inside; errors are not."""
+    return warnings.catch_warnings(action="ignore")
 
 
 def _points(points: ArrayLike) -> Floats:
