@@ -83,9 +83,9 @@ def blend_map(trusted: TrustedRound | None, local: ShareReports | None) -> MapSh
     return MapShares(np.asarray(blended), 1 / total, [(1 / variance / total, law) for _, variance, law in result])
 
 
-def centres_of_map(grid: Grid, found: MapShares, clusters: int) -> Clusters:
+def centres_of_map(grid: Grid, mapped: MapShares, clusters: int) -> Clusters:
     """Lloyd's algorithm on the cells: started greedily, each new centre where it lowers the sum of squares the most."""
-    weight, variance = simplex(found.shares), found.variance
+    weight, variance = simplex(mapped.shares), mapped.variance
     middles = grid.middles()
     held = np.flatnonzero(weight > 0)
     points, mass = middles[held], weight[held]
@@ -102,7 +102,7 @@ def centres_of_map(grid: Grid, found: MapShares, clusters: int) -> Clusters:
     pull = np.bincount(label, weights=far**2, minlength=clusters) * variance / np.maximum(size, 1e-12) ** 2
     errors = np.sqrt(np.minimum(pull / grid.box.dims, cell**2 * grid.per_axis**2 / 4) + cell**2 / 144)
     some, named = np.maximum(cells, 1.0), np.clip(size, 0.0, 1.0)
-    share_errors = np.sqrt(sum(weight**2 * law(some, named) for weight, law in found.groups))
+    share_errors = np.sqrt(sum(weight**2 * law(some, named) for weight, law in mapped.groups))
     return Clusters(centres, size, np.repeat(errors[:, None], grid.box.dims, axis=1), share_errors, typical + cell / 2)
 
 
@@ -155,17 +155,17 @@ def _cost(points: Floats, mass: Floats, centres: Floats) -> float:
 # --- a round ----------------------------------------------------------------------------------------------------------
 
 
-def radius_for(box: Box, found: Clusters) -> int:
+def radius_for(box: Box, clusters: Clusters) -> int:
     """How far a deviation may reach in the next round, from public centres alone (whole steps).
 
     Twice the typical distance when a map told it; otherwise the widest of the clusters' half-distances to their
     neighbours, beyond which few points of a cluster lie. Never more than half the diagonal.
     """
     half = math.sqrt(sum(t * t for t in box.tops)) / 2
-    gaps = separation(found.centres)
+    gaps = separation(clusters.centres)
     reach = float(gaps.max()) if np.isfinite(gaps).all() else half
-    if found.spread is not None:
-        reach = min(reach, 2 * found.spread)
+    if clusters.spread is not None:
+        reach = min(reach, 2 * clusters.spread)
     return max(1, math.ceil(min(half, max(reach, half / 64))))
 
 

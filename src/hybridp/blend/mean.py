@@ -332,9 +332,9 @@ def weighed(trusted: Group | None, local: Group | None, weight: float, variance:
     )
 
 
-def _anchored(found: Blend, trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _Spread) -> Blend:
+def _anchored(blended: Blend, trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _Spread) -> Blend:
     """Held to the trusted mean: a spread learned from reports is one that liars can widen, and with it the leash."""
-    weight, own = found.weight, spread.trusted / trusted.people + trusted.noise_variance
+    weight, own = blended.weight, spread.trusted / trusted.people + trusted.noise_variance
     told = max(own / (1 - weight) - own, 0.0)  # 1-w = V_T/(V_T + V_L)
     laplace = trusted.noise_variance - trusted.gaussian_variance
     reach = float(leash(own, told, laplace)) if rule.reach is None else rule.reach
@@ -343,7 +343,7 @@ def _anchored(found: Blend, trusted: TrustedSummary, local: LocalSummary, rule: 
     report = _noise_l(local, spread.upper, trusted.clamped_mean)
     normal += (1 - weight) ** 2 * (spread.upper + report) / local.people + float(anchor.lost)
     return replace(
-        found,
+        blended,
         estimate=float(estimate),
         error=NormalLaplace(math.sqrt(normal), weight * trusted.laplace_scale),
         slack=0.0,
@@ -516,21 +516,21 @@ _REPORT_SLACK = 1 + 1e-9  # how far beyond the reach a report may be read, its o
 
 
 def seal(
-    trusted: TrustedSummary | None, local: LocalSummary | None, found: Blend
+    trusted: TrustedSummary | None, local: LocalSummary | None, blended: Blend
 ) -> tuple[Blend, PureDP | ApproxDP | None]:
     """Round the local part to the trusted lattice, hide all that is known of the groups, and work out what is promised
     to local people, if it is more than their reports do. The law of the error is one of public numbers alone."""
-    hidden = replace(found, disagreement=None, trusted_error=None, local_error=None, anchor=None)
-    if trusted is None or local is None or local.people == 0 or not 0 < found.weight < 1:
+    hidden = replace(blended, disagreement=None, trusted_error=None, local_error=None, anchor=None)
+    if trusted is None or local is None or local.people == 0 or not 0 < blended.weight < 1:
         return hidden, None
-    w, step = found.weight, found.weight * trusted.step
+    w, step = blended.weight, blended.weight * trusted.step
     steps = trusted.noisy_total + round((1 - w) * local.mean / step)
     reach = 2 * local.randomiser.bound
     slip = 2 * (local.people + 8) * 2.0**-53 * local.randomiser.bound
     shift = math.ceil((1 - w) * _REPORT_SLACK * (reach / local.people + slip) / step) + 2
-    report = local.randomiser.worst_variance + found.variance
-    assert found.trusted_error is not None
-    normal = (w * found.trusted_error.s) ** 2 + (1 - w) ** 2 * report / local.people
+    report = local.randomiser.worst_variance + blended.variance
+    assert blended.trusted_error is not None
+    normal = (w * blended.trusted_error.s) ** 2 + (1 - w) ** 2 * report / local.people
     error = NormalLaplace(math.sqrt(normal), w * trusted.laplace_scale)
     return replace(hidden, estimate=steps * step - w, error=error), _amplified(trusted, local, shift)
 

@@ -320,12 +320,12 @@ class Units:
         change[0, 1:] = -middle / half
         return cls(target, start, change * target)
 
-    def fit(self, found: Fit) -> tuple[Floats, Floats]:
+    def fit(self, estimate: Fit) -> tuple[Floats, Floats]:
         """Coefficients and standard errors; infinite ones where the slope cannot be told from noise."""
-        beta = self.change @ found.beta
+        beta = self.change @ estimate.beta
         beta[0] += self.start
-        errors = np.sqrt(np.maximum(np.diag(self.change @ found.covariance @ self.change.T), 0.0))
-        return beta, np.full(len(beta), np.inf) if found.weak else errors
+        errors = np.sqrt(np.maximum(np.diag(self.change @ estimate.covariance @ self.change.T), 0.0))
+        return beta, np.full(len(beta), np.inf) if estimate.weak else errors
 
 
 # --- before local people are asked ------------------------------------------------------------------------------------
