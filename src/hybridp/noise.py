@@ -450,10 +450,14 @@ def reports(randomiser: randomisers.Randomiser, levels: Ints, *, rng: Randomness
 
     The floats are computed from exactly drawn integers, so rounding them is post-processing.
     """
-    if isinstance(randomiser, DitheredBit):
-        return randomiser.values(dithered(randomiser, levels, rng=rng))
-    starts = range(0, max(len(levels), 1), _CHUNK)
-    return np.concatenate([_piecewise(randomiser, levels[at : at + _CHUNK], rng) for at in starts])
+    out = np.empty(len(levels))
+    for start in range(0, len(levels), _CHUNK):
+        part = levels[start : start + _CHUNK]
+        if isinstance(randomiser, DitheredBit):
+            out[start : start + _CHUNK] = randomiser.values(_dithered(randomiser, part, rng))
+        else:
+            out[start : start + _CHUNK] = _piecewise(randomiser, part, rng)
+    return out
 
 
 def dithered(randomiser: DitheredBit, levels: Ints, *, rng: Randomness) -> DitheredReports:

@@ -649,7 +649,8 @@ def support_counts(oracle: Oracle, reports: NDArray[Any]) -> Ints:
     shape = (len(reports), oracle.size) if oracle.size > 1 else (len(reports),)
     must(reports.shape == shape, "reports", f"must have the shape {shape}", reports.shape)
     _in_range("reports", reports, k)
-    return np.bincount(reports.reshape(-1), minlength=k)
+    parts = np.array_split(reports.reshape(-1), reports.size // max(_CHUNK, 4 * k) + 1)  # each is copied as 64 bits
+    return np.asarray(sum(np.bincount(part, minlength=k) for part in parts))
 
 
 def _in_range(name: str, numbers: NDArray[Any], k: Any) -> None:
