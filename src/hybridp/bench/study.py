@@ -40,7 +40,12 @@ def plan_question(
     if question.groups is not None:
         return _by_group(study, i, crowd, sizes)
     if study.promise.personal:
-        return _personal(study, i, crowd, epsilons)
+        own = personal_task(study, i)
+        rule = "must be given for a plan with everyone's own epsilon, which it counts"
+        must(epsilons is not None, "data", rule, "none")
+        (levels, people), local = epsilons
+        known: dict[str, Any] = {"bounds": own.bounds, "sd": crowd.guess.sd, "question": crowd.question}
+        return plan_personal((levels * own.share, people), local, **known)
     kind = question.entry({kind: kind for kind in (*_PLANS, "number")})  # a special case as what it is a case of
     result = _number(study, i, crowd) if kind == "number" else _PLANS[kind](BUILDERS[kind](study, i), crowd)
     if not shuffled:
@@ -190,14 +195,6 @@ def _number(study: Declaration, i: int, crowd: Crowd) -> Plan:
     part = study.parts[i]
     trusted = None if part.trusted is None else part.trusted.epsilon
     return planned({crowd.question: facts}, crowd.answering.n, crowd.answering.opt_in, part.everybody, trusted)
-
-
-def _personal(study: Declaration, i: int, crowd: Crowd, epsilons: Any) -> Plan:
-    own = personal_task(study, i)
-    must(epsilons is not None, "data", "must be given for a plan with everyone's own epsilon, which it counts", "none")
-    (levels, people), local = epsilons
-    trusted = levels * own.share, people
-    return plan_personal(trusted, local, bounds=own.bounds, sd=crowd.guess.sd, question=crowd.question)
 
 
 def _table(own: Any, crowd: Crowd) -> Plan:

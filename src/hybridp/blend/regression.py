@@ -29,7 +29,7 @@ from hybridp.public.randomisers import Floats
 from hybridp.public.regression import LADDER, KindName, Line, NoisyRounds, OnLine, symmetric
 
 __all__ = ["LEAN", "Fit", "Score", "Units", "blend_groups", "blend_plain", "clip_for", "deviation", "forecast"]
-__all__ += ["local_score", "newton", "spread_as_told", "steer", "trusted_score", "widest"]
+__all__ += ["newton", "spread_as_told", "steer", "trusted_score", "widest"]
 
 LEAN = 0.4
 """How far a clip that was found may shift the mean residual, in standard errors of local people's mean score."""
@@ -158,14 +158,6 @@ def newton(said: NoisyRounds) -> tuple[float, ...]:
     return tuple(np.clip(trusted_score(said).fit().beta, centre - 4, centre + 4).tolist())
 
 
-def local_score(sums: VectorReportSums, line: Line) -> Score | None:
-    """Plain reports as a score; None where some product has fewer than two reports."""
-    if int(sums.counts.min()) < 2:
-        return None
-    (mean, variance), size = _means(sums, line), line.bounds.dimensions + 1
-    return _linear(sums.people, symmetric(mean, size, 1.0), symmetric(variance, size, 0.0), sampled=True)
-
-
 def _means(sums: VectorReportSums, line: Line) -> tuple[Floats, Floats]:
     """Each coordinate's mean over those who reported it, and its variance, from the reports' own spread."""
     count = np.maximum(sums.counts, 1).astype(np.float64)
@@ -268,10 +260,13 @@ def blend_groups(
     if line.form == "steered":
         assert score is not None
         return steer(score, sums, line, lean) or (own, None, None)
-    told = local_score(sums, line)
-    if told is None or score is None or own is None:
-        return (own, None, None) if told is None else (told.fit(), told.fit(), None)
+    if int(sums.counts.min()) < 2:  # reports on some product
+        return own, None, None
+    (mean, variance), size = _means(sums, line), line.bounds.dimensions + 1
+    told = _linear(sums.people, symmetric(mean, size, 1.0), symmetric(variance, size, 0.0), sampled=True)
     local = told.fit()
+    if score is None or own is None:
+        return local, local, None
     return blend_plain(score, told)[0], local, own.covariance + local.covariance
 
 

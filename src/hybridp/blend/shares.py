@@ -226,27 +226,19 @@ def _blended(trusted: NoisyCounts | None, heard: Told | None, estimator: ShareEs
         reports = [(group.oracle, group.people) for group in heard.groups]
         default = share_anchoring(len(own), trusted.noise, trusted.people, reports)
         reach = default.reach
-    if reach is not None:
-        return replace(_anchored(trusted, heard, own, told, reach), default=default)
+    if reach is not None:  # option by option: nothing but a difference comes from reports, and that is clipped
+        # A noisy share near 0 or 1 would state that it has no sampling error: it has at least that of one person's.
+        v_t, v_l = _variances(trusted, heard, np.clip(own, 0.0, 1.0), 1 / trusted.people)
+        held, anchor = hold(own, told, v_t, v_l, trusted.noise.laplace_variance / trusted.people**2, reach)
+        return ShareBlend(held, v_l / (v_t + v_l), own, told, trusted, heard, "anchored", anchor, default)
     weights = np.full_like(own, trusted.people / (trusted.people + heard.people / answering))
     pilot = np.full_like(own, 1 / heard.groups[0].oracle.categories)
     for _ in range(0 if estimator == "everyone" else 3):  # from equal shares on: a pilot errs far less than matters
         v_t, v_l = _variances(trusted, heard, pilot)
         weights = v_l / (v_t + v_l)
         pilot = np.clip(weights * own + (1 - weights) * told, 0.0, 1.0)
-    return ShareBlend(
-        weights * own + (1 - weights) * told, weights, own, told, trusted, heard, plainly, default=default
-    )
-
-
-def _anchored(trusted: NoisyCounts, local: Told, own: Floats, told: Floats, reach: float) -> ShareBlend:
-    """Option by option: nothing but the last line's difference comes from reports, and that is clipped.
-
-    A noisy share near 0 or 1 would state that it has no sampling error: it has at least that of one person's.
-    """
-    v_t, v_l = _variances(trusted, local, np.clip(own, 0.0, 1.0), 1 / trusted.people)
-    estimate, anchor = hold(own, told, v_t, v_l, trusted.noise.laplace_variance / trusted.people**2, reach)
-    return ShareBlend(estimate, v_l / (v_t + v_l), own, told, trusted, local, "anchored", anchor)
+    blended = weights * own + (1 - weights) * told
+    return ShareBlend(blended, weights, own, told, trusted, heard, plainly, default=default)
 
 
 def _variances(trusted: NoisyCounts, local: Told, share: Floats, least: float = 0.0) -> tuple[Floats, Floats]:

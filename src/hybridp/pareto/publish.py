@@ -29,7 +29,7 @@ from hybridp.errors import BudgetExceeded, InvalidInput, must
 from hybridp.noise import Randomness, perturb, secure, seeded, synthetic_data_generator
 from hybridp.pareto.models import Models, best_settings, fit_models, ln_epsilon
 from hybridp.pareto.problem import Evaluation, Problem, Setting, Value, pareto_indices
-from hybridp.public.mechanisms import ApproxDP, DiscreteLaplace, PureDP, discrete_laplace
+from hybridp.public.mechanisms import ApproxDP, PureDP, discrete_laplace
 from hybridp.public.randomisers import Floats
 
 __all__ = ["Advice", "Choice", "Cost", "PublishedFront", "final_front", "guarded", "publishing_cost", "release_front"]
@@ -147,15 +147,11 @@ def publishing_cost(
     return Cost(trained, None if epsilon_each is None else ApproxDP(epsilon_each * len(spent), 0.0), len(spent))
 
 
-def _mechanism(epsilon: float, sensitivity: float) -> DiscreteLaplace:
-    """The noise of one answer in whole steps; rounding may add one of them to the sensitivity."""
-    return discrete_laplace(PureDP(epsilon), math.ceil(sensitivity * _STEPS) + 1)
-
-
 def _noisy(answer: Any, epsilon: float, sensitivity: float, rng: Randomness) -> list[float]:
     """Every answer is published, whatever it is: a refusal would be one too. What is no number is the worst utility."""
     values = np.clip(np.nan_to_num(np.asarray(answer, dtype=float).reshape(-1), nan=0.0), 0.0, 1.0)
-    mechanism = _mechanism(epsilon, sensitivity)
+    # In whole steps; rounding may add one of them to the sensitivity.
+    mechanism = discrete_laplace(PureDP(epsilon), math.ceil(sensitivity * _STEPS) + 1)
     noisy = [perturb(mechanism, int(v), rng=rng) / _STEPS for v in np.rint(values * _STEPS)]
     return [float(v) for v in np.clip(noisy, 0.0, 1.0)]
 
