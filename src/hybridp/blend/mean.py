@@ -424,35 +424,23 @@ def _weight(
     trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _Spread, share: float
 ) -> tuple[float, float]:
     """The weight of the trusted estimate, and the |gap| whose bias it tolerates; without bias it would be `share`."""
-    k, n_l = trusted.people, local.people
+    k, n_l, worst, gap = trusted.people, local.people, local.randomiser.worst_variance, abs(rule.gap or 0.0)
+    stated = {"fixed": rule.weight, "tcm-only": 1.0, "lm-only": 0.0, "full-lm": 0.0, "everyone": share}
+    stated["pwh"] = worst / n_l / (worst / n_l + trusted.noise_variance)
+    if (weight := stated.get(rule.name)) is not None:
+        return weight, gap
     if rule.name == "anchored":
         report = _noise_l(local, spread.local, trusted.clamped_mean)
     elif rule.sd is None:
         report = _noise_l(local, spread.local, min(max(local.mean, -1.0), 1.0))
     else:
-        report = local.randomiser.worst_variance  # with a stated variance the weight must not look at the reports
+        report = worst  # with a stated variance the weight must not look at the reports
     v_t = spread.trusted / k + trusted.noise_variance
     v_l = (spread.local + report) / n_l
     sampling = spread.trusted / k + spread.local / n_l
-    gap = abs(rule.gap or 0.0)
-    match rule.name:
-        case "fixed":
-            assert rule.weight is not None
-            return rule.weight, gap
-        case "tcm-only":
-            return 1.0, gap
-        case "lm-only" | "full-lm":
-            return 0.0, gap
-        case "everyone":
-            return share, gap
-        case "pwh":
-            noise_l = local.randomiser.worst_variance / n_l
-            return noise_l / (noise_l + trusted.noise_variance), gap
-        case "skew-aware" if rule.gap is None:
-            # D^2 is estimated by what the difference of the two estimates has beyond its own variance.
-            gap = math.sqrt(max(0.0, (trusted.mean - local.mean) ** 2 - v_t - v_l))
-        case _:
-            pass
+    if rule.name == "skew-aware" and rule.gap is None:
+        # D^2 is estimated by what the difference of the two estimates has beyond its own variance.
+        gap = math.sqrt(max(0.0, (trusted.mean - local.mean) ** 2 - v_t - v_l))
     # P Def. 6.1; with equal variances (V_L + c D^2)/(V_T + V_L + D^2).
     return (k / (k + n_l) * sampling + share * gap**2 + report / n_l) / (v_t + v_l + gap**2), gap
 

@@ -75,7 +75,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, finite, must
+from hybridp.errors import finite, must
 from hybridp.public.mechanisms import ApproxDP, Guarantee, PureDP
 
 __all__ = ["HALF", "LEVELS", "LOCAL_NAMES", "MOST_DIMENSIONS", "MOST_LEVELS", "SQUARE_STEPS", "STEPS"]
@@ -910,14 +910,9 @@ def vector_reports(name: VectorLocalName, guarantee: Guarantee, dimensions: int,
     """
     pure = _pure(guarantee)
     second_moment = min(1.0, ratio**2 / dimensions)
-    match name:
-        case "per-coordinate":
-            return scalar_reports(pure, dimensions, dimensions)
-        case "sampling":
-            return _sampling(pure, dimensions, second_moment)
-        case "unit-vector":
-            return unit_vector(pure, dimensions, ratio)
-        case "best":
-            plans: list[VectorReports] = [_sampling(pure, dimensions, second_moment)]
-            return min([*plans, unit_vector(pure, dimensions, ratio)], key=lambda plan: plan.cost(second_moment))
-    raise InvalidInput(f"`local` must be one of {', '.join(VECTOR_LOCAL_NAMES)}. Got {name}.")
+    must(name in VECTOR_LOCAL_NAMES, "local", f"must be one of {', '.join(VECTOR_LOCAL_NAMES)}", name)
+    if name == "per-coordinate":
+        return scalar_reports(pure, dimensions, dimensions)
+    plans: list[VectorReports] = [_sampling(pure, dimensions, second_moment)] if name != "unit-vector" else []
+    plans += [unit_vector(pure, dimensions, ratio)] if name != "sampling" else []
+    return min(plans, key=lambda plan: plan.cost(second_moment))
