@@ -440,15 +440,13 @@ def discrete_gaussian_profile(shift: int, sigma: float, epsilon: float) -> float
         upper = float(mass[max(0, min(len(mass), first + reach)) :][::-1].sum()) / total
         lower = float(mass[max(0, min(len(mass), first + d + reach)) :][::-1].sum()) / total
         return max(0.0, upper - math.exp(epsilon) * lower)
+    from scipy.special import log_ndtr, ndtr
+
     if first <= 0 or epsilon == 0:
         # The enclosure needs the falling side; by symmetry the body is at most one minus the far tail.
-        from scipy.special import ndtr
-
         upper = float(ndtr(-(first - 1) / sigma)) + 1 / sigma
         lower = max(0.0, float(ndtr(-(first + d) / sigma)) - 1 / sigma)
         return max(0.0, upper - math.exp(epsilon) * lower)
-    from scipy.special import log_ndtr
-
     norm = math.log1p(1 / (sigma * math.sqrt(2 * math.pi)))
     log_upper = float(log_ndtr(-(first - 1) / sigma))
     log_lower = epsilon + float(log_ndtr(-(first + d) / sigma)) - norm
