@@ -12,8 +12,8 @@ other blends of both groups take them to be alike.
 trusted group's noisy shares and from public numbers, so that nothing that decides how far comes from reports.
 
 Reports of several mechanisms, of people who trust nobody and of people whose reports were mixed, are heard as one group
-(`Told`): each has a part of its shares in proportion to the inverse of its variance at equal shares, so that no report
-moves the parts either.
+(`ReportPool`): each has a part of its shares in proportion to the inverse of its variance at equal shares, so that no
+report moves the parts either.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from hybridp.public.messages import NormalLaplace, farthest_kept, holm, log_uppe
 from hybridp.public.randomisers import Floats, Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports
 
-__all__ = ["ShareBlend", "ShareEstimator", "Told", "blend_shares", "score_interval", "share_anchoring", "simplex"]
+__all__ = ["ReportPool", "ShareBlend", "ShareEstimator", "blend_shares", "score_interval", "share_anchoring", "simplex"]
 __all__ += ["to_simplex", "two_sided"]
 
 ShareEstimator = Literal["everyone", "alike", "hybrid", "anchored", "tcm-only", "lm-only"]
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class ReportPool:
     """What people's reports tell together, in groups of one mechanism each; `people` may differ by option."""
 
     groups: tuple[ShareReports, ...]
@@ -103,7 +103,7 @@ class ShareBlend:
     trusted: Floats | None
     local: Floats | None
     _trusted: NoisyCounts | None
-    _local: Told | None
+    _local: ReportPool | None
     estimator: ShareEstimator
     anchor: Anchor | None = None
     default: Anchoring | None = None
@@ -199,8 +199,8 @@ def blend_shares(
     """
     sent = tuple(group for group in (local, mixed) if group is not None and group.people)
     if not sent or not sent[0].several:
-        return _blended(trusted, Told(sent, estimator == "everyone") if sent else None, estimator, answering)
-    heard = Told(tuple(group.by_option for group in sent), estimator == "everyone")
+        return _blended(trusted, ReportPool(sent, estimator == "everyone") if sent else None, estimator, answering)
+    heard = ReportPool(tuple(group.by_option for group in sent), estimator == "everyone")
     undrawn = np.asarray(heard.people) == 0
     unknown = undrawn.any() and (trusted is None or estimator == "lm-only")
     must(not unknown, "people", f"must be more: no device drew option {np.argmax(undrawn) + 1}", "too few")
@@ -212,7 +212,9 @@ def blend_shares(
     return replace(result, estimate=estimate, weights=weights, local=None)
 
 
-def _blended(trusted: NoisyCounts | None, heard: Told | None, estimator: ShareEstimator, answering: Any) -> ShareBlend:
+def _blended(
+    trusted: NoisyCounts | None, heard: ReportPool | None, estimator: ShareEstimator, answering: Any
+) -> ShareBlend:
     heard = None if estimator == "tcm-only" else heard
     trusted = None if estimator == "lm-only" else trusted
     must(trusted is not None or heard is not None, "people", "must be at least 1 in one of the groups", "0")
@@ -241,7 +243,7 @@ def _blended(trusted: NoisyCounts | None, heard: Told | None, estimator: ShareEs
     return ShareBlend(blended, weights, own, told, trusted, heard, plainly, default=default)
 
 
-def _variances(trusted: NoisyCounts, local: Told, share: Floats, least: float = 0.0) -> tuple[Floats, Floats]:
+def _variances(trusted: NoisyCounts, local: ReportPool, share: Floats, least: float = 0.0) -> tuple[Floats, Floats]:
     """Of the groups' own shares, if the people's were `share`; of a trusted person at least so much."""
     spread = np.maximum(share * (1 - share), least)
     return spread / trusted.people + trusted.noise.variance / trusted.people**2, local.variance(share)
