@@ -320,9 +320,9 @@ def contend(database: str, rounds: int, *, threads: int = 16, pays_for: int = 5)
     from hybridp.errors import BudgetExceeded
     from hybridp.ledger import Charge
     from hybridp.public.mechanisms import PureDP
-    from hybridp.service.releasing import book, release_once
     from hybridp.service.schema import begun, connect, prepare
     from hybridp.service.store import reading, writing
+    from hybridp.service.studies import book, release_once
 
     engine = connect(database, pool_size=threads)
     prepare(engine)

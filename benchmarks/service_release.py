@@ -35,8 +35,7 @@ def fill(database: str, key_file: Path, reports: int, trusted: float) -> str:
     """A study with so many reports, spread over thirty days: local ones by one statement, trusted ones as uploaded."""
     from hybridp.service import studies
     from hybridp.service.core import Service
-    from hybridp.service.formats import NUMBER
-    from hybridp.service.reports import Packed
+    from hybridp.service.formats import NUMBER, Packed
     from hybridp.service.schema import TRUSTED
     from hybridp.service.settings import Settings
     from hybridp.service.store import Batch, Commits, writing

@@ -168,8 +168,7 @@ async def load(study: str, port: int, connections: int, seconds: float, reports:
 
 def bare(database: str, seconds: float) -> float:
     """Reports a second of the store alone: batches of 64, one after the other."""
-    from hybridp.service.formats import BIT
-    from hybridp.service.reports import Packed
+    from hybridp.service.formats import BIT, Packed
     from hybridp.service.schema import LOCAL, begun, connect, prepare
     from hybridp.service.store import Batch, Commits, writing
 

@@ -48,7 +48,7 @@ def rows(schema: Schema) -> Codes:
 
 
 def fit(codes: Codes, workload: Workload, device: str, method: str) -> None:
-    from hybridp.protocols.driver import fit_synth
+    from hybridp.protocols.invited import fit_synth
     from hybridp.tasks.table import TableTask
     from hybridp_lab.errors import present_error
     from hybridp_lab.papers.rap2023.experiments import by_threshold

@@ -27,7 +27,7 @@ from hybridp.curator.models import Codes, measure_table
 from hybridp.curator.sums import Raw
 from hybridp.device.reports import simulated_marginals
 from hybridp.noise import seeded
-from hybridp.protocols.driver import fit_synth
+from hybridp.protocols.invited import fit_synth
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.rounds import Answer

@@ -125,7 +125,7 @@ def _ours(folder: str, how: str, epsilon: float, seed: int) -> dict[str, float]:
     from hybridp.blend.tables import round_rows
     from hybridp.curator.models import Codes
     from hybridp.noise import seeded
-    from hybridp.protocols.driver import fit_synth
+    from hybridp.protocols.invited import fit_synth
     from hybridp.public.mechanisms import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
     from hybridp.tasks.table import TableTask

@@ -21,8 +21,9 @@ import click
 
 import hybridp
 import hybridp_lab
+from hybridp import errors
 from hybridp.cli.app import cli
-from hybridp.public import study
+from hybridp.public import questions, study
 
 __all__ = ["commands", "modules", "pages", "room"]
 
@@ -48,18 +49,18 @@ def _study_page() -> str:
         "## The study itself",
         _fields_table(study.Declaration),
     ]
-    for name, of in (("promise", study.Promise), ("trust", study.TrustRule), ("people", study.People),
+    for name, of in (("promise", study.Promise), ("trust", errors.TrustRule), ("people", study.People),
                      ("collection", study.Collection)):  # fmt: skip
         parts += [f"## `[{name}]`", *_paragraphs(of.__doc__ or ""), _fields_table(of)]
-    for kind, asked in study.KINDS.items():
+    for kind, asked in questions.KINDS.items():
         parts += [f'## `[[question]]` with `kind = "{kind}"`', *_paragraphs(asked.__doc__ or ""), _fields_table(asked)]
-    parts += ["## `[[question.features]]` of a table", *_paragraphs(study.Feature.__doc__ or "")]
-    return "\n\n".join([*parts, _fields_table(study.Feature)]) + "\n"
+    parts += ["## `[[question.features]]` of a table", *_paragraphs(questions.Feature.__doc__ or "")]
+    return "\n\n".join([*parts, _fields_table(questions.Feature)]) + "\n"
 
 
-def _fields_table(of: type[study.Fields]) -> str:
+def _fields_table(of: type[errors.Fields]) -> str:
     rows = ["| field | form | default | what it is |", "|---|---|---|---|"]
-    for one in study.declared(of):
+    for one in errors.declared(of):
         if one.form in ("table", "tables"):
             continue
         usual = "" if one.default in (None, (), "") else f"`{_usual(one.default)}`"

@@ -10,7 +10,8 @@ import numpy as np
 from hybridp.curator.models import held_rows
 from hybridp.curator.sums import Columns
 from hybridp.protocols.devices import answer_invitation
-from hybridp.protocols.driver import release, release_invited
+from hybridp.protocols.driver import release
+from hybridp.protocols.invited import release_invited
 from hybridp.protocols.rows import LatticePeople
 from hybridp.public import envelope
 from hybridp.public.heavy import HeadList

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ from hybridp.public.randomisers import Bounds, dithered_bit
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
-from hybridp.tasks.declared import ledger_totals, task_of
+from hybridp.tasks.task import ledger_totals, task_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "matrix.md"
 NAMES = {
@@ -228,8 +229,8 @@ def why_not(task: str, key: str, medium: str) -> str:
         try:
             MEDIA[medium](task, key, Path(folder))
         except InvalidInput as refusal:
-            name = f"`{TASKS[task]['name']}"
-            return str(refusal).partition(" Got ")[0].replace(name, "`QUESTION").replace(name[1:], "the question")
+            name, said = TASKS[task]["name"], str(refusal).partition(" Got ")[0]
+            return re.sub(rf"\b{name}\b", "the question", said.replace(f"`{name}", "`QUESTION"))
     return ""
 
 

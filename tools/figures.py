@@ -191,17 +191,17 @@ def _functions_run(work: Callable[[], None]) -> dict[str, list[str]]:
 def _measure(what: str) -> dict[str, list[str]]:
     if what == "commands":
         return _commands()
-    import hybridp as hp
+    from hybridp import Ledger, PureDP, TrustRule, mean
     from hybridp.cli.app import cli
 
     rows = ["salary,consent", *(f"{salary},yes" for salary in (40_000, 45_000, 50_000, 55_000))]
     Path("people.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     Path("study.toml").write_text(_STUDY, encoding="utf-8")
-    ledger = hp.Ledger.create("town.ledger", dict.fromkeys(("trusted", "local"), hp.PureDP(1.0)))
+    ledger = Ledger.create("town.ledger", dict.fromkeys(("trusted", "local"), PureDP(1.0)))
 
     def library() -> None:
-        trust = hp.TrustRule("consent", ("yes",), ("no",))
-        hp.mean("people.csv", "salary", bounds=(0, 200_000), trust=trust, missing="middle", epsilon=1.0, ledger=ledger)
+        trust = TrustRule("consent", ("yes",), ("no",))
+        mean("people.csv", "salary", bounds=(0, 200_000), trust=trust, missing="middle", epsilon=1.0, ledger=ledger)
 
     def command() -> None:
         files = ["study.toml", "people.csv", "--ledger", "town.ledger", "--out", "release.json"]

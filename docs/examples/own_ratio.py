@@ -19,11 +19,12 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 from hybridp.public.messages import Conversation
+from hybridp.public.questions import Vector
 from hybridp.public.rounds import Crowd
-from hybridp.public.study import Declaration, Vector
+from hybridp.public.study import Declaration
 from hybridp.release.release import statistic
-from hybridp.tasks.declared import register
 from hybridp.tasks.mean import VectorTask, vector_task
+from hybridp.tasks.task import register
 
 __all__ = ["Ratio", "RatioTask"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import count, emit, json_option, note, progress, table
+from hybridp.cli.app import count, emit, json_option, note, progress, table
 
 if TYPE_CHECKING:
     from hybridp_lab.figure.catalogue import Figure, Outcome, Scope

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from hybridp.public.mechanisms import PureDP as PureDP
     from hybridp.release.plan import Plan as Plan
     from hybridp.release.release import Release as Release
-    from hybridp.release.release import compare_waves as compare_waves
     from hybridp.release.release import read as read
     from hybridp.release.release import result_schema as result_schema
+    from hybridp.release.waves import compare_waves as compare_waves
     from hybridp.study import Study as Study
     from hybridp.study import count as count
     from hybridp.study import heavy_hitters as heavy_hitters
@@ -56,7 +56,8 @@ _MODULES = {
     "public.mechanisms": "ApproxDP Neighbours PureDP ZCDP",
     "noise": "secure seeded",
     "release.plan": "Plan",
-    "release.release": "Release compare_waves read result_schema",
+    "release.release": "Release read result_schema",
+    "release.waves": "compare_waves",
     "study": "Study count heavy_hitters kmeans mean quantiles regression shares total vector_mean",
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -164,8 +164,8 @@ class _Regression(_Hybrid):
         coefficients: list[float] = facts["estimate"]
         return coefficients
 
-    def _predictor(self, X: ArrayLike) -> Floats:
-        """The linear predictor."""
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """What the line says about these columns, as they are."""
         columns = self._given(X)
         coefficients = np.array(self.release_.facts["estimate"])
         return np.asarray(columns @ coefficients[1:] + coefficients[0])
@@ -197,10 +197,6 @@ class HybridLinearRegression(base.RegressorMixin, _Regression):  # type: ignore[
         self.coef_ = np.array(slopes)
         return self
 
-    def predict(self, X: ArrayLike) -> Floats:
-        """What the line says about these columns, as they are."""
-        return self._predictor(X)
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class HybridLogisticRegression(base.ClassifierMixin, _Regression):  # type: ignore[misc]
@@ -229,16 +225,16 @@ class HybridLogisticRegression(base.ClassifierMixin, _Regression):  # type: igno
 
     def decision_function(self, X: ArrayLike) -> Floats:
         """The log-odds of the second class."""
-        return self._predictor(X)
+        return super().predict(X)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """The probability of either class."""
-        second = 0.5 * (1 + np.tanh(self._predictor(X) / 2))
+        second = 0.5 * (1 + np.tanh(self.decision_function(X) / 2))
         return np.column_stack([1 - second, second])
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The likelier class."""
-        second = (self._predictor(X) > 0).astype(np.intp)
+        second = (self.decision_function(X) > 0).astype(np.intp)
         return np.asarray(self.classes_[second])
 
     def __sklearn_tags__(self) -> Any:
@@ -309,10 +305,9 @@ def _randomness_of(random_state: Any) -> Randomness:
     """The system's randomness for None; anything else is a seed, and a trial."""
     if random_state is None:
         return secure()
-    if isinstance(random_state, np.random.RandomState):
-        return seeded(int(random_state.randint(2**31 - 1)))
-    if isinstance(random_state, np.random.Generator):
-        return seeded(int(random_state.integers(2**31 - 1)))
+    draw = getattr(random_state, "integers", None) or getattr(random_state, "randint", None)  # NumPy's, new or old
+    if draw is not None:
+        return seeded(int(draw(2**31 - 1)))
     whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
     must(whole, "random_state", "must be None, a whole number or a NumPy generator", repr(random_state))
     return seeded(int(random_state))

@@ -176,7 +176,7 @@ class Study(Declaration):
         rng: Randomness | None = None,
     ) -> dict[str, Any]:
         """Write the invitation to a question that local people can answer only when they have been sent one."""
-        from hybridp.protocols.driver import invite_study
+        from hybridp.protocols.invited import invite_study
 
         groups = (trusted, self.people.trusted), (local, self.people.local)
         counted = tuple(known if given is None else given for given, known in groups)
@@ -193,7 +193,7 @@ class Study(Declaration):
     def _paying(self, ledger: Ledger | Place | None, *, trial: bool) -> AbstractContextManager[Ledger | None]:
         """The ledger; a new one has the study's promise as total."""
         from hybridp.protocols.driver import paying
-        from hybridp.tasks.declared import ledger_totals
+        from hybridp.tasks.task import ledger_totals
 
         return paying(ledger, ledger_totals(self), trial=trial)
 

@@ -11,7 +11,7 @@ import pytest
 from hybridp.bench.synth import plan_synth
 from hybridp.curator.models import Codes, measure_table
 from hybridp.noise import seeded, synthetic_data_generator
-from hybridp.protocols.driver import fit_synth
+from hybridp.protocols.invited import fit_synth
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.tasks.table import TableTask

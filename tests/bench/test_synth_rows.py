@@ -14,7 +14,7 @@ from hybridp.curator.models import Codes
 from hybridp.curator.sums import Raw
 from hybridp.device.reports import simulated_marginals
 from hybridp.noise import seeded, synthetic_data_generator
-from hybridp.protocols.driver import fit_synth
+from hybridp.protocols.invited import fit_synth
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.randomisers import share_oracle

@@ -19,8 +19,8 @@ from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import LEVELS, Bounds, randomiser, subset_selection, support_counts
 from hybridp.public.shares import NoisyCounts, ShareReports
-from hybridp.release.receipt import Receipt
-from hybridp.release.release import Release, compare_waves
+from hybridp.release.release import Receipt, Release
+from hybridp.release.waves import compare_waves
 
 TRIALS = 200
 

@@ -28,12 +28,12 @@ Duck.ask = long
 """
 NUMPY = f"""
 import numpy as np
-from hybridp.protocols import rows
+from hybridp.protocols import driver
 def long(*_, **__):
     {READY}
     while True:
         np.sort(np.arange(100_000)[::-1])
-rows.sum_reports = long
+driver.sum_reports = long
 """
 FITTING = f"""
 import numpy as np

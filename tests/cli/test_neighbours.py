@@ -16,7 +16,7 @@ from tests.questions import crowd, declare
 
 from hybridp import Ledger, seeded
 from hybridp.release.release import sole
-from hybridp.tasks.declared import ledger_totals
+from hybridp.tasks.task import ledger_totals
 
 from .conftest import SECRET, Runner
 

@@ -13,7 +13,8 @@ import hybridp.cli
 from hybridp.cli.app import cli
 from hybridp.cli.options import INVITATION, Verb
 from hybridp.errors import Fields, declared
-from hybridp.public.study import Number, People, Points, Promise, Records, Table, Vector
+from hybridp.public.questions import Points, Records, Table, Vector
+from hybridp.public.study import Number, People, Promise
 
 from .conftest import Runner
 

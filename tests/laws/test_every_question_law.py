@@ -20,9 +20,8 @@ from tests.questions import INVITED, TASKS, Sent, crowd, declare
 from hybridp import ApproxDP, BudgetExceeded, HybridpError, Ledger, PureDP, seeded
 from hybridp.errors import InvalidInput, LedgerProblem, UnusableRows
 from hybridp.noise import Randomness
-from hybridp.release.receipt import CURATOR, VIEWER
-from hybridp.release.release import Release
-from hybridp.tasks.declared import ledger_totals
+from hybridp.release.release import CURATOR, VIEWER, Release
+from hybridp.tasks.task import ledger_totals
 
 FIRST = ("steered", "records", "regression")  # whose trusted people answer, and pay, before local people are asked
 
@@ -94,11 +93,14 @@ def truth(task: str) -> dict[str, float]:
         "own epsilons": {"": people.pay.mean()},
         "statistics": {"": people.pay.mean(), "0.5": people.pay.median()},
         "public groups": dict(people.groupby("town").pay.mean()),
+        "statistics by group": {**people.groupby("town").pay.mean(),
+                                **{f"{town}: 0.5": own.pay.median() for town, own in people.groupby("town")}},
         "private groups": {f"{ill}: {way}": shares[way] for ill in ("yes", "no") for way in shares.index},
         "choice": dict(shares),
         "ticks": {"a": 2 / 3, "b": 2 / 3, "c": 1 / 3},
         "count": {"bus": len(people) / 2},
         "vector": {"a": people.a.mean(), "b": people.b.mean()},
+        "vector by group": {f"{town}: {x}": own[x].mean() for town, own in people.groupby("town") for x in "ab"},
         "records": dict.fromkeys(("weather", "news", "maps"), 1 / 7),
         "points": {},
         "regression": {"intercept": slope[1], "a": slope[0]},

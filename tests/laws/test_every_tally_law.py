@@ -18,8 +18,8 @@ from hybridp.errors import InvalidInput
 from hybridp.noise import Randomness
 from hybridp.protocols.reports import add_file, invitation_tally, number_tally, save_tally
 from hybridp.release.release import Release
-from hybridp.tasks.declared import ledger_totals
 from hybridp.tasks.mean import vector_task
+from hybridp.tasks.task import ledger_totals
 
 QUANTILES = {**TASKS["mean"], "statistics": ["quantiles", "sd"], "at": [0.1, 0.5]}
 TALLIED: dict[str, dict[str, Any]] = {**{key: {} for key in ("mean", "own epsilons", "vector", "points", "records")},

@@ -26,7 +26,7 @@ from hybridp.curator.sums import Columns
 from hybridp.ledger import Ledger
 from hybridp.noise import seeded
 from hybridp.public.mechanisms import ApproxDP, PureDP
-from hybridp.release.receipt import CURATOR, VIEWER
+from hybridp.release.release import CURATOR, VIEWER
 from hybridp.tasks.records import RecordsTask
 from hybridp.testing import laws
 from tests import phases as files

@@ -29,7 +29,7 @@ from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.public.kmeans import STEPS, Box, round_noise
 from hybridp.public.mechanisms import ZCDP, ApproxDP, PureDP
-from hybridp.release.receipt import CURATOR, VIEWER
+from hybridp.release.release import CURATOR, VIEWER
 from hybridp.tasks.kmeans import KMeansTask, Plan
 from tests import phases as files
 

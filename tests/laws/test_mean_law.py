@@ -32,8 +32,7 @@ from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import LocalSummary, TrustedSummary, sum_noise
 from hybridp.public.randomisers import Bounds, DitheredBit, randomiser
-from hybridp.release.receipt import VIEWER
-from hybridp.release.release import sole
+from hybridp.release.release import VIEWER, sole
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.groups import PrivateGroupsTask
 from hybridp.tasks.mean import MeanTask

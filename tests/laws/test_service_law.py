@@ -30,8 +30,8 @@ from hybridp.release.release import Release
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
-from hybridp.tasks.declared import ledger_totals
 from hybridp.tasks.table import unpacked
+from hybridp.tasks.task import ledger_totals
 from hybridp.tasks.transcript import read_invitation
 
 from .recording import Recording, gaussians, laplaces, rho_of

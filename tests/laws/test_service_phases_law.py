@@ -26,7 +26,7 @@ from tests.service.sent import send
 
 from hybridp import InvalidInput, Study, seeded
 from hybridp.device.client import local_report, trusted_report
-from hybridp.protocols.driver import release_invited
+from hybridp.protocols.invited import release_invited
 from hybridp.public import envelope
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import MECHANISM, VectorBounds

@@ -26,10 +26,10 @@ from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 from hybridp.curator.models import LATTICE, Codes, gain, measure_table, pick_table
 from hybridp.ledger import Ledger
 from hybridp.noise import Randomness
-from hybridp.protocols.driver import fit_synth
+from hybridp.protocols.invited import fit_synth
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
-from hybridp.release.receipt import CURATOR, VIEWER
+from hybridp.release.release import CURATOR, VIEWER
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.table import NoSignalWarning, TableTask
 

@@ -20,9 +20,9 @@ from hybridp.public.mechanisms import PureDP
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import Bounds
 from hybridp.study import Study
-from hybridp.tasks.declared import ledger_totals
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.shares import SharesTask
+from hybridp.tasks.task import ledger_totals
 
 
 @pytest.mark.parametrize("kind", ["date", "timestamp", "int64[]"])

@@ -18,8 +18,7 @@ from hybridp.ledger import SEALED, Ledger
 from hybridp.protocols.driver import release as release_mean
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import Bounds
-from hybridp.release.receipt import VIEWER
-from hybridp.release.release import Release
+from hybridp.release.release import VIEWER, Release
 from hybridp.tasks.mean import MeanTask
 
 STUDY = MeanTask(Bounds(0, 100), PureDP(1.0))

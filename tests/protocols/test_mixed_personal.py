@@ -23,8 +23,7 @@ from hybridp.protocols.driver import release as release_mean
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import Bounds
 from hybridp.public.shuffling import LevelMixing, central_epsilon, mixed_delta
-from hybridp.release.receipt import COLLUDING, MIXED
-from hybridp.release.release import sole
+from hybridp.release.release import COLLUDING, MIXED, sole
 from hybridp.tasks.personal import ACCOUNTS, MIXED_ACCOUNT, PersonalTask
 from hybridp.tasks.task import mixed_levels
 

@@ -19,10 +19,9 @@ from hybridp.protocols.driver import release as release_mean
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import Invite, OwnEpsilon
 from hybridp.public.personal import PersonalDP
-from hybridp.public.questions import PERSONAL_ESTIMATORS
 from hybridp.public.randomisers import Bounds
-from hybridp.release.receipt import VIEWER
-from hybridp.release.release import Release
+from hybridp.public.study import PERSONAL_ESTIMATORS
+from hybridp.release.release import VIEWER, Release
 from hybridp.tasks.personal import ACCOUNTS, PersonalTask
 
 BOUNDS = Bounds(0, 100)

@@ -16,7 +16,8 @@ from hybridp.curator.sums import Raw
 from hybridp.errors import BudgetExceeded, InvalidInput, NotShown
 from hybridp.ledger import Ledger, tight_epsilon
 from hybridp.noise import seeded, synthetic_data_generator
-from hybridp.protocols.driver import fit_file, fit_synth, must_have_paid
+from hybridp.protocols.driver import must_have_paid
+from hybridp.protocols.invited import fit_file, fit_synth
 from hybridp.protocols.rows import CodePeople
 from hybridp.public import envelope
 from hybridp.public.mechanisms import ApproxDP, PureDP

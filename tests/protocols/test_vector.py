@@ -56,7 +56,7 @@ def test_joint_intervals_are_wider_by_bonferroni(people: Path) -> None:
         (lambda: VectorTask(BOUNDS, PureDP(1.0), noise="gaussian"), "`delta` must be positive for Gaussian noise"),
         (lambda: VectorTask(BOUNDS, PureDP(40.0)), "`epsilon` must be at least 0.001 and at most 30"),
         (lambda: release_mean("x.csv", STUDY, Columns(("a",), "t")), "`columns` must be as many as the"),
-        (lambda: release_mean("x.csv", STUDY, COLUMNS, Grouping("score")), "`by` must be left out"),
+        (lambda: release_mean("x.csv", STUDY, COLUMNS, Grouping("score")), "`by` must be another column"),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_once(make: Any, sentence: str) -> None:

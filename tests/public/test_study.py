@@ -12,20 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.questions import question
 
-from hybridp.errors import InvalidInput
+from hybridp.errors import Fields, InvalidInput, TrustRule, declared
 from hybridp.public.mechanisms import ApproxDP, PureDP, split
-from hybridp.public.study import (
-    KINDS,
-    Collection,
-    Declaration,
-    Fields,
-    People,
-    Promise,
-    Question,
-    TrustRule,
-    declared,
-    to_toml,
-)
+from hybridp.public.questions import KINDS, to_toml
+from hybridp.public.study import Collection, Declaration, People, Promise, Question
 
 SALARY = question("salary", "number", upper=200_000)
 AGE = question("age", "number", upper=120, weight=3)
@@ -269,8 +259,8 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     from hybridp.blend.heavy import HeavyEstimator
     from hybridp.blend.mean import EstimatorName
     from hybridp.blend.shares import ShareEstimator
-    from hybridp.public.questions import PERSONAL_ESTIMATORS
     from hybridp.public.randomisers import LocalName, VectorLocalName
+    from hybridp.public.study import PERSONAL_ESTIMATORS
     from hybridp.tasks.regression import FormName
 
     def words(kind: str, name: str) -> set[str]:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from hybridp.public.mechanisms import PureDP
-from hybridp.release.receipt import CURATOR, VIEWER, Protection, Receipt, build_receipt, one_receipt
+from hybridp.release.release import CURATOR, VIEWER, Protection, Receipt, build_receipt, one_receipt
 
 NOISE = Protection(PureDP(0.5), "noise on the sum", "a remark")
 REPORT = Protection(PureDP(2.0), "a report")

@@ -25,7 +25,7 @@ from hybridp.public.messages import NormalLaplace
 from hybridp.public.randomisers import Bounds
 from hybridp.release import style
 from hybridp.release.release import GroupEstimate, Release, Result, mean_release
-from hybridp.service.html import shown_release
+from hybridp.service.pages import shown_release
 
 ODD = '<script>alert(1)</script> & "co" $x_$'
 ONE = PureDP(1.0)
@@ -65,7 +65,9 @@ SPREAD = {**TASKS["mean"], "name": "age", "column": "x", "statistics": ["sd", "g
 @cache
 def planned(*tasks: str) -> Any:
     """The plan of a study of these questions, or of its only one."""
-    known = {**TASKS, "spread": SPREAD, "public groups": {**TASKS["public groups"], "categories": ["u", ODD]}}
+    grouped = {task: {**TASKS[task], "categories": ["u", ODD]} for task in TASKS if "by" in TASKS[task]
+               and not TASKS[task].get("by_private")}
+    known = {**TASKS, "spread": SPREAD, **grouped}
     questions = [known[task] for task in tasks]
     own = {"epsilon_column": "own"} if tasks == ("own epsilons",) else {"epsilon": 1.0, "delta": 1e-6}
     study = declare("records" if "records" in tasks else "mean", questions=questions, promise=own)

@@ -132,7 +132,7 @@ def test_a_synthetic_table_keeps_to_it_too(tmp_path: Path) -> None:
     """Its fits are frozen by their form alone, as their last digits belong to the processor."""
     from hybridp.curator.models import Codes
     from hybridp.noise import seeded
-    from hybridp.protocols.driver import fit_synth
+    from hybridp.protocols.invited import fit_synth
     from hybridp.public.mechanisms import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
     from hybridp.release.release import Release

@@ -15,7 +15,7 @@ from scipy import stats
 from hybridp.curator.models import Codes, measure_table
 from hybridp.errors import InvalidInput
 from hybridp.noise import seeded, synthetic_data_generator
-from hybridp.protocols.driver import fit_synth
+from hybridp.protocols.invited import fit_synth
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
 from hybridp.public.synth import MeasuredTable

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hybridp.public.study import Declaration, to_toml
+from hybridp.public.questions import to_toml
+from hybridp.public.study import Declaration
 
 __all__ = ["ASKER", "stated", "study_of"]
 

@@ -16,12 +16,10 @@ pytest.importorskip("fastapi")
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from hybridp.public.study import (
-    Declaration,
-)
+from hybridp.public.study import Declaration
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.html import KINDS
+from hybridp.service.pages import KINDS
 from hybridp.service.plans import parse_plan
 
 from .conftest import Start

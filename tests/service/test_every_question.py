@@ -24,7 +24,7 @@ from hybridp.release.release import Release
 from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
-from hybridp.service.html import shown_release
+from hybridp.service.pages import shown_release
 from hybridp.service.schema import GROUPS
 from hybridp.service.settings import Limits, Settings
 
@@ -47,12 +47,14 @@ QUESTIONS["ratio"] = {
     "lower": [0, 1],
     "upper": 100,
 }
-QUESTIONS["public groups"] |= {"categories": ["u", "v"], "least": 5}
+GROUPED = ("public groups", "statistics by group", "vector by group")
+for _of in GROUPED:
+    QUESTIONS[_of] |= {"categories": ["u", "v"], "least": 5}
 QUESTIONS["count"] |= {"name": "bus"}
 EPSILONS = [0.5, 1.0, 2.0]
 SEVERAL = ["mean", "choice", "ticks", "count", "vector", "points"]
 STUDIES = {
-    **{name: ([name], {"epsilon": 4.0}) for name in QUESTIONS},
+    **{name: ([name], {"epsilon": 12.0 if name == "regression" else 4.0}) for name in QUESTIONS},  # so few tell a line
     "one of several": (SEVERAL, {"epsilon": 12.0, "several": "drawn"}),
     "all of several": (SEVERAL, {"epsilon": 30.0, "several": "split"}),
     "by groups beside others": (["public groups", "private groups", "vector"], {"epsilon": 30.0, "several": "split"}),
@@ -67,12 +69,14 @@ def answers(task: str, row: Any) -> dict[str, Any]:
     """What the person in this row says, by the names of what is asked."""
     own = {
         "public groups": {"pay": row.pay, "town": row.town},
+        "statistics by group": {"pay": row.pay, "town": row.town},
         "private groups": {"ill": row.ill, "way": row.way},
         "choice": {"way": row.way},
         "ticks": {"liked": row.liked.split(";")},
         "count": {"bus": "bus" if row.way == "bus" else "not bus"},
         "vector": {"body": [row.a, row.b]},
         "ratio": {"rate": {"a": row.a, "b": row.b}},
+        "vector by group": {"body": [row.a, row.b], "town": row.town},
         "records": {"search": [row.query]},
         "points": {"place": {"x": row.x, "y": row.y}},
         "regression": {"line": [row.a, row.b]},
@@ -176,7 +180,8 @@ def test_it_goes_from_its_answers_to_its_release(web: TestClient, name: str) -> 
     lines = [json.loads(line) for line in studies.export(service, asked.id)]
     assert len(lines) == LOCAL
     one = 1 if asked.task["draws"] else len(asked.tasks)
-    assert {len(line["report"]) for line in lines} == {one + ("public groups" in asked.tasks)}
+    grouped = any(task in GROUPED for task in asked.tasks)
+    assert {len(line["report"]) for line in lines} == {one + grouped}
     summary = studies.study_summary(service, asked.id)
     assert summary["raw_deleted"]
     assert len(shown_release(found, summary["plan"])["parts"]) >= len(asked.tasks)

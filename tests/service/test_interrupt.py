@@ -33,7 +33,7 @@ HELD = """
 import os, pathlib, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 import hybridp.cli.study as command
-import hybridp.service.releasing as r
+import hybridp.service.studies as r
 from hybridp.service.store import Sweeper
 def here(name):
     sys.stderr.write(name + "\\n"); sys.stderr.flush()

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.noise import secure
-from hybridp.service import releasing, studies
+from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan
@@ -190,7 +190,7 @@ def test_what_is_deleted_while_a_release_reads_it_stays_deleted(
         ("_prepared", study, studies.release_study),
         ("_first", found, studies.open_phase_two),
     ):
-        read, number = getattr(releasing, name), service.number(what)
+        read, number = getattr(studies, name), service.number(what)
 
         def and_deleted(*given: Any, read: Any = read, number: int = number, what: str = what) -> Any:
             build = read(*given)
@@ -198,7 +198,7 @@ def test_what_is_deleted_while_a_release_reads_it_stays_deleted(
             return build
 
         with monkeypatch.context() as patch:
-            patch.setattr(releasing, name, and_deleted)
+            patch.setattr(studies, name, and_deleted)
             with pytest.raises(HybridpError, match="deleted"):
                 ask(service, what)
         assert service.sweeper.wait(60)
@@ -229,8 +229,8 @@ def test_a_discovery_that_died_is_offered_again(web: TestClient, monkeypatch: py
     service = service_of(web)
     study = discovering(service)
     with monkeypatch.context() as patch:
-        patch.setattr(releasing, "_commit", lambda *given: (_ for _ in ()).throw(RuntimeError))
-        patch.setattr(releasing, "_move", lambda _, row, old, new, move=releasing._move: new or move(_, row, old, new))
+        patch.setattr(studies, "_commit", lambda *given: (_ for _ in ()).throw(RuntimeError))
+        patch.setattr(studies, "_move", lambda _, row, old, new, move=studies._move: new or move(_, row, old, new))
         with pytest.raises(RuntimeError):
             studies.open_phase_two(service, study)
     assert studies.study_summary(service, study)["phase"] == 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from hybridp.service import html, pages, studies
+from hybridp.service import pages, studies
 
 from .declared import ASKER as OF
 from .declared import study_of
@@ -199,7 +199,7 @@ def test_local_fields_have_no_names(web: TestClient) -> None:
 
 
 def test_charts_have_no_script_and_no_style() -> None:
-    svg = str(html.charts.bars([("<b onload=x>", 1.0), ("two", 0.0)], "minutes & more"))
+    svg = str(pages.charts.bars([("<b onload=x>", 1.0), ("two", 0.0)], "minutes & more"))
     assert "<b" not in svg
     assert "style=" not in svg
     assert "minutes &amp; more" in svg

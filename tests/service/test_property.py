@@ -19,7 +19,7 @@ def test_bad_requests_never_break_the_service(settings: Settings, database: str)
 
 def test_the_search_finds_a_planted_fault(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A control: a service that breaks on one rare kind of report is found out."""
-    from hybridp.service.reports import View
+    from hybridp.service.core import View
 
     def broken(self: View, report: Any, now: int, check: Any = View.check) -> Any:
         if report.time % 60:

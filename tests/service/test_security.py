@@ -121,7 +121,7 @@ def test_an_unexpected_error_says_nothing_of_what_was_sent(
     web: TestClient, mean_plan: Make, report: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hybridp.service import pages
-    from hybridp.service.reports import View
+    from hybridp.service.core import View
 
     study = studies.create_study(service_of(web), mean_plan())["id"]
 

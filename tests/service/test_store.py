@@ -20,12 +20,12 @@ from hybridp.public.mechanisms import ApproxDP, Neighbours, PureDP
 from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
+from hybridp.service.formats import parse_upload
 from hybridp.service.problems import Refused
-from hybridp.service.releasing import book, release_once
-from hybridp.service.reports import parse_upload
 from hybridp.service.schema import analysts, begun, invitations, progress, reports, study_keys
 from hybridp.service.settings import KeyRing, RowCipher, Settings, load_or_make, save
 from hybridp.service.store import counts, reading, writing
+from hybridp.service.studies import book, release_once
 
 from .conftest import MEAN
 from .declared import study_of

@@ -6,19 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from hybridp.bench.crowd import Crowd, Guesses
-from hybridp.bench.driven import plan_distribution, plan_driven, plan_groups, plan_steered
+from hybridp.bench.driven import HEARD, plan_distribution, plan_driven, plan_groups, plan_steered, shares_of
 from hybridp.bench.models import plan_personal, plan_points, plan_records, plan_regression
 from hybridp.curator.sums import Counted, count_people, group_sizes, with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.driver import trust_rule
 from hybridp.public.study import Declaration
-from hybridp.release.plan import Plan, planned, predicted, ways
-from hybridp.tasks.declared import BUILDERS
+from hybridp.release.plan import Plan, error_of, planned, predicted, ways
 from hybridp.tasks.mean import mean_task
 from hybridp.tasks.number import NumberTask, number_task
 from hybridp.tasks.personal import personal_task
 from hybridp.tasks.shares import shares_task
+from hybridp.tasks.task import BUILDERS
 
 __all__ = ["plan_question", "plan_study"]
 
@@ -46,8 +48,7 @@ def plan_question(
         (levels, people), local = epsilons
         known: dict[str, Any] = {"bounds": own.bounds, "sd": crowd.guess.sd, "question": crowd.question}
         return plan_personal((levels * own.share, people), local, **known)
-    kind = question.entry({kind: kind for kind in (*_PLANS, "number")})  # a special case as what it is a case of
-    result = _number(study, i, crowd) if kind == "number" else _PLANS[kind](BUILDERS[kind](study, i), crowd)
+    result = _plan(study, i, crowd)
     if not shuffled:
         return result
     assert study.mixing is not None
@@ -159,6 +160,12 @@ def _sizes(study: Declaration, i: int, data: Any, table: str | None) -> Mapping[
 # --- one question -----------------------------------------------------------------------------------------------------
 
 
+def _plan(study: Declaration, i: int, crowd: Crowd) -> Plan:
+    """Of a question for everybody; a special case is planned as what it is a case of."""
+    kind = study.questions[i].entry({kind: kind for kind in (*_PLANS, "number")})
+    return _number(study, i, crowd) if kind == "number" else _PLANS[kind](BUILDERS[kind](study, i), crowd)
+
+
 def _by_group(study: Declaration, i: int, crowd: Crowd, sizes: Mapping[str, int] | None) -> Plan:
     question, crowd = study.questions[i], replace(crowd, chance=1.0)
     by = question.groups
@@ -170,8 +177,26 @@ def _by_group(study: Declaration, i: int, crowd: Crowd, sizes: Mapping[str, int]
         guess = replace(crowd.guess, shares=[size / many for size in left.values()])
         by, crowd = replace(by, names=tuple(left)), replace(crowd, n=many, guess=guess)
     question.must(bool(by.names), "categories", "must be listed for a plan without a table, as A,B,C", "none")
-    own = question.entry({"number": mean_task, "choice": shares_task, "count": shares_task})(study, i)
-    return plan_groups(own, by, crowd)
+    builders: dict[str, Any] = {"number": mean_task, "choice": shares_task, "count": shares_task, "vector": None}
+    own = question.entry(builders)
+    if own is not None and getattr(question, "statistics", ("mean",)) == ("mean",):
+        return plan_groups(own(study, i), by, crowd)
+    guess, parts = replace(crowd.guess, shares=None), shares_of(crowd.guess.shares, len(by.names), "groups")
+    plans = [_plan(study, i, replace(crowd, n=max(round(crowd.n * part), 1), guess=guess)) for part in parts]
+    every = [plan.questions[crowd.question] for plan in plans]
+    about = {"column": by.column, "private": by.private, "categories": list(by.names)}
+    facts = {}
+    for key, first in every[0].items():
+        errors = {
+            who: {"rmse_population": [float(np.max(error_of(ways(one[key])[who]))) for one in every]}
+            for who in HEARD if who in ways(first)
+        }  # fmt: skip
+        more = {name: first[name] for name in ("assumes", "range") if name in first}
+        default = {"default": {"estimator": "everyone"}}
+        facts[f"{key}_by_group"] = predicted(f"{key}-by-group", errors, default, by=about, shares=parts, **more)
+    part = study.parts[i]
+    trusted = None if part.trusted is None else part.trusted.epsilon
+    return planned({crowd.question: facts}, crowd.n, crowd.opt_in, part.everybody, trusted)
 
 
 def _number(study: Declaration, i: int, crowd: Crowd) -> Plan:

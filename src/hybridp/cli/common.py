@@ -135,7 +135,7 @@ def check_delta(delta: float) -> None:
 
 
 def emit(document: dict[str, Any]) -> None:
-    from hybridp.release.receipt import plain
+    from hybridp.release.release import plain
 
     click.echo(json.dumps(plain(document), allow_nan=False))
 

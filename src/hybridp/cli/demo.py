@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hybridp.bench.crowd import Guesses, salary_like
 from hybridp.bench.study import plan_question
-from hybridp.cli.common import FOLDER_PATH, count, note, number, progress, receipt, save_plot, share_type, table
+from hybridp.cli.app import FOLDER_PATH, count, note, number, progress, receipt, save_plot, share_type, table
 from hybridp.cli.options import telling
 from hybridp.errors import must
 from hybridp.noise import secure, seeded, synthetic_data_generator

@@ -16,12 +16,14 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import FILE_PATH, note, rows_argument, table_option
-from hybridp.cli.options import Options, joined, number_or_word, some, telling
+from hybridp.cli import options as cli_options
+from hybridp.cli.app import FILE_PATH, note, rows_argument, table_option
+from hybridp.cli.options import Options, joined, some, telling
 from hybridp.curator.sums import open_rows
 from hybridp.errors import InvalidInput, TrustRule, must
 from hybridp.public.envelope import write_new
-from hybridp.public.study import People, Promise, to_toml
+from hybridp.public.questions import to_toml
+from hybridp.public.study import People, Promise
 from hybridp.study import Study
 
 __all__ = ["init"]
@@ -73,7 +75,7 @@ def _look(file: Any, table: str | None) -> tuple[str, dict[str, bool | None]]:
     """All that is looked at: the columns' names, and whether their types say that they are numbers (None: unknown)."""
     with open_rows(file, table=table) as rows:
         typed = any(not rows.is_text(name) for name in rows.columns)
-        header = not any(isinstance(number_or_word(name), float) for name in rows.columns)
+        header = not any(isinstance(cli_options.number_or_word(name), float) for name in rows.columns)
         # Names are not repeated: without a header they are somebody's answers.
         must(header, "file", "must start with a line of column names, and no name may be a number", "one that is")
         return rows.name, {name: rows.is_number(name) if typed else None for name in rows.columns}

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import FILE_PATH, check_delta, count, needed, number, table
+from hybridp.cli.app import FILE_PATH, check_delta, count, needed, number, table
 from hybridp.cli.options import Options, some, telling
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Ledger, tight_epsilon

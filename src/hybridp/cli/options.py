@@ -8,12 +8,12 @@ A command names the declarations that it needs, and gets them as objects:
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import functools
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,16 +21,17 @@ from typing import Any, TypeVar
 import click
 
 from hybridp import errors
-from hybridp.cli.app import first_clause
-from hybridp.cli.common import FILE_PATH, check_delta, check_plot, count, json_option, needed, share_type, stack, tell
+from hybridp.cli import app
+from hybridp.cli.app import FILE_PATH, count, first_clause, json_option, needed, share_type
 from hybridp.errors import LABEL, Declared, Fields, InvalidInput, TrustRule, Trusts, declared, did_you_mean, must
+from hybridp.public.questions import KINDS
 from hybridp.public.randomisers import Bounds
-from hybridp.public.study import KINDS, Mixer, People, Promise, Question
+from hybridp.public.study import Mixer, People, Promise, Question
 from hybridp.study import Study
 
-__all__ = ["FILE", "INVITATION", "Options", "Spread", "Verb", "all_given", "binned", "command", "count"]
-__all__ += ["edges_options", "given", "joined", "list_option", "listed", "must_not_join", "number_or_word", "numbers"]
-__all__ += ["one_question", "options_of", "said_as_options", "share_type", "some", "telling", "trust_options"]
+__all__ = ["FILE", "INVITATION", "Options", "Spread", "Verb", "binned", "command", "edges_options"]
+__all__ += ["given", "joined", "list_option", "must_not_join", "number_or_word", "one_question", "options_of"]
+__all__ += ["said_as_options", "some", "telling", "trust_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 FILE, INVITATION = "STUDY.toml", "INVITATION.json"
@@ -112,7 +113,10 @@ class Options:
         if issubclass(self.of, Question):
             stated["name"] = stated.get("column") or stated.get("target") or self.of.kind
         for name in {"categories", "options"} & stated.keys():  # written A,B,C, or one after another
-            stated[name] = tuple(part for text in stated[name] for part in listed(name, text))
+            parts = [part for text in stated[name] for part in joined(text)]
+            rule = "must be a list such as A,B,C without empty parts"
+            must(bool(parts) and all(parts), name, rule, ",".join(stated[name]))
+            stated[name] = tuple(parts)
         with said_as_options(self.of):
             return self.of(**stated)
 
@@ -124,13 +128,6 @@ def joined(text: str) -> list[str]:
     ['Yes, always', 'No']
     """
     return [part.strip() for line in csv.reader([text], skipinitialspace=True) for part in line]
-
-
-def listed(name: str, text: str) -> list[str]:
-    """The parts of A,B,C, of which none is empty."""
-    parts = joined(text)
-    must(bool(parts) and all(parts), name, "must be a list such as A,B,C without empty parts", text)
-    return parts
 
 
 def some(of: type[Fields] | str, *names: str, needed: tuple[str, ...] = (), later: bool = False) -> Options:
@@ -162,19 +159,12 @@ def options_of(**groups: type[Fields] | Options | None) -> Callable[[Callable[..
     return decorate
 
 
-def list_option(*names: str, default: str | None = None, **how: Any) -> Callable[[F], F]:
-    """An option for a list, which the command gets as one text, A,B: joined by commas, in a row, or given again.
-
-    Of an option with one value, given twice, the last counts, as everywhere; of a list nothing is lost.
-    """
-
-    def joined(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> str | None:
-        return ",".join(values) or default
-
-    return click.option(*names, multiple=True, callback=joined, metavar="A,B", **how)
+def list_option(*names: str, type: Any = float, **how: Any) -> Callable[[F], F]:
+    """An option for a list: A,B, several values in a row, or the option given again."""
+    return click.option(*names, multiple=True, type=type, metavar="A,B", **how)
 
 
-edges_options = stack(
+edges_options = app.stack(
     list_option("--edges", help="The public edges of the bins, as 0,10,20,50."),
     click.option("--lower", type=float, help="Without --edges: the public lower bound."),
     click.option("--upper", type=float, help="Without --edges: the public upper bound."),
@@ -182,21 +172,14 @@ edges_options = stack(
 )
 
 
-def numbers(name: str, text: str) -> list[float]:
-    try:
-        return [float(part) for part in listed(name, text)]
-    except ValueError:
-        raise InvalidInput(f"`{name}` must be numbers such as 0,10,20. Got {text}.") from None
-
-
 def binned(
-    question: Options, edges: str | None, lower: float | None, upper: float | None, bins: int | None, column: str = ""
+    question: Options, edges: tuple[float, ...], lower: float | None, upper: float | None, bins: int | None
 ) -> Any:
     """A choice among options or, where they are given, among the bins of a number."""
     values, options = question.values, question.values.get("options")
-    if edges is not None:
+    if edges:
         must(lower is None and upper is None, "edges", "must not go with --lower and --upper", "both")
-        values["edges"] = tuple(numbers("edges", edges))
+        values["edges"] = edges
     elif lower is not None or upper is not None:
         must(not options, "options", "must not go with --lower and --upper", "both")
         limits = Bounds(needed("lower", lower, "--edges"), needed("upper", upper, "--edges"))
@@ -205,8 +188,6 @@ def binned(
         values["edges"] = (*(limits.lower + limits.width * i / many for i in range(many)), limits.upper)
     else:
         needed("options", options or None, "--edges, or --lower and --upper")
-    if not options:
-        values["column"] = values["column"] or column or None
     return question()
 
 
@@ -277,7 +258,7 @@ def command(
     """A command with these options and declarations, which shows by itself what it made."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        return click.command(name, cls=Spread)(stack(*options, options_of(**groups))(function))
+        return click.command(name, cls=Spread)(app.stack(*options, options_of(**groups))(function))
 
     return decorate
 
@@ -293,9 +274,9 @@ def telling(
     def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
         def run(as_json: bool, plot_file: Path | None = None, **given: Any) -> None:
-            check_plot(plot_file)
+            app.check_plot(plot_file)
             document, said, *draw = function(**given)
-            tell(document, said, *draw, as_json=as_json, plot=plot_file)
+            app.tell(document, said, *draw, as_json=as_json, plot=plot_file)
 
         pictures = [click.option("--plot", "plot_file", type=FILE_PATH, help="Save a picture (.png, .svg, .pdf).")]
         return command(name, *options, *(pictures if plot else []), json_option, **groups)(run)
@@ -347,14 +328,10 @@ def number_or_word(text: str | None) -> float | str | None:
 
 
 def given(option: str) -> bool:
-    return option in all_given()
-
-
-def all_given() -> list[str]:
-    """The options that stand on the command line."""
+    """Whether an option stands on the command line."""
     context, said = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
-    options = (one for one in context.command.params if isinstance(one, click.Option))
-    return [one.opts[0][2:] for one in options if context.get_parameter_source(str(one.name)) is said]
+    named = (str(one.name) for one in context.command.params if f"--{option}" == one.opts[0])
+    return any(context.get_parameter_source(name) is said for name in named)
 
 
 def must_not_join(phase: str, *options: str) -> None:
@@ -368,7 +345,7 @@ def must_not_join(phase: str, *options: str) -> None:
 _LABELS: dict[str, type[Fields]] = {"promise": Promise, "trust": TrustRule, "people": People, "mixer": Mixer}
 
 
-@contextmanager
+@contextlib.contextmanager
 def said_as_options(*classes: type[Fields]) -> Iterator[None]:
     """Refusals of declarations name their fields; on the command line people know them as options."""
     try:
@@ -433,7 +410,7 @@ def one_question(
     mixer: Options | None = None,
 ) -> Study:
     """The study of one question that a command on one task declares."""
-    check_delta(promise.delta)
+    app.check_delta(promise.delta)
     rule = TrustRule(everyone="local") if trust is None else trust
     with said_as_options(type(question)):
         return Study(

@@ -10,15 +10,14 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import numpy as np
 
-from hybridp.cli.app import if_interrupted
-from hybridp.cli.common import FILE_PATH, count, note, number, progress, table
+from hybridp.cli.app import FILE_PATH, count, if_interrupted, note, number, progress, table
 from hybridp.cli.options import telling
-from hybridp.errors import InvalidInput
+from hybridp.errors import InvalidInput, must
 from hybridp.pareto import Problem, Run, Store, band, dpareto, final_front, publishing_cost
 from hybridp.pareto import load_problem as load_named
 from hybridp.pareto import suggest as advise
@@ -50,16 +49,14 @@ def _aside() -> Iterator[None]:
 def load_problem(source: str) -> Problem:
     """A problem by its name in the library, or as FILE.py:name."""
     path, _, name = source.rpartition(":")
-    if source.endswith(".py"):
-        raise InvalidInput(f"`problem` must say which problem of the file: FILE.py:name. Got {source}.")
+    must(not source.endswith(".py"), "problem", "must say which problem of the file: FILE.py:name", source)
     if not path.endswith(".py"):
         try:
             return load_named(source)
         except ImportError as error:
             raise InvalidInput(f"`problem` must have the extra `pareto` installed. Got no {error.name}.") from None
     file = Path(path)
-    if not file.is_file():
-        raise InvalidInput(f"`problem` must be a name or an existing FILE.py:name. Got {source}.")
+    must(file.is_file(), "problem", "must be a name or an existing FILE.py:name", source)
     try:  # as no module that workers could import: its functions travel to them by value
         names = runpy.run_path(str(file), run_name=f"hybridp_problem_{file.stem}")
     except Exception as error:  # where in the user's file it happened: the message itself might hold data
@@ -68,10 +65,9 @@ def load_problem(source: str) -> Problem:
         where = f"{type(error).__name__}{f' at line {lines[-1]}' if lines else ''}"
         what = str(error) if isinstance(error, InvalidInput) else where
         raise InvalidInput(f"`problem` must be a file that runs. Got {source}, which raised: {what}") from None
-    result = names.get(name)
-    if not isinstance(result, Problem):
-        raise InvalidInput(f"`problem` must name a Problem in its file. Got {source}.")
-    return result
+    result: Any = names.get(name)
+    must(isinstance(result, Problem), "problem", "must name a Problem in its file", source)
+    return cast(Problem, result)
 
 
 @telling("run", plot=True)
@@ -183,8 +179,7 @@ def _read(file: Path) -> tuple[Any, str | None]:
     """A run, and where its problem is."""
     store = Store.read(file)
     result = Run(store.problem, tuple(store.evaluations()), tuple(store.evaluations(failed=True)))
-    if not result.evaluations:
-        raise InvalidInput(f"`file` must hold at least one evaluation that succeeded. Got none in {file}.")
+    must(bool(result.evaluations), "file", "must hold at least one evaluation that succeeded", f"none in {file}")
     return result, store.source
 
 

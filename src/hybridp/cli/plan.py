@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from hybridp.cli import options as cli_options
-from hybridp.cli.common import FILE_PATH, count, note, rows_in, show_words, table_option
-from hybridp.cli.options import Options, edges_options, given, list_option, must_not_join, numbers, one_question, some
+from hybridp.cli.app import FILE_PATH, count, note, rows_in, show_words, table_option
+from hybridp.cli.options import Options, given, list_option, one_question, some
 from hybridp.cli.releasing import check_out, read_study, study_argument
 from hybridp.cli.synth import StatedSchema, workload_of
 from hybridp.errors import Fields, InvalidInput, at_least, field, must
@@ -100,12 +100,11 @@ def _plan(
             raise InvalidInput("`shuffled-delta` must be given: a mixed batch has no pure guarantee. Got none.")
         batch = mixer.values["batch"] or max(crowd.groups["shuffled"], 2)
         mixing = replace(mixer, values={**mixer.values, "batch": batch})
-    if guessed.get("shares") is not None:
-        guessed["shares"] = numbers("shares", guessed["shares"])
     study = one_question(question, promise, people=people, mixer=mixing)
     from hybridp.bench.crowd import Guesses  # help needs none of it
     from hybridp.bench.study import plan_question
 
+    guessed["shares"] = guessed.get("shares") or None
     with cli_options.said_as_options(type(question)):
         return plan_question(study, 0, crowd.n, crowd.opt_in, Guesses(**guessed), shuffled=crowd.groups["shuffled"])
 
@@ -124,8 +123,8 @@ _guessed_mean = click.option("--mean", type=float, help="A guess of the mean.  [
     "mean",
     click.option("--sd", type=float, help="The standard deviation; without it the worst case."),
     _shares,
-    list_option("--groups", help='Personal epsilons of trusted people, as "0.1:700,2:300" (EPSILON:PEOPLE).'),
-    list_option("--local-groups", help="The same for local people."),
+    list_option("--groups", type=str, help='Personal epsilons of trusted people, as "0.1:700,2:300" (EPSILON:PEOPLE).'),
+    list_option("--local-groups", type=str, help="The same for local people."),
     _guessed_mean,
     click.option("--rmse", type=float, help="How many opt-ins are needed to reach this root mean squared error?"),
     crowd=some(Crowd, later=True),
@@ -134,8 +133,8 @@ _guessed_mean = click.option("--mean", type=float, help="A guess of the mean.  [
     mixer=_MIXER,
 )  # fmt: skip
 def mean(
-    crowd: Options, question: Options, promise: Options, mixer: Options, groups: str | None, local_groups: str | None,
-    sd: float | None, rmse: float | None, **guessed: Any,
+    crowd: Options, question: Options, promise: Options, mixer: Options, groups: tuple[str, ...],
+    local_groups: tuple[str, ...], sd: float | None, rmse: float | None, **guessed: Any,
 ) -> Plan:  # fmt: skip
     """Predicted error of every estimator of a mean, and when which baseline wins.
 
@@ -148,9 +147,9 @@ def mean(
     of one epsilon go to a mixer.
     """
     asked = question.values
-    if groups is not None or local_groups is not None:
-        must_not_join("personal epsilons", "n", "opt-in", "epsilon", "delta", "trusted-epsilon", "mean", "rmse",
-                      "noise", "local", "shuffled")  # fmt: skip
+    if groups or local_groups:
+        others = "n opt-in epsilon delta trusted-epsilon mean rmse noise local shuffled"
+        cli_options.must_not_join("personal epsilons", *others.split())
         return _personal_plan((groups, local_groups), asked["lower"], asked["upper"], sd, mixer)
     from hybridp.bench.crowd import Crowd as Expected
     from hybridp.bench.driven import opt_ins_needed, plan_steered
@@ -158,7 +157,7 @@ def mean(
     people, by = crowd(), asked["by"] is not None
     asked["column"] = "value"
     if by:
-        must_not_join("by", "rmse")
+        cli_options.must_not_join("by", "rmse")
     else:
         Expected(people.n, people.opt_in).must_be_both()
     plan = _plan(question(), people, promise(), mixer=mixer, sd=sd, **guessed)
@@ -173,7 +172,7 @@ def mean(
 
 
 def _personal_plan(
-    groups: tuple[str | None, str | None], lower: float | None, upper: float | None, sd: float | None, mixer: Options
+    groups: tuple[tuple[str, ...], ...], lower: float | None, upper: float | None, sd: float | None, mixer: Options
 ) -> Plan:
     from hybridp.bench.models import parse_groups, plan_personal
 
@@ -181,20 +180,20 @@ def _personal_plan(
     mixed = mixer.values
     must(mixed["delta"] is not None or not given("batch"), "shuffled-delta", "must go with --batch", "none")
     bounds = None if lower is None or upper is None else Bounds(lower, upper)
-    trusted, local = (((), ()) if text is None else parse_groups(text) for text in groups)
+    trusted, local = (parse_groups(",".join(texts)) if texts else ((), ()) for texts in groups)
     return plan_personal(trusted, local, bounds=bounds, sd=sd, mixed_delta=mixed["delta"], batch=mixed["batch"])
 
 
-def _quantiles(question: Options, at: str = "0.5", **given: Any) -> Plan:
+def _quantiles(question: Options, at: tuple[float, ...] = (0.5,), **given: Any) -> Plan:
     """Predicted errors of quantiles: steered, in one go, by trusted people alone and by local people alone.
 
     Says which to use, and why, from public numbers alone.
     """
-    question.values.update(column="value", statistics=("quantiles",), at=tuple(numbers("at", at)))
+    question.values.update(column="value", statistics=("quantiles",), at=at)
     return _plan(question(), **given)
 
 
-_at = list_option("--at", default="0.5", help="The shares of people whose quantiles are wanted: .5,.9.  [default: .5]")
+_at = list_option("--at", default=(0.5,), help="The shares of people whose quantiles are wanted: .5,.9.  [default: .5]")
 _guessed_sd = click.option("--sd", type=float, help="A guess of the standard deviation. Default: a sixth of the range.")
 quantiles, median = (
     planned(name, *own, _guessed_mean, _guessed_sd, crowd=TWO, promise=PROMISE,
@@ -206,31 +205,33 @@ quantiles, median = (
 # --- options and vectors ----------------------------------------------------------------------------------------------
 
 
-def _choice_plan(
-    question: Options, edges: str | None, lower: float | None, upper: float | None, bins: int | None, **given: Any
-) -> Plan:
+def _choice_plan(question: Options, crowd: Crowd, promise: Promise, mixer: Options, shares: Any, **bins: Any) -> Plan:
     """Predicted errors of the shares of several options, or of a number's bins, by who is heard.
 
     --options may also say only how many there are.
     """
     _name(question.values, "options", "option")
-    return _plan(cli_options.binned(question, edges, lower, upper, bins, "value"), **given)
+    if not question.values["options"]:
+        question.values["column"] = question.values["column"] or "value"
+    return _plan(cli_options.binned(question, **bins), crowd, promise, mixer=mixer, shares=shares)
 
 
 _CHOICE = some("choice", "column", "options", "several", "other", "noise", *_GROUPED, later=True)
 shares, histogram = (
-    planned(name, edges_options, _shares, question=_CHOICE, crowd=Crowd, promise=PROMISE, mixer=_MIXER)(_choice_plan)
+    planned(name, cli_options.edges_options, _shares, question=_CHOICE, crowd=Crowd, promise=PROMISE, mixer=_MIXER)(
+        _choice_plan
+    )
     for name in ("shares", "histogram")
 )
 
 
-@planned("count", list_option("--shares", default="0.5", help="A guess of the share who have it.  [default: .5]"),
+@planned("count", list_option("--shares", default=(0.5,), help="A guess of the share who have it.  [default: .5]"),
          question=some("count", "column", "value", "noise"), crowd=TWO, promise=PROMISE)  # fmt: skip
-def count_people(shares: str, **given: Any) -> Plan:
+def count_people(shares: tuple[float, ...], **given: Any) -> Plan:
     """Predicted errors of a count of people: trusted people alone, local people alone, and both."""
-    (share,) = numbers("shares", shares)[:1]
+    share = shares[0]
     must(0 <= share <= 1, "shares", "must lie between 0 and 1", f"{share:g}")
-    return _plan(**given, shares=f"{share!r},{1 - share!r}")
+    return _plan(**given, shares=(share, 1 - share))
 
 
 @planned("vector-mean", plot=False, crowd=Crowd, promise=PROMISE, mixer=_MIXER,
@@ -272,11 +273,11 @@ def heavy_hitters(question: Options, popularity: str, **given: Any) -> Plan:
     from hybridp.bench.models import zipf
 
     power, _, records = popularity.partition(":")
-    falls, distinct = numbers("popularity", power), count.convert(records or "1e6", None, None)
-    must(len(falls) == 1, "popularity", "must be a power, or POWER:RECORDS", popularity)
+    falls, distinct = cli_options.number_or_word(power), count.convert(records or "1e6", None, None)
+    must(isinstance(falls, float), "popularity", "must be a power, or POWER:RECORDS", popularity)
     must(distinct <= 50_000_000, "popularity", "must be of at most 50,000,000 records", f"{distinct:,}")
     question.values["columns"] = ("record",)
-    return _plan(question(), **given, people=People(column="person"), popularity=zipf(distinct, falls[0]))
+    return _plan(question(), **given, people=People(column="person"), popularity=zipf(distinct, float(falls or 0)))
 
 
 @planned(
@@ -297,11 +298,11 @@ def kmeans(crowd: Crowd, question: Question, promise: Promise) -> tuple[Plan, St
 
 @planned(
     "regression",
-    list_option("--sd", default="0.5,0.2", help="Guesses of the standard deviations of a column and of the residuals, "
+    list_option("--sd", default=(0.5, 0.2), help="Guesses of the standard deviations of a column and of the residuals, "
                 "in half-ranges of the bounds.  [default: 0.5,0.2]"),
     crowd=TWO, promise=PROMISE, question=some("regression", "target", "on", "model", "clip", "noise", later=True),
 )  # fmt: skip
-def regression(question: Options, sd: str, **given: Any) -> Plan:
+def regression(question: Options, sd: tuple[float, ...], **given: Any) -> Plan:
     """Predicted errors of a regression: trusted people alone, and both by what local people are asked.
 
     --on may also say only how many columns explain the target. Errors and --clip are in unit coordinates, where the
@@ -311,9 +312,8 @@ def regression(question: Options, sd: str, **given: Any) -> Plan:
     _name(asked, "on", "column", MOST_PREDICTORS)
     lower = 0.0 if asked["model"] == "logistic" else -1.0
     asked |= {"target": asked["target"] or "target", "lower": (lower,), "upper": (1.0,)}
-    spreads = numbers("sd", sd)
-    must(len(spreads) == 2, "sd", "must be two numbers, of a column and of the residuals", sd)
-    return _plan(question(), **given, sd=spreads)
+    must(len(sd) == 2, "sd", "must be two numbers, of a column and of the residuals", sd)
+    return _plan(question(), **given, sd=sd)
 
 
 # --- a synthetic table ------------------------------------------------------------------------------------------------

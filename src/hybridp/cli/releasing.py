@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli import common
-from hybridp.cli.common import FILE_PATH, insist_option, note, progress, rows_in, share_type, show_release, tell
+from hybridp.cli import app
+from hybridp.cli.app import FILE_PATH, insist_option, note, progress, rows_in, tell
 from hybridp.cli.options import FILE, command, some
 from hybridp.errors import LABEL, Fields, InvalidInput, NotShown, between_0_and_1, field, must
 from hybridp.ledger import Ledger
@@ -23,15 +23,15 @@ from hybridp.noise import Randomness, secure, seeded
 from hybridp.public.distribution import PHASES
 from hybridp.public.envelope import write
 from hybridp.public.mechanisms import ApproxDP, PureDP, hides_little, warned
-from hybridp.public.questions import NUMBER_FORMS
-from hybridp.release.receipt import plain
+from hybridp.public.study import NUMBER_FORMS
+from hybridp.release.release import plain
 from hybridp.study import Study
 
 if TYPE_CHECKING:
     from hybridp.protocols.devices import Randomised
 
 __all__ = ["PAID", "Releasing", "Writing", "check_out", "randomise_file", "read_study", "release_file"]
-__all__ += ["release_study", "said_randomised", "silence", "study_argument"]
+__all__ += ["release_study", "said_randomised", "study_argument"]
 
 
 PAID = ("ledger", "collection", "assume_mechanism", "table", "tally", "mixed", "invite_out")
@@ -46,7 +46,7 @@ class Running(Fields):
     table: str | None = field(None, help="The table, in a DuckDB file or a database.")
     as_json: bool = field(False, help="One JSON object on stdout and nothing else.", option="json")
 
-    @cached_property
+    @functools.cached_property
     def rng(self) -> Randomness:
         return secure() if self.seed is None else seeded(self.seed)
 
@@ -83,7 +83,7 @@ class Releasing(Running):
     form: str = field("plain", help="steered: a trial of quantiles in all phases at once.", choices=(*NUMBER_FORMS,))
 
     def check(self) -> None:
-        common.check_plot(self.plot)
+        app.check_plot(self.plot)
         check_out(self.out)
         other = "simulate-local" if self.simulate_local else "mixed" if self.mixed else ""
         must(self.tally is None or not other, other, "must not go with --tally", "both")
@@ -114,7 +114,8 @@ class Releasing(Running):
             document["ledger"] = str(self.ledger)
             number = found.receipt.asked["release"]
             again = f"`hybridp ledger show {self.ledger} --release {number}` shows it again, for free"
-        self.present(document, lambda: show_release(found, full=self.full, ledger=self.ledger), again, found.plot)
+        show = functools.partial(app.show_release, found, full=self.full, ledger=self.ledger)
+        self.present(document, show, again, found.plot)
         if self.ledger is None and spent and not found.simulated:
             note("Nothing was charged: without --ledger nobody adds up what these people were promised.")
 
@@ -132,7 +133,7 @@ class Releasing(Running):
                     places.append(f"it is in {self.out}")
             if draw is not None and self.plot is not None:
                 with _noted(problems, f"`--plot` {self.plot}"):
-                    common.save_plot(self.plot, draw)
+                    app.save_plot(self.plot, draw)
                     document["plot"] = str(self.plot)
             with _noted(problems, "standard output"):
                 tell(document | ({"problems": problems} if problems else {}), show, as_json=self.as_json)
@@ -141,7 +142,7 @@ class Releasing(Running):
             sentence = f"interrupted after the release was made; {_again(places)}."
             raise NotShown(sentence, answered=answered, code=130) from None
         if not answered:
-            silence(sys.stdout)
+            app.silence(sys.stdout)
         if problems:
             said = "; ".join(problems)
             raise NotShown(f"The release was made, but {said}; {_again(places)}.", answered=answered)
@@ -187,7 +188,7 @@ class Writing(Running):
 
     @property
     def kept(self) -> tuple[str, ...]:
-        return common.names_of(self.keep)
+        return app.names_of(self.keep)
 
     @property
     def run(self) -> dict[str, Any]:
@@ -235,7 +236,7 @@ study_argument = click.argument("study_file", metavar=FILE, type=FILE_PATH)
 def read_study(file: Path) -> Study:
     """The study of a file; what somebody must still decide is said."""
     study = Study.read(file)
-    common.check_delta(study.promise.delta)
+    app.check_delta(study.promise.delta)
     guessed: list[Any] = [one for one in study.questions if getattr(one, "guessed", False)]
     for question in guessed:
         note(
@@ -270,9 +271,9 @@ def randomise_file(study_file: Path, file: Any, asked: Writing, reports: Path | 
 
 @command(
     FILE, study_argument, rows_in("DATA"), insist_option,
-    click.option("--trial-opt-in", type=share_type,
+    click.option("--trial-opt-in", type=app.share_type,
                  help="A trial: all rows are raw, and this share is drawn as trusting."),
-    click.option("--model", type=common.FOLDER_PATH, help="The new folder of a synthetic table."),
+    click.option("--model", type=app.FOLDER_PATH, help="The new folder of a synthetic table."),
     asked=some(Releasing, "ledger", "collection", "simulate_local", "tally", "assume_mechanism", "seed", "table", "out",
                "plot", "as_json", "full", "invite_out", "local_people", "invite", "reports", "mixed"),
 )  # fmt: skip
@@ -307,12 +308,3 @@ def _noted(problems: list[str], what: str) -> Iterator[None]:
     except Exception as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         problems.append(f"{what} could not be written ({reason})")
-
-
-def silence(stream: Any) -> None:
-    """Point a broken stream at nothing, so that the interpreter does not fail again when it closes it."""
-    try:
-        with open(os.devnull, "w") as nothing:
-            os.dup2(nothing.fileno(), stream.fileno())
-    except (AttributeError, OSError, ValueError):
-        return

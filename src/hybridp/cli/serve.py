@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from hybridp.cli.common import FILE_PATH, note, stack, table
+from hybridp.cli.app import FILE_PATH, note, stack, table
 from hybridp.cli.options import telling
 from hybridp.device.client import UploadRefused, fetch_task
 from hybridp.errors import InvalidInput, must
@@ -54,10 +54,9 @@ def needs_service() -> None:
             raise InvalidInput(f"`hybridp[service]` must be installed for this command. Got no {name}.")
 
 
-def say_new_key(settings: Any) -> None:
-    """A key that was made just now: nothing that it seals can be read without it."""
-    if settings.key_is_new:
-        note(f"Made a new key in {settings.key_file}: back it up, apart from the database.")
+def say_new_key(file: Path) -> None:
+    """Of a key that was made just now: nothing that it seals can be read without it."""
+    note(f"Made a new key in {file}: back it up, apart from the database.")
 
 
 def _loopback(host: str) -> bool:
@@ -161,7 +160,7 @@ def _signer(database: str, key_file: Path) -> Signer:
 
     result = load_or_make(key_file, lambda: not _store(database).routes())
     if new:
-        note(f"Made a new key in {key_file}: back it up, apart from the database.")
+        say_new_key(key_file)
     return result
 
 

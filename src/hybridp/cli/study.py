@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.app import NOTHING, if_interrupted
-from hybridp.cli.common import FILE_PATH, FOLDER_PATH, count, emit, note, number, receipt, show_words, table
+from hybridp.cli import app
+from hybridp.cli.app import FILE_PATH, NOTHING, count, if_interrupted, note, number, receipt, show_words, table
 from hybridp.cli.options import command, some, telling
 from hybridp.cli.releasing import Releasing, check_out
 from hybridp.cli.serve import needs_service, say_new_key, store_options
@@ -41,7 +41,8 @@ def _opened(function: Callable[..., Any]) -> Callable[..., Any]:
         from hybridp.service.settings import Settings, stated_address
 
         with closing(Service(Settings.from_environment(database, key_file))) as service:
-            say_new_key(service.settings)
+            if service.settings.key_is_new:
+                say_new_key(service.settings.key_file)
             # Links are those of the server that was started on this database, unless the environment says otherwise.
             if address := stated_address() or studies.remembered_address(service):
                 service.settings = replace(service.settings, base_url=address.rstrip("/"))
@@ -148,7 +149,7 @@ def _stored_or_not(service: Service, study: str, key: str, kind: str, again: str
 
 def _is_stored(service: Service, study: str, key: str, kind: str) -> bool:
     """Asked of the writer, behind whatever it was told before."""
-    from hybridp.service.releasing import stored
+    from hybridp.service.studies import stored
 
     number = service.number(study)
     return service.write(lambda db: stored(db, number, key, kind)) is not None
@@ -179,7 +180,7 @@ def phase_two(service: Service, study: str, key: str, yes: bool) -> Any:
 @command(
     "release", _STUDY,
     click.option("--key", default="release", show_default=True, help="The same key: the same release, uncharged."),
-    click.option("--model", type=FOLDER_PATH, help="The new folder of a synthetic table."),
+    click.option("--model", type=app.FOLDER_PATH, help="The new folder of a synthetic table."),
     asked=some(Releasing, "out", "full", "as_json"),
 )  # fmt: skip
 @_opened
@@ -233,7 +234,7 @@ def export(service: Service, study: str, out: Path | None) -> None:
         with appearing(out, new=True) as draft, draft.open("wb") as file:
             file.writelines(studies.export(service, study))
         result["reports_file"] = str(out)
-    emit(result)
+    app.emit(result)
 
 
 @_command(

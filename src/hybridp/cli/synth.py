@@ -14,9 +14,10 @@ from typing import Any
 
 import click
 
-from hybridp.cli import common
-from hybridp.cli.common import count, insist_option, note, number, rows_argument, show_release, table
-from hybridp.cli.options import Options, command, given, must_not_join, some, telling, trust_options
+from hybridp.cli import app
+from hybridp.cli import options as cli_options
+from hybridp.cli.app import count, insist_option, note, number, rows_argument, show_release, table
+from hybridp.cli.options import Options, command, given, some, telling
 from hybridp.cli.releasing import Releasing
 from hybridp.errors import Fields, InvalidInput, Trusts, field, must
 from hybridp.public.mechanisms import ApproxDP
@@ -30,7 +31,7 @@ __all__ = ["FIXED_BY_INVITATION", "StatedSchema", "answer", "fit", "invite", "mu
 __all__ += ["report", "sample", "workload_of"]
 
 FIXED_BY_INVITATION = ("columns", "schema", "bins", "other", "marginals")
-_model = click.argument("model", type=common.FOLDER_PATH)
+_model = click.argument("model", type=app.FOLDER_PATH)
 
 
 # --- what is public ---------------------------------------------------------------------------------------------------
@@ -145,11 +146,11 @@ def must_be_stated(asked: Mapping[str, Any]) -> None:
 
 
 @command(
-    "fit", rows_argument, trust_options(devices=True), insist_option,
+    "fit", rows_argument, cli_options.trust_options(devices=True), insist_option,
     click.option("--domain-from-file", is_flag=True,
                  help="Read the values of other columns from FILE. They are then NOT protected: for public domains and "
                  "rehearsals."),
-    click.option("--out", type=common.FOLDER_PATH,
+    click.option("--out", type=app.FOLDER_PATH,
                  help="The model's new folder, FILE's name with -model unless given."),
     stated=StatedSchema,
     question=some("table", later=True),
@@ -171,7 +172,7 @@ def fit(
 
     It is whole or nothing: an interrupted fit costs nothing, and leaves nothing.
     """
-    from hybridp.protocols.driver import fit_file
+    from hybridp.protocols.invited import fit_file
 
     if out is None:  # the rows' file's own name, in the folder where the command runs
         must(file.engine == "duckdb", "--out", "must be given for rows that are in no file", "none")
@@ -180,7 +181,7 @@ def fit(
     if asked.invite is not None:
         _say_fitted(_second_phase(file, asked.invite, trust, out, asked, how), out, asked)
         return
-    common.needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
+    app.needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
     schema, read = stated.features(file if domain_from_file else None, table=asked.table)
     task = _task_of(file, schema, stated_promise(), question, asked, mixed=bool(trust))
     if read:
@@ -211,7 +212,7 @@ def _task_of(
         from hybridp.curator.models import count_people
 
         delta = max(count_people(file, table=asked.table), 2) ** -2.0
-    common.check_delta(delta)
+    app.check_delta(delta)
     must(delta > 0, "delta", "must be positive", f"{delta:g}")
     assert promise.epsilon is not None
     return TableTask(workload, ApproxDP(promise.epsilon, delta), chosen, rows=question.values["rows"])
@@ -221,11 +222,11 @@ def _second_phase(
     file: Any, invite: Path, trust: Trusts | None, out: Path, asked: Releasing, how: dict[str, Any]
 ) -> Any:
     """The reports that answer an invitation (every row's without `trust`); no trusted row is read again."""
-    from hybridp.protocols.driver import release_invited
+    from hybridp.protocols.invited import release_invited
     from hybridp.tasks.transcript import must_be_new, read_invitation, save_model
 
     purpose = f"synthetic data of {', '.join(read_invitation(invite, 'synthetic data').names)}"
-    must_not_join("invite", *FIXED_BY_INVITATION, "epsilon", "delta", "domain-from-file", "method", "rows",
+    cli_options.must_not_join("invite", *FIXED_BY_INVITATION, "epsilon", "delta", "domain-from-file", "method", "rows",
                   "trial-opt-in", "simulate-local", "seed")  # fmt: skip
     must_be_new(out, "out")
     with asked.working():
@@ -254,11 +255,11 @@ def _load(folder: Path) -> Any:
     return load_model(folder)
 
 
-def _new_file(help: str) -> Any:
-    return click.option("--out", type=common.FILE_PATH, required=True, help=help)
-
-
-@telling("invite", _model, _new_file("The new file of the invitation."))
+@telling(
+    "invite",
+    _model,
+    click.option("--out", type=app.FILE_PATH, required=True, help="The new file of the invitation."),
+)
 def invite(model: Path, out: Path) -> Any:
     """Write the invitation for the devices of local people: the marginals that the trusted people's MODEL chose.
 
@@ -293,14 +294,14 @@ def answer(model: Path, query: str | None, by: tuple[str, ...], of: str | None, 
     """
     if query is None and not by and of is None:
         raise InvalidInput("`query` must be given, or --by, or --column. Got none of them.")
-    asked.finish(_load(model).ask(query, by=common.names_of(by), column=of, level=asked.level), spent=False)
+    asked.finish(_load(model).ask(query, by=app.names_of(by), column=of, level=asked.level), spent=False)
 
 
 @telling(
     "sample",
     _model,
     click.option("--rows", type=count, required=True, help="How many records."),
-    _new_file("A new .csv or .parquet file."),
+    click.option("--out", type=app.FILE_PATH, required=True, help="A new .csv or .parquet file."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
                  help="Public: decides the rounding."),
 )  # fmt: skip

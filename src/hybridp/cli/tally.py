@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from hybridp.blend.tally import Tally
-from hybridp.cli.common import FILE_PATH, progress, table_option
+from hybridp.cli.app import FILE_PATH, progress, table_option
 from hybridp.cli.options import Options, one_question, some, telling, trust_options
 from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput, Trusts, must

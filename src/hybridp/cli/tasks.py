@@ -15,14 +15,15 @@ from typing import Any
 import click
 
 from hybridp.cli import options as cli_options
-from hybridp.cli.common import FILE_PATH, insist_option, progress, rows_argument, rows_in
-from hybridp.cli.options import INVITATION, Options, binned, command, edges_options, must_not_join, some, trust_options
+from hybridp.cli.app import FILE_PATH, insist_option, progress, rows_argument, rows_in
+from hybridp.cli.options import INVITATION, Options, command, some, trust_options
 from hybridp.cli.releasing import PAID, Releasing, Writing, randomise_file, release_file, release_study, said_randomised
 from hybridp.cli.synth import StatedSchema, must_be_stated, workload_of
 from hybridp.errors import InvalidInput, Trusts, drawn_trust, must
 from hybridp.public.mechanisms import PureDP
+from hybridp.public.questions import KINDS
 from hybridp.public.shares import marginal_invite
-from hybridp.public.study import KINDS, Mixer, People, Promise
+from hybridp.public.study import Mixer, People, Promise
 from hybridp.release.release import read
 
 __all__ = ["compare", "randomise", "release"]
@@ -93,9 +94,9 @@ def _release_command(name: str, task: Task) -> click.Command:
         people: Options | None = None, mixer: Options | None = None, **more: Any,
     ) -> None:  # fmt: skip
         if asked.invite_out is None:
-            must_not_join("a release in one go", *task.first)
+            cli_options.must_not_join("a release in one go", *task.first)
         else:
-            must_not_join("invite-out", *task.not_first)
+            cli_options.must_not_join("invite-out", *task.not_first)
         if trust is None:
             raise InvalidInput("`trust` must be given, or --everyone or --trial-opt-in. Got none of them.")
         file, known = _people(file, people)
@@ -130,7 +131,7 @@ def _release_invited(
     stand in for it. Nothing of trusted people is read or charged again. --invite-out writes the invitation to those who
     are asked next about quantiles.
     """
-    from hybridp.protocols.driver import release_invited
+    from hybridp.protocols.invited import release_invited
     from hybridp.tasks.transcript import read_invitation
 
     instead = _ELSEWHERE.get(read_invitation(invitation).task.called)
@@ -278,7 +279,8 @@ _spread = click.option(
 )
 _QUANTILES = Task(
     kind="number",
-    fields=("column", "lower", "upper", "missing", "local", "noise", "joint", "estimator", "at", "below", "above"),
+    fields=("column", "lower", "upper", "missing", "local", "noise", "joint", "estimator", "at", "below", "above", "by",
+            "categories", "least", "compare"),
     people=_PEOPLE,
     asked=("tally", "form", "invite_out"),
     more=(_spread,),
@@ -295,8 +297,8 @@ _SHARES = Task(
             "least", "compare", "joint"),
     people=_PEOPLE,
     mixer=True,
-    more=(edges_options,),
-    declare=binned,
+    more=(cli_options.edges_options,),
+    declare=cli_options.binned,
     title="The shares of people by option: estimates, intervals, whether the groups agree, and a privacy receipt.",
 )  # fmt: skip
 
@@ -398,6 +400,6 @@ def compare(first: Path, second: Path, asked: Releasing) -> None:
     The second less the first, with intervals and p-values that are adjusted for their number. Only what was published
     is read: nothing is spent.
     """
-    from hybridp.release.release import compare_waves
+    from hybridp.release.waves import compare_waves
 
     asked.finish(compare_waves(read(first, "first"), read(second, "second")), spent=False)

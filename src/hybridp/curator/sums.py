@@ -309,13 +309,13 @@ def _kept_by_group(rows: Rows, by: str, columns: Iterable[str | None]) -> Rows:
 
 def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -> Rows:
     """The columns of a release, kept beside everybody's group; `ways` says how one may state what is `missing`."""
-    (value,) = columns.names
-    rows.need("column", value)
-    if rows.trust is None or rows.trust.everyone != "local":
-        rows.need_missing(value, missing, ways)
+    for value in columns.names:
+        rows.need("column", value)
+        if rows.trust is None or rows.trust.everyone != "local":
+            rows.need_missing(value, missing, ways)
     report = columns.report
-    beside = () if report is None else (report, f"{report}_mechanism", f"{report}_batch")
-    own = (value, label_column(columns.trust), columns.person, columns.record_key)
+    beside = () if report is None else (*columns.reports, f"{report}_mechanism", f"{report}_batch")
+    own = (*columns.names, label_column(columns.trust), columns.person, columns.record_key)
     return _kept_by_group(rows, by, (*own, *beside))
 
 

@@ -20,10 +20,11 @@ from hybridp.protocols.reports import written_levels
 from hybridp.public.groups import Joint
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import BATCH
+from hybridp.public.questions import KINDS
 from hybridp.public.shuffling import Mixing
-from hybridp.public.study import ANSWERED, ANSWERED_IN, KINDS, Declaration, Promise, Question
-from hybridp.tasks.declared import task_of
+from hybridp.public.study import ANSWERED, ANSWERED_IN, Declaration, Promise, Question
 from hybridp.tasks.records import RecordsTask
+from hybridp.tasks.task import task_of
 from hybridp.tasks.transcript import Transcript, invitation_to, read_invitation
 
 __all__ = ["Randomised", "answer_invitation", "randomise_study"]
@@ -63,8 +64,8 @@ class Randomised:
         (file, batch), ((name, sent),) = self._told(), self.reports.items()
         said: Any = self.promise if stated is None or stated.personal else stated
         promised = ("personal", 0.0) if said is None else (said.epsilon, said.delta)
-        kept = dict(zip(("epsilon", "delta"), promised, strict=True))
-        return {**file, "randomised": sent, "mechanism": self.mechanisms[name], **kept, **self.windows, **batch}
+        budget = dict(zip(("epsilon", "delta"), promised, strict=True))
+        return {**file, "randomised": sent, "mechanism": self.mechanisms[name], **budget, **self.windows, **batch}
 
 
 def randomise_study(
@@ -115,7 +116,7 @@ def randomise_study(
     elsewhere = {name for q in study.questions for name in q.columns_read} - read
     public = (q.groups.column for q in study.questions if q.groups is not None and not q.groups.private)
     kept = tuple(dict.fromkeys(name for name in (*kept, *public) if name not in read | elsewhere))
-    own, told, source, left_out = study.promise.epsilon_column, None, data, list[str]()
+    own, answered, source, left_out = study.promise.epsilon_column, None, data, list[str]()
     with ExitStack() as undo, tempfile.TemporaryDirectory(prefix="hybridp-") as folder:
         beside = None
         if study.drawn:
@@ -133,7 +134,7 @@ def randomise_study(
             invited = _invited(study)[1].name
             drew = replace(own_rule, answering=Answering(invited, ANSWERED))
             place = undo.enter_context(_unless(reports, Path(out)))
-            told = _answer_invitation(study, source, place, invite, drew, None, rng)
+            answered = _answer_invitation(study, source, place, invite, drew, None, rng)
             with open_rows(place) as rows:  # nobody may be in it
                 beside = next(((ANSWERED_IN, name, ANSWERED, invited) for name in batch_names(rows, BATCH)), None)
         asked_of = [_asked(study, i, columns_of(study, i, rule)) for i in places]
@@ -141,7 +142,7 @@ def randomise_study(
             source, asked_of, out, epsilon=own, kept=kept, emptied=tuple(sorted(elsewhere)), beside=beside, table=table,
             overwrite=overwrite, rng=rng,
         )  # fmt: skip
-    count, texts = ({}, {}) if told is None else (dict(told.reports), dict(told.mechanisms))
+    count, texts = ({}, {}) if answered is None else (dict(answered.reports), dict(answered.mechanisms))
     for i, one, many in zip(places, asked_of, sent, strict=True):
         count[study.questions[i].name], texts[study.questions[i].name] = many, one.invite.text
     promise, left_out = asked_of[-1].invite.promise, left_out if study.drawn else gone
@@ -178,9 +179,9 @@ def _write_batch(
     (written,), _ = write_reports(data, [one], out, mixed=True, epsilon=own, **where, rng=rng)
     if study.level_mixing is not None and own is not None:
         levels = written_levels(study.level_mixing, out, own)
-    told = {question.name: written}, {question.name: one.invite.text}
+    counts = {question.name: written}, {question.name: one.invite.text}
     promise = None if study.mixing is None else one.invite.promise
-    return Randomised(str(out), *told, (), rng.simulated, rng.label, study.mixing, levels, promise)
+    return Randomised(str(out), *counts, (), rng.simulated, rng.label, study.mixing, levels, promise)
 
 
 def _invited(study: Declaration) -> tuple[int, Question]:

@@ -2,7 +2,7 @@
 
 1. The ledger is charged for trusted people before any row is read: where the groups' sizes, which are public, decide
    how a promise is spent, all of it.
-2. The task's conversation is held with the people of the table (`hybridp.protocols.rows`). Reports are charged when
+2. The task's conversation is held with the people of the table (`TablePeople`). Reports are charged when
    they are read, once for each set of them, before any noise is drawn.
 3. The release states the answer and the receipt, and is kept in the ledger before anybody can see it.
 
@@ -17,11 +17,17 @@ A declared study, run on a table: every question under its part of one promise, 
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import operator
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property, partial
 from importlib.metadata import version
 from itertools import accumulate, pairwise
 from os import PathLike
@@ -31,40 +37,40 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from hybridp import errors
-from hybridp.curator import sums
+from hybridp.curator import models as modelling
 from hybridp.curator import sums as summing
-from hybridp.curator.models import Codes, read_reports
-from hybridp.curator.sums import Columns, Raw, Rows, TableLike, check_answers, check_batches, open_rows, with_public
-from hybridp.errors import LABEL, Answering, InvalidInput, NotShown, TrustRule, Trusts, drawn_trust, label_column, must
+from hybridp.curator.models import read_reports
+from hybridp.curator.sums import Columns, Raw, Rows, TableLike, open_rows
+from hybridp.device.files import Asked, write_reports
+from hybridp.device.reports import reach_reports, simulated_reports
+from hybridp.errors import LABEL, TrustRule, Trusts, drawn_trust, label_column, must
 from hybridp.ledger import Charge, Ledger, Noted, Spending, together
 from hybridp.noise import Randomness, secure, seeded
 from hybridp.protocols.reports import load_tally, read_batches, tally_for
-from hybridp.protocols.rows import CodePeople, TablePeople, not_invited
-from hybridp.public import envelope
+from hybridp.protocols.rows import CodePeople, LatticePeople, SummedPeople, report_slots, sum_reports
+from hybridp.public import envelope, rounds
 from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import ApproxDP, Guarantee, PureDP, warned
-from hybridp.public.messages import MECHANISM, SlotReports, drive
-from hybridp.public.rounds import Answer, Crowd
+from hybridp.public.messages import MECHANISM, Invite, OwnEpsilon, SlotReports, VectorBounds, drive
+from hybridp.public.randomisers import Ints
+from hybridp.public.rounds import Answer, Crowd, Later, Many, Numbers, Products
 from hybridp.public.study import ANSWERED, ANSWERED_IN, Declaration
-from hybridp.release.receipt import ASKED_BEFORE, noted, plain, values_rule
-from hybridp.release.release import Release
+from hybridp.public.synth import MeasuredTable
+from hybridp.release.release import ASKED_BEFORE, Release, noted, plain, values_rule
 from hybridp.release.synth import SyntheticModel, digest_of
-from hybridp.tasks import transcript
 from hybridp.tasks import transcript as transcripts
-from hybridp.tasks.declared import answered_once, people_in, published, task_of
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.groups import ask_groups
-from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.mean import mean_task
 from hybridp.tasks.number import number_task
 from hybridp.tasks.steered import SteeredTask
-from hybridp.tasks.table import TableTask
-from hybridp.tasks.task import Batches
-from hybridp.tasks.transcript import INVITATION, Place, Tape, Transcript, invitation_to, kept_missing, read_invitation
+from hybridp.tasks.table import Measure, Reported
+from hybridp.tasks.task import Batches, answered_once, people_in, published, task_of
+from hybridp.tasks.transcript import INVITATION, Tape, Transcript, invitation_to, kept_missing
 
-__all__ = ["ASKED_BEFORE", "Way", "ask_invited", "ask_table", "charged", "columns_of", "fit_file"]
-__all__ += ["fit_synth", "invite_study", "must_declare", "must_have_paid", "on_reports", "pay_for", "paying"]
-__all__ += ["record_release", "release", "release_invited", "release_study", "reports_in", "trust_rule"]
+__all__ = ["ASKED_BEFORE", "TablePeople", "Way", "ask_invited", "ask_table", "charged", "columns_of", "must_declare"]
+__all__ += ["must_have_paid", "not_invited", "on_reports", "pay_for", "paying", "record_release", "release"]
+__all__ += ["release_study", "reports_in", "trust_rule"]
 
 
 def release(
@@ -157,11 +163,11 @@ def ask_table(
     if mixed:
         task.check_mixed()
     to_mixer = (task.mixed_invite, columns, task.mixing) if epsilon is None else (task.invite, columns)
-    batches = read_batches(mixed, *to_mixer, epsilon=epsilon, assume=assume_mechanism)
-    asked, stated = task, columns if epsilon is None else {**plain(columns), "epsilon": epsilon}
+    batches = read_batches(mixed, *to_mixer, epsilon=epsilon, assume=assume_mechanism) if mixed else Batches()
+    prepared, stated = task, columns if epsilon is None else {**plain(columns), "epsilon": epsilon}
 
     def answer(entries: Spending) -> tuple[Release, Any, Transcript | None]:
-        task, unasked, due = asked, asked.by_invitation and invite_out is not None, own
+        task, unasked, due = prepared, prepared.by_invitation and invite_out is not None, own
         if digest is not None:  # of reports that are known already
             entries.charge(own, digest=digest)
             due = []
@@ -186,12 +192,12 @@ def ask_table(
             def made() -> dict[str, Any]:
                 return {"entries": tuple(entries), "simulated_local": people.simulated and not unasked, "rng": rng}
 
-            heard: list[Any] = []
+            rounds_held: list[Any] = []
             people = TablePeople(rows, columns, rng, raw, assume_mechanism, charge, tally, batches, phases, epsilon,
                                  unasked=unasked, cells_told=sent, stack=stack)  # fmt: skip
             crowd = Crowd(columns.names, lambda middle: values_rule(columns.missing, middle), made, steered)
             if by is None:
-                result: Release = drive(task.ask(crowd), people, heard)
+                result: Release = drive(task.ask(crowd), people, rounds_held)
             else:
                 ways, absent = (summing.CHOICES, task.absent) if task.options else (summing.NUMBERS, columns.missing)
                 people.rows = summing.grouped(rows, by.column, columns, ways, absent)
@@ -199,10 +205,10 @@ def ask_table(
         result = noted(result, rows.notes, text if people.assumed else None, batches.assumed)
         said = None
         if invite_out is not None:
-            told = any(getattr(answer, "binned", None) is not None for _, answer in heard)
+            binned = any(getattr(answer, "binned", None) is not None for _, answer in rounds_held)
             more: dict[str, Any] = {"missing": kept_missing(columns), "simulated": result.simulated}
-            more |= {"notes": rows.notes, "first_reports": (digest or people.digest) if told else None}
-            said = Transcript.of(task, columns.names, heard, entries=tuple(entries), **more)
+            more |= {"notes": rows.notes, "first_reports": (digest or people.digest) if binned else None}
+            said = Transcript.of(task, columns.names, rounds_held, entries=tuple(entries), **more)
         return result, task.stated(by), said
 
     trial = rng.simulated or raw
@@ -221,7 +227,7 @@ def _sizes(rows: Rows, columns: Any, raw: bool) -> summing.Counted:
             if values:
                 rows.need_number(name)
                 rows.need_missing(name, columns.absent)
-    return sums.count_rows(rows, label_column(columns.trust), columns.person)
+    return summing.count_rows(rows, label_column(columns.trust), columns.person)
 
 
 def _expected(task: Any, columns: Any, sizes: Any, given: int | None, raw: bool, inviting: bool) -> int:
@@ -268,8 +274,8 @@ _WAYS = {"choice": summing.CHOICES, "table": summing.TABLES, "": summing.NUMBERS
 def must_declare(study: Declaration, data: Any) -> None:
     """Refuse what is not declared, before anything is opened: that a column is public by whose groups, or own epsilons,
     it is told exactly who holds what."""
-    for asked in study.questions:
-        by = asked.groups
+    for question in study.questions:
+        by = question.groups
         if by is not None and not by.private:
             summing.must_be_public(data, "by", by.column)
     if study.promise.epsilon_column is not None:
@@ -294,57 +300,6 @@ def reports_in(study: Declaration, place: int) -> tuple[str, ...]:
     return study.report_columns(question)[: len(getattr(question, "columns", ("one",)))]
 
 
-# --- a synthetic table, whose model is kept in a folder ---------------------------------------------------------------
-
-
-def fit_file(
-    path: TableLike,
-    study: TableTask,
-    trust: Trusts | None = None,
-    *,
-    folder: Place | None = None,
-    simulate_local: bool = False,
-    ledger: Ledger | Place | None = None,
-    purpose: str = "synthetic data",
-    rng: Randomness | None = None,
-    **how: Any,
-) -> SyntheticModel:
-    """Fit a synthetic data set to a table; where `trust` says who trusts, to trusted rows and local reports ("mixed").
-
-    Trusted people: the study's (epsilon, delta) against whoever sees the model, under replacement of their record, one
-    record a person, by zCDP over all rounds; the number of people is public. Local people: the epsilon of their own
-    report, against everyone. No row is refused: the schema declares what a field counts as that it does not list. With
-    `simulate_local` local rows are raw and randomised here: a trial, and marked as such. The model is saved in a new
-    `folder`. `how` names a `table`, or lets `assume_mechanism`, as in `release`.
-    """
-    rng = secure() if rng is None else rng
-    columns = Columns(study.workload.schema.names, trust or TrustRule(everyone="trusted"), words=True)
-    totals: dict[str, Any] = {"trusted": study.guarantee}
-    if trust is not None or study.method == "adaptive":  # which may invite local people, charged in the same ledger
-        totals["local"] = PureDP(study.guarantee.epsilon)
-    trial = rng.simulated or simulate_local or drawn_trust(trust)
-    transcript.must_be_new(None if folder is None else Path(folder), "out")
-    with paying(ledger, totals, trial=trial) as books:
-        how |= {"simulate_local": simulate_local, "ledger": books, "rng": rng}
-        result: Any = release(path, study, columns, purpose=purpose, **how)
-    return result if folder is None else transcripts.save_model(result, folder)
-
-
-def fit_synth(
-    people: Codes | Raw, study: TableTask, *, ledger: Ledger | None = None, purpose: str = "synthetic data",
-    rng: Randomness | None = None,
-) -> SyntheticModel:  # fmt: skip
-    """The same of people whose codes, or reports, Python holds; nothing is saved, nor kept in the ledger."""
-    groups = people if isinstance(people, Raw) else Raw(people.people, people)
-    must(groups.trusted.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
-    rng, task = secure() if rng is None else rng, study.decided(groups.trusted_people, groups.local_people)
-    with charged(ledger, task.charges(purpose, None), trial=rng.simulated or groups.simulated_reports) as entries:
-        made: dict[str, Any] = {"entries": tuple(entries), "simulated_local": groups.simulated_reports, "rng": rng}
-        crowd = Crowd(study.workload.schema.names, lambda middle: "", lambda: made)
-        result: SyntheticModel = drive(task.ask(crowd), CodePeople(groups, rng))
-        return result
-
-
 # --- answers to an invitation -----------------------------------------------------------------------------------------
 
 
@@ -362,10 +317,10 @@ def _in_rows(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, An
     totals = summing.read(rows, columns, invite, assume=how["assume"])
     many = totals.local.people
     must(many >= 1, "people", "must be at least 1 among those who answer", 0)
-    told = summing.binned(rows, columns, invite, many) if said.asked.bins else totals.local
+    reports = summing.binned(rows, columns, invite, many) if said.asked.bins else totals.local
     known = getattr(rows.trust, "rule", None) if several else None  # who trusts was asked before this file
     notes = tuple(note for note in rows.notes if note != known)
-    return replace(totals, local=told, notes=notes), Batches()
+    return replace(totals, local=reports, notes=notes), Batches()
 
 
 def _line(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]) -> _Read:
@@ -381,17 +336,17 @@ def _slots(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]
         must(study.mixing is not None, "mixed", rule, f"{len(mixed)} batches")
     else:
         must((path is None) == (tally is not None), "file", nobody, path)
-    told = Raw(0, None, SlotReports(0, np.zeros(slots, dtype=np.int64)))
+    sent = Raw(0, None, SlotReports(0, np.zeros(slots, dtype=np.int64)))
     if tally is not None:
         tally = cast(Any, load_tally(tally)) if isinstance(tally, str | PathLike) else tally
         must(tally.kind == "slots", "tally", "must be of the kind slots for this release", tally.kind)
         tally.stands_in(invite.text, None)
         must(len(tally.counts) == slots, "tally", f"must count the {slots} slots", len(tally.counts))
-        told = _tallied(tally)
+        sent = _tallied(tally)
     elif path is not None:
-        told = summing.read_slots(path, invite.text, slots, table=how["table"], assume=how["assume"])
-    asked: Any = study.mixed_of(invite) or invite  # type: ignore[attr-defined]
-    return told, read_batches(mixed, asked, None, study.mixing, assume=how["assume"])
+        sent = summing.read_slots(path, invite.text, slots, table=how["table"], assume=how["assume"])
+    answered: Any = study.mixed_of(invite) or invite  # type: ignore[attr-defined]
+    return sent, read_batches(mixed, answered, None, study.mixing, assume=how["assume"])
 
 
 def _tallied(tally: Any) -> Raw:
@@ -400,31 +355,6 @@ def _tallied(tally: Any) -> Raw:
 
 
 _READ = {"number": _in_rows, "line": _line, "marginal": _in_rows, "slot": _slots}
-_TAKEN = {"number": ("trust", "person"), "marginal": ("trust",), "slot": ("tally", "mixed")}
-"""What may be told of the answers to an invitation; nothing of others."""
-
-
-def release_invited(
-    data: Any, invite: Path, *, ledger: Ledger | str | PathLike[str] | None = None, **how: Any
-) -> Release:
-    """Answers to an invitation, blended with all that it holds. No noise is drawn and no raw value is read.
-
-    The answers are charged once, however often they are used; others to the same invitation again, and those of a later
-    phase, which other people gave, not. A ledger that is made for it holds no promise to trusted people, who have spent
-    theirs. `how` is as in `ask_invited`; what these answers have no use for is refused.
-    """
-    said = read_invitation(invite)
-    taken, task = _TAKEN.get(said.invite.way, ()), said.task
-    taken += ("invite_out",) * (not task.by_invitation) + ("joint",) * hasattr(task, "joint")
-    taken += ("collection",) * (said.first_reports is None)  # later phases are charged under the first one's name
-    for name in ("trust", "person", "tally", "mixed", "invite_out", "joint", "collection"):
-        rule = f"must be left out: answers to this invitation, to {task.called}, have no use for it"
-        must(not how.get(name) or name in taken, name.replace("_", "-"), rule, how.get(name))
-    mixing, way = task.mixing, ask_invited(said, data, **how)
-    totals = {"local": task.guarantee} | ({} if mixing is None else {"shuffled": PureDP(mixing.epsilon)})
-    with paying(ledger, totals, trial=said.simulated) as books:
-        must_have_paid(books, invite)
-        return pay_for(way, books)
 
 
 def ask_invited(
@@ -460,17 +390,17 @@ def ask_invited(
             sent, batches = _READ[said.invite.way](said, data, stack, {**how, "assume": assume_mechanism})
             due = said.charges(purpose, collection, sent.digest, mixed=batches if mixed else None)
             entries.charge(due if sent.digest is not None else due[1:])
-            heard, rng = list[Any](), seeded(0) if said.simulated else secure()
+            rounds_held, rng = list[Any](), seeded(0) if said.simulated else secure()
             marked = sent.simulated_reports or batches.simulated
             crowd = said.crowd(rng, tuple(entries), simulated_local=lambda: marked)
-            told = Answer(local=sent.local, mixed=batches)
-            result: Release = drive(task.ask(crowd), Tape(said, told), heard)
+            last = Answer(local=sent.local, mixed=batches)
+            result: Release = drive(task.ask(crowd), Tape(said, last), rounds_held)
         text = said.invite.text if sent.assumed else None
         result = noted(result, (*said.notes, *sent.notes, ASKED_BEFORE), text, batches.assumed)
         made, first = None, said.first_reports or sent.digest
         if invite_out is not None:
             more = {"entries": (*said.entries, *entries), "notes": sent.notes, "simulated": said.simulated}
-            made = Transcript.of(said.task, said.names, heard, first_reports=first, **more)
+            made = Transcript.of(said.task, said.names, rounds_held, first_reports=first, **more)
         return result, task.stated(None), made
 
     due = later if data is not None or tally is not None else later[1:]
@@ -536,23 +466,23 @@ def must_have_paid(ledger: Ledger | None, invite: Path) -> None:
     must(same, "ledger", "must be the one that paid for the invitation when it was made", ledger.path)
 
 
-def record_release(found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any) -> R:
+def record_release(made: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any) -> R:
     """The release with what was asked on its receipt, and in the ledger's file before anybody can see it.
 
     Called inside `charged`. What is kept is the document that is published, and nothing else. Promises that protect
     hardly anybody among so many people are told as warnings, and on the receipt.
     """
-    budgets = (promise.budget for promise in found.receipt.promises)
-    people: Any = found.people
-    heard = sum(people.values()) if isinstance(people, Mapping) else people
-    notes = warned((b for b in budgets if isinstance(b, PureDP | ApproxDP)), heard)
-    found = replace(found, receipt=replace(found.receipt, assumes=found.receipt.assumes + notes))
-    at = None if found.receipt.simulated else datetime.now(UTC).isoformat(timespec="seconds")
+    budgets = (promise.budget for promise in made.receipt.promises)
+    people: Any = made.people
+    people_heard = sum(people.values()) if isinstance(people, Mapping) else people
+    notes = warned((b for b in budgets if isinstance(b, PureDP | ApproxDP)), people_heard)
+    made = replace(made, receipt=replace(made.receipt, assumes=made.receipt.assumes + notes))
+    at = None if made.receipt.simulated else datetime.now(UTC).isoformat(timespec="seconds")
 
     def numbered(number: int | None) -> R:
-        asked = {"release": number, "at": at, "version": version("hybridp"), "purpose": purpose}
-        asked |= {"study": study, "columns": columns}
-        return replace(found, receipt=replace(found.receipt, asked=asked))
+        about = {"release": number, "at": at, "version": version("hybridp"), "purpose": purpose}
+        about |= {"study": study, "columns": columns}
+        return replace(made, receipt=replace(made.receipt, asked=about))
 
     if ledger is None:
         return numbered(None)
@@ -616,7 +546,7 @@ def pay_for(way: Way, ledger: Ledger | None) -> Release:
         try:
             envelope.save(way.invite_out, invitation, new=True)
         except OSError as error:
-            raise NotShown(
+            raise errors.NotShown(
                 f"The invitation was made, but `invite-out` {way.invite_out} could not be written ({error.strerror}); "
                 f"{again}."
             ) from None
@@ -651,8 +581,8 @@ def release_study(
     rule = trust_rule(study) if trust is None else trust
     simulate_local = simulate_local or drawn_trust(rule)
     twice = any(question.groups is not None for question in study.questions)
-    sums.must_read_again(data, len(study.questions) + twice)
-    must_declare(study, data := with_public(data, study.people.public))
+    summing.must_read_again(data, len(study.questions) + twice)
+    must_declare(study, data := summing.with_public(data, study.people.public))
     rule_of_mixed = "must go with a study that has a mixer: --batch, or [mixer], says how small a batch may be"
     must(not mixed or study.mixer is not None, "mixed", rule_of_mixed, f"{len(mixed)} without one")
     run: dict[str, Any] = {"table": table, "simulate_local": simulate_local, "assume_mechanism": assume_mechanism}
@@ -672,8 +602,8 @@ def release_study(
     for folder in files["model"].values():
         transcripts.must_be_new(folder)
     once = answered_once(study)
-    heard = _heard(study, labels, run)
-    ways = {q.name: _way(study, i, data, heard[i], files, run) for i, q in enumerate(study.questions)}
+    trust_of = _heard(study, labels, run)
+    ways = {q.name: _way(study, i, data, trust_of[i], files, run) for i, q in enumerate(study.questions)}
     for invite in files["invite"].values():
         must_have_paid(ledger, invite)
     first = together([charge for way in ways.values() for charge in way.first], study.purpose, once=once)
@@ -685,9 +615,9 @@ def release_study(
     with charged(ledger, first, later, trial=trial) as entries:
         if study.drawn and not simulate_local:
             reports = {q.name: reports_in(study, i) for i, q in enumerate(study.questions)}
-            drew = check_answers(data, labels, study.people.column, ANSWERED, reports, table=table)
+            drew = summing.check_answers(data, labels, study.people.column, ANSWERED, reports, table=table)
             for told_in in files["reports"].values():
-                check_batches(data, table, ANSWERED_IN, told_in)
+                summing.check_batches(data, table, ANSWERED_IN, told_in)
         for name, way in ways.items():
             answers[name] = way.answer(noted)[0]
             if drew is not None and not reports[name]:
@@ -712,12 +642,12 @@ def _heard(study: Declaration, labels: Any, run: Mapping[str, Any]) -> list[Any]
     if not study.drawn or rule is None:
         return [labels] * len(study.questions)
     if not run["simulate_local"]:
-        return [replace(rule, answering=Answering(q.name, ANSWERED)) for q in study.questions]
+        return [replace(rule, answering=errors.Answering(q.name, ANSWERED)) for q in study.questions]
     key = "".join(f"{word:016x}" for word in run["rng"].words(2).tolist())
     ends = [0.0, *accumulate(study.chances.values())]
     ends[-1] = 1.0
     return [
-        replace(rule, answering=Answering(q.name, None, key, a, b))
+        replace(rule, answering=errors.Answering(q.name, None, key, a, b))
         for q, (a, b) in zip(study.questions, pairwise(ends), strict=True)
     ]
 
@@ -725,7 +655,7 @@ def _heard(study: Declaration, labels: Any, run: Mapping[str, Any]) -> list[Any]
 def _way(study: Declaration, i: int, data: Any, trust: Any, files: Any, run: Mapping[str, Any]) -> Way:
     question, mixed = study.questions[i], run.get("mixed", ())
     task, columns, groups = task_of(study, i), columns_of(study, i, trust), question.groups
-    told: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
+    given: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
     if task.by_invitation:
         invite, reports = (files[name].get(question.name) for name in ("invite", "reports"))
         both = (invite is None) == (reports is None) or (reports is None and (bool(mixed) or "tally" in run))
@@ -740,50 +670,8 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Any, run: Map
                 how |= {"level": study.level, "joint": getattr(task, "joint", None)}
                 how["assume_mechanism"] = run["assume_mechanism"]
                 return ask_invited(invitation_to(task, columns, invite), reports, **how)
-            told |= {"invite": invite, "reports": reports}
-    return ask_table(data, task, columns, None if groups is None or groups.private else groups, **told, **run)
-
-
-# --- what goes to the devices first -----------------------------------------------------------------------------------
-
-
-def invite_study(
-    study: Declaration,
-    out: str | PathLike[str],
-    data: Any = None,
-    *,
-    question: str | None = None,
-    people: tuple[int | None, ...] = (None, None),
-    table: str | None = None,
-    ledger: Ledger | None = None,
-    rng: Randomness | None = None,
-) -> dict[str, Any]:
-    """Write the invitation to a question that local people can only answer when they have been sent one.
-
-    Records are discovered, and the line of a regression or the window of a mean is found, by the trusted people of
-    `data` first, at the question's part of the promise, which is charged now; a map of points is planned from the
-    number of trusted and local `people` alone.
-    """
-    named = [q.name for q in study.questions if q.by_invitation]
-    name = question or (named[0] if len(named) == 1 else None)
-    rule = f"must be one of {', '.join(named) or 'none in this study'}: questions that need an invitation"
-    must(name in named, "question", rule, name or "none")
-    i = [q.name for q in study.questions].index(str(name))
-    place, (trusted, local) = Path(out), people
-    task, columns = task_of(study, i), columns_of(study, i, trust_rule(study))
-    if task.planned:
-        if trusted is None or local is None:
-            raise InvalidInput("`people` must be given for a map of points: how many trusted and local ones. Got none.")
-        own = cast(KMeansTask, task.prepared(columns))
-        mapped = own.mapped(trusted, round(local * study.chances[str(name)]))
-        must(place.parent.is_dir(), "invite", "must lie in an existing folder", place)
-        envelope.save(place, Transcript(mapped, columns.names, kept_missing(columns)).document())
-    else:
-        must(data is not None, "data", "must be given: what local people are asked follows from trusted people", "none")
-        must_declare(study, data := with_public(data, study.people.public))
-        how: dict[str, Any] = {"table": table, "local_people": local, "ledger": ledger, "rng": rng}
-        release(data, task, columns, invite_out=place, purpose=str(name), **how)
-    return {"question": name, "invitation": str(place), **read_invitation(place).about}
+            given |= {"invite": invite, "reports": reports}
+    return ask_table(data, task, columns, None if groups is None or groups.private else groups, **given, **run)
 
 
 def _first_phase(
@@ -810,3 +698,257 @@ def _first_phase(
     counted = number_task(study, 0)
     must(isinstance(counted, DistributionTask), "invite-out", rule, "both")
     return release(data, counted, columns, **run)
+
+
+# --- the people of a table --------------------------------------------------------------------------------------------
+
+
+_UNASKED = (
+    ", and nobody asked them: make an invitation with --invite-out and reports with `hybridp randomise INVITATION.json`"
+)
+_UNHEARD = ": give their --reports with the --invite that they answer (`hybridp randomise INVITATION.json`)"
+
+
+def not_invited(trust: Trusts, instead: str = _UNASKED) -> errors.UnusablePublicRows:
+    """Rows of local people whom nobody asked, or whose answers are not there."""
+    rows = summing.local_rows(label_column(trust) or LABEL)
+    return errors.UnusablePublicRows(f"{rows}{instead}, or add --simulate-local for a trial on raw rows.")
+
+
+def _paid(group: str, digest: str | None) -> None:
+    """Nothing is due."""
+
+
+@dataclass
+class TablePeople(SummedPeople):
+    """RAW: a table's trusted values, and its local reports; where local rows are `raw`, a trial draws reports here.
+
+    Reports are paid for by `charge(group, digest)` when they are read, before anything is drawn. A `tally` stands in
+    for the local rows. `phases` are the shares of local people whom a trial asks one after another.
+    """
+
+    rows: Rows
+    columns: Any
+    rng: Randomness
+    raw: bool = False
+    assume: bool = False
+    charge: Callable[[str, str | None], None] = _paid
+    tally: Any = None
+    batches: Batches = field(default_factory=Batches)
+    phases: Sequence[float] = ()
+    epsilon: str | None = None
+    assumed: bool = False
+    simulated: bool = False
+    digest: str | None = None
+    unasked: bool = False
+    """Whether local rows hold no report, and are not heard: local people are asked later."""
+    cells_told: Raw | None = None
+    """Answers to a map, which local people gave in a file of their own."""
+    stack: ExitStack = field(default_factory=ExitStack)
+    _kept: Any = None
+    _phase: int = 0
+
+    @property
+    def _no_reports(self) -> bool:
+        return self.raw or self.unasked
+
+    def read(self, asked: Any) -> Any:
+        """RAW: both groups' totals in one scan."""
+        how: dict[str, Any] = {"local_raw": self._no_reports, "assume": self.assume}
+        if asked.invite.way == "option":
+            how["joint"] = asked.joint
+        else:
+            how |= {"count_clipped": asked.clipped is not None, "sum_squares": asked.squares is not None}
+        return summing.read(self.rows, self.columns, asked.invite, **how)
+
+    def pay(self, totals: Any) -> Any:
+        """Charge for the reports that were read."""
+        self._heard(totals.local.people, totals)
+        return totals
+
+    def sizes(self, by: Grouping) -> dict[str, tuple[int, int]]:
+        """How many trusted and local people each public group has."""
+        return by.sized(summing.sizes_of(self.rows, by.column, self.columns.label, self.columns.person))
+
+    def of(self, members: tuple[str, ...]) -> TablePeople:
+        """The people of some groups, whose reports were paid for."""
+        return replace(self, rows=summing.rows_of(self.rows, members), charge=_paid)
+
+    def _heard(self, people: int, totals: Raw) -> None:
+        self.assumed, self.digest = self.assumed or totals.assumed, totals.digest
+        self.simulated = self.simulated or totals.simulated_reports or self.batches.simulated
+        if people:
+            self.charge("local", totals.digest)
+        if self.batches.people:
+            self.charge("shuffled", self.batches.digest)
+        if self.tally is not None:
+            self.tally.stands_in(self.tally.mechanism, self.tally.collection, local_rows=people)
+            self.simulated = self.simulated or self.tally.simulated
+
+    def numbers(self, asked: Numbers) -> Answer:
+        totals, invite, binned = self.pay(self.read(asked)), asked.invite, None
+        self._kept = totals, invite
+        if asked.excluding and asked.heard and totals.local.people:
+            raise errors.cannot_exclude()
+        local = totals.local if self.tally is None else self.tally.summary()
+        if self.raw and asked.heard and not (asked.bins and self.phases):
+            local, binned = self._simulated(invite, bins=asked.bins)
+        elif asked.bins and asked.heard and self.tally is not None:
+            binned = self.tally.distribution()
+        elif asked.bins and asked.heard and local.people and not self.raw:
+            binned = summing.binned(self.rows, self.columns, invite, local.people)
+        if asked.all_report and totals.trusted_people:
+            own = summing.levels(self.rows, self.columns, invite, local_raw=self.raw)
+            local = local + self._drawn(own, invite)[0]
+        said = self._said(asked, totals, local, binned=binned)
+        if said.trusted is None or asked.clipped is None:
+            return said
+        return replace(said, clipped=summing.release_clipped(totals, asked.clipped, rng=self.rng))
+
+    def _said(self, asked: Any, totals: Any, local: Any, **more: Any) -> Answer:
+        trusted = summing.release_totals(totals, asked, rng=self.rng)
+        mixed = self.batches if asked.heard and self.batches.people else None
+        return Answer(totals.trusted_people, trusted, local if asked.heard else None, mixed, **more)
+
+    def between(self, asked: rounds.Between) -> Any:
+        if self._kept is None:  # the rules on people and their labels: who counts takes them as kept
+            self._kept = self.read(Numbers(asked.invite)), asked.invite
+        totals, invite = self._kept
+        return summing.count_between(
+            self.rows, self.columns, invite, asked.places, asked.noise, totals.trusted_people,
+            local_raw=self._no_reports, rng=self.rng,
+        )  # fmt: skip
+
+    def within(self, asked: rounds.Within) -> tuple[int, int, int]:
+        levels = summing.levels(self.rows, self.columns, asked.invite, local_raw=self._no_reports)
+        return summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
+
+    def _simulated(self, invite: Any, *, bins: bool = False) -> tuple[Any, Any]:
+        """For a trial only: local people's raw values, randomised here instead of on their devices."""
+        return self._drawn(summing.levels(self.rows, self.columns, invite, "local", chunk=2**16), invite, bins=bins)
+
+    def _drawn(self, steps: Iterable[Ints], invite: Any, *, bins: bool = False) -> tuple[Any, Any]:
+        return sum_reports(steps, partial(reach_reports, invite=invite, rng=self.rng), invite, bins=bins)
+
+    @cached_property
+    def _lots(self) -> Callable[[int, int], Any]:
+        return summing.lots(self.phases, rng=self.rng)
+
+    def later(self, asked: Later) -> Answer | None:
+        """What a trial asks of people who can only be asked now; elsewhere nobody is there yet."""
+        return getattr(self, f"_later_{asked.invite.way}")(asked) if self.raw else None
+
+    def _later_number(self, asked: Later) -> Answer | None:
+        invite: Any = asked.invite
+        self.simulated = True
+        if not asked.bins:
+            return Answer(local=self._simulated(invite)[0])
+        phase = self._phase
+        if phase >= len(self.phases):
+            return None
+        self._phase += 1
+        parts = enumerate(summing.levels(self.rows, self.columns, invite, "local"))
+        own = (part[self._lots(chunk, len(part)) == phase] for chunk, part in parts)
+        return Answer(local=self._drawn(own, invite, bins=True)[1])
+
+    def _later_line(self, asked: Later) -> Answer:
+        people = self._lattice(asked.invite.encoding.bounds)
+        self.simulated = people.local.people > 0
+        return people.later(asked)
+
+    def _later_slot(self, asked: Later) -> Answer:
+        """Every chunk's reports, drawn on all cores while the next chunk is read; each has randomness of its own."""
+        invite: Any = asked.invite
+        chunks = modelling.local_slots(self._kept, invite.encoding)
+        with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
+            parts = [pool.submit(report_slots, chunk, invite, rng=own) for chunk in chunks for own in self.rng.spawn(1)]
+            result = [part.result() for part in parts]
+        return Answer(local=functools.reduce(operator.add, result) if result else None)
+
+    # --- several numbers, records, points -----------------------------------------------------------------------------
+
+    def _lattice(self, bounds: VectorBounds) -> LatticePeople:
+        if self._kept is None:
+            groups = modelling.table_rows(self.rows, self.columns, bounds, local_raw=self.raw)
+            self._kept = LatticePeople(*groups, self.rng)
+        result: LatticePeople = self._kept
+        return result
+
+    def products(self, asked: Products) -> tuple[int, ...]:
+        return self._lattice(asked.bounds).products(asked)
+
+    def discover(self, asked: rounds.Discover) -> Any:
+        people = self._kept = modelling.sample(self.rows, self.columns, asked.share, rng=self.rng)
+        rule = "must leave somebody trusted: only they can discover records"
+        must(people.trusted_people > 0, "trust", rule, "nobody")
+        if people.local_people and not self._no_reports:
+            raise not_invited(self.columns.trust)
+        self.simulated = self.raw
+        records, noisy = modelling.found_records(people, asked.mechanism, rng=self.rng)
+        return records, noisy.tolist(), people.discovery_people, people.estimation_people
+
+    def slots(self, asked: rounds.Slots) -> Any:
+        return list(modelling.slots_among(self._kept, asked.head, asked.noise, rng=self.rng))
+
+    def many(self, asked: Many) -> tuple[int, int]:
+        columns, raw, local = self.columns, self.raw, self.cells_told
+        how: dict[str, Any] = {"local_raw": raw, "ordered": False, "dtype": np.float64}
+        trusted, others = modelling.table_rows(self.rows, columns, asked.box, **how)
+        if others.people and not raw and local is None:
+            raise not_invited(columns.trust, _UNHEARD)
+        self.simulated = self.simulated or (raw and (others.people > 0 or drawn_trust(columns.trust)))
+        if local is not None:
+            self.simulated, self.assumed = local.simulated_reports, local.assumed
+        counts = None if local is None else local.local.counts
+        people = self._kept = LatticePeople(trusted, others, self.rng, counts)
+        return people.many(asked)
+
+    def _coded(self, asked: Measure | Reported) -> CodePeople:
+        if self._kept is None:
+            how: dict[str, Any] = {"local_raw": self.raw, "assume": self.assume}
+            groups = modelling.groups_of(self.rows, asked.schema, self.columns, asked.invite, **how)
+            self._heard(groups.local_people, groups)
+            self._kept = CodePeople(groups, self.rng)
+        result: CodePeople = self._kept
+        return result
+
+    def measure(self, asked: Measure) -> list[MeasuredTable]:
+        return self._coded(asked).measure(asked)
+
+    def reported(self, asked: Reported) -> Answer | None:
+        return None if self.unasked else self._coded(asked).reported(asked)
+
+    def options(self, asked: rounds.Options) -> Answer:
+        totals, invite = self.pay(self.read(asked)), asked.invite
+        local = totals.local
+        if self.raw and asked.heard:
+            held, values = totals.held, None
+            if invite.encoding.excludes and np.any(held):
+                raise errors.cannot_exclude()
+            if held is None and asked.joint is not None:
+                held = summing.rounded_cells(self.rows, self.columns, invite, asked.joint, rng=self.rng)
+            if invite.encoding.most:
+                values, held = held
+            local = simulated_reports(held, invite, values, rng=self.rng)
+        return self._said(asked, totals, local)
+
+    # --- everybody's own epsilon --------------------------------------------------------------------------------------
+
+    def epsilons(self, asked: rounds.Epsilons) -> Any:
+        """How many trusted people have each epsilon, these times the share, and the reports by epsilon."""
+        rows, columns, bounds, epsilon = self.rows, self.columns, asked.bounds, str(self.epsilon)
+        if self.raw:  # a copy of the table holds the reports that devices would send, marked SIMULATED
+            folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="hybridp-"))
+            copy = Path(folder, "trial.parquet")
+            keys = (columns.person, columns.record_key)
+            devices = [Asked(Invite(bounds, OwnEpsilon(), columns.names), replace(columns, person=None))]
+            columns_kept = tuple(name for name in keys if name is not None)
+            write_reports(rows, devices, copy, epsilon=epsilon, kept=columns_kept, trial=True, rng=self.rng)
+            trust = label_column(columns.trust) if drawn_trust(columns.trust) else columns.trust
+            rows = self.stack.enter_context(open_rows(copy, trust=trust))
+            columns = replace(columns, trust=trust)
+        invite = Invite(bounds, OwnEpsilon(), columns.names)
+        totals = self._kept = summing.read(rows, columns, invite, assume=self.assume, epsilon=epsilon)
+        self._heard(totals.local.count, totals)
+        reports = totals.local if self.tally is None else self.tally.summary()
+        return totals.epsilons * asked.share, totals.trusted_people, reports, self.batches

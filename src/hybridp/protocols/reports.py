@@ -57,7 +57,7 @@ def tally_for(study: Declaration, file: str | PathLike[str]) -> Tally:
     result, question = load_tally(file), study.questions[0]
     must(question.groups is None, "tally", "must not go with by: it holds nobody's group", "both")
     kind = "personal-mean" if study.promise.personal else question.tally_kind
-    rule = "must stand in for reports on a study's only question: a mean, quantiles, a vector, records or points"
+    rule = "must stand in for reports on a study's only number, vector, records or points; others come in a file"
     must(bool(kind) and len(study.questions) == 1, "tally", rule, f"one beside {question.name}")
     must(result.kind == kind, "tally", f"must be of the kind {kind} for this release", result.kind)
     return result
@@ -124,8 +124,8 @@ def add_file(
             raise InvalidInput("`epsilon-column` must name the column of personal epsilons for this tally. Got none.")
         read = names or (columns.report or "", *((epsilon,) if own and epsilon else ()))
         for part in summing.local_numbers(rows, read, label_column(columns.trust), max(1, _CHUNK // len(read))):
-            told = _numbers(part, read, own=own, some=bool(names))
-            ready = ready.add(told if own or names else told[:, 0])
+            numbers = _numbers(part, read, own=own, some=bool(names))
+            ready = ready.add(numbers if own or names else numbers[:, 0])
     return ready
 
 
@@ -179,20 +179,20 @@ def read_batches(
     if not paths:
         return Batches()
     must(invite is not None, "mixed", "must go with the least size of a batch (--batch)", "none")
-    asked: Any = invite
+    question: Any = invite
     # The columns of the answers, and of the reports; two more say how a report was made, and in which batch it came.
     held: tuple[tuple[str, ...], tuple[str, ...]] = ((), ("report",))
     start = "report"
     how: dict[str, Any] = {} if epsilon is None else {"epsilon": epsilon}
     if columns is not None:
-        asked, start = replace(asked, question=columns.names), columns.mechanism.rpartition("_")[0]
+        question, start = replace(question, question=columns.names), columns.mechanism.rpartition("_")[0]
         own = Columns(columns.value, _EVERYBODY, columns.report)
         held = columns.names, (*columns.reports, *how.values())
 
     def read(rows: Rows) -> Raw:
         if columns is None:
-            return summing.slots_told(rows, asked.text, asked.encoding.categories, assume=assume)
-        result = sums.read(rows, own, asked, assume=assume, **how)
+            return summing.slots_told(rows, question.text, question.encoding.categories, assume=assume)
+        result = sums.read(rows, own, question, assume=assume, **how)
         if epsilon is not None:
             levels = len(result.local.epsilons)
             alike = not rows.is_text(epsilon) or len(rows.texts(epsilon, levels + 1)) == levels
@@ -215,8 +215,8 @@ def read_batches(
                     f"devices were given, and the same promise of the mixer. Got --batch {mixing.batch}."
                 ) from None
     every = sent.values()
-    digest = reports_digest(asked.text, *sorted(str(one.digest) for one in every))
-    assumed = asked.text if any(one.assumed for one in every) else None
+    digest = reports_digest(question.text, *sorted(str(one.digest) for one in every))
+    assumed = question.text if any(one.assumed for one in every) else None
     simulated = any(one.simulated_reports for one in every)
     result = Batches.of([one.local for one in every], digest=digest, simulated=simulated, assumed=assumed)
     levels = 0 if epsilon is None else len(result.sizes)
@@ -227,23 +227,24 @@ def read_batches(
 def written_levels(mixing: LevelMixing, batch: TableLike, epsilon: str) -> dict[str, Any]:
     """What the people of each epsilon keep in a batch that was written, as plain data."""
     with open_rows(batch) as rows:
-        told = zip(*(numbers.tolist() for numbers in summing.epsilon_counts(rows, epsilon)), strict=True)
+        counted = zip(*(numbers.tolist() for numbers in summing.epsilon_counts(rows, epsilon)), strict=True)
     levels = []
-    for level in mixed_levels(mixing, {own: (people,) for own, people in told}):
-        kept = next(iter(level.pop("batches")), {"epsilon": level["local_epsilon"], "delta": 0.0})
-        levels.append({**level, "epsilon": kept["epsilon"], "delta": kept["delta"]})
+    for level in mixed_levels(mixing, {own: (people,) for own, people in counted}):
+        promise = next(iter(level.pop("batches")), {"epsilon": level["local_epsilon"], "delta": 0.0})
+        levels.append({**level, "epsilon": promise["epsilon"], "delta": promise["delta"]})
     return {"least": mixing.batch, "levels": levels}
 
 
 def _alone(rows: Rows, values: tuple[str, ...], reports: tuple[str, ...], start: str) -> str:
     """The batch's name. There must be one, and nothing beside the reports."""
-    told, held = (f"{start}_mechanism", f"{start}_batch"), (*values, *reports)
-    more = len({*rows.written} - {*held, *told})
-    rule = f"must hold nothing but reports ({', '.join(f'`{name}`' for name in (*held, *told))}): others may tell whose"
+    beside, held = (f"{start}_mechanism", f"{start}_batch"), (*values, *reports)
+    more = len({*rows.written} - {*held, *beside})
+    known = ", ".join(f"`{name}`" for name in (*held, *beside))
+    rule = f"must hold nothing but reports ({known}): others may tell whose"
     must(not more, "mixed", rule, f"{more} more column{'s' if more > 1 else ''}")
     rule = f"must hold nothing in {', '.join(f'`{name}`' for name in values)}: reports stand for the answers"
     must(summing.all_empty(rows, values), "mixed", rule, "a value")
-    names = summing.batch_names(rows, told[1])
-    rule = f"must hold one name of the batch in `{told[1]}`, the same in every row"
+    names = summing.batch_names(rows, beside[1])
+    rule = f"must hold one name of the batch in `{beside[1]}`, the same in every row"
     must(len(names) == 1 and names != [""], "mixed", rule, f"{len(names)} names" if any(names) else "none")
     return names[0]

@@ -107,10 +107,6 @@ class Grouping:
             return kept, merged
         return {**kept, OTHER: merged}, ()
 
-    def must_differ(self, value: str) -> None:
-        """Refuse groups by the very column that is asked for."""
-        must(self.column != value, "by", "must be another column than the value's", self.column)
-
     def must_remain(self, sizes: Mapping[str, int]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
         """The same by public counts, under which a rule may refuse."""
         empty = [name for name, size in sizes.items() if size == 0]

@@ -39,16 +39,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import numpy as np
 
-from hybridp.errors import must
+from hybridp.errors import Check, Fields, at_least, field, must, named, positive, short
 from hybridp.public.mechanisms import ApproxDP, PureDP, turning_point
 from hybridp.public.personal import LOCAL_LEAST
 from hybridp.public.randomisers import Floats
 
-__all__ = ["MOST_LEVELS", "MOST_LOCAL", "LevelMixing", "Mixing", "central_epsilon", "largest_local_epsilon"]
+__all__ = ["MOST_LEVELS", "MOST_LOCAL", "LevelMixing", "Mixer", "Mixing", "central_epsilon", "largest_local_epsilon"]
 __all__ += ["mixed_delta", "overstated"]
 
 MOST_LOCAL = 16.0
@@ -289,3 +290,56 @@ def _check(n: int, k: int | None) -> None:
 
 def _check_delta(delta: float) -> None:
     must(1e-15 <= delta < 1, "delta", "must be at least 1e-15 and below 1", delta)
+
+
+# --- how a study declares it ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixer(Fields):
+    """A third kind of trust: reports go through a mixer, who does not collude with whoever collects them."""
+
+    _label: ClassVar[str] = "mixer."
+
+    batch: int = field(
+        help="The fewest reports of a batch. Public: in a smaller one only a report's own epsilon holds.",
+        check=at_least(2, 1e8),
+    )
+    epsilon: float | None = field(
+        None,
+        help="What a report keeps by itself. Default: the most with which a batch keeps the promise.",
+        check=positive,
+        option="",
+    )
+    cap: float = field(
+        8.0,
+        help="The most that epsilon may be: what is left to people if mixer and collector collude.",
+        check=Check("must be above 0 and at most 16", lambda x: 0 < x <= 16),
+        option="",
+    )
+    delta: float | None = field(
+        None,
+        help="Of a mixed batch's promise. Default: that of the promise.",
+        check=Check("must be at least 1e-15 and less than 0.1", lambda x: 1e-15 <= x < 0.1),
+        option="shuffled-delta",
+    )
+    url: str | None = field(
+        None,
+        help="Where the mixer is reached by people's devices, such as https://mixer.example.",
+        check=named,
+        option="",
+    )
+    key: str | None = field(
+        None, help="The mixer's public key, as `hybridp mix key` prints it.", check=named, option=""
+    )
+    run_by: str = field(
+        "", help="Who runs the mixer, as participants read it: not those who ask.", check=short(200), option=""
+    )
+
+    def check(self) -> None:
+        if self.url is not None:
+            parts = urlsplit(self.url)
+            plain = parts.scheme in ("http", "https") and parts.netloc and not (parts.query or parts.fragment)
+            quiet = not any(letter in self.url for letter in " ;,'\"<>\\") and "@" not in parts.netloc
+            self.must(bool(plain and quiet), "url", "must be an http or https address, such as https://mixer.example",
+                      "something else")  # fmt: skip

@@ -1,6 +1,7 @@
 """The study: some questions, one promise, people who choose whom they trust. Declared once, checked when it is made.
 
 >>> import tomllib
+>>> from hybridp.public.questions import to_toml
 >>> study = Declaration(
 ...     title="Pay in our town",
 ...     questions=[{"name": "salary", "kind": "number", "lower": 0, "upper": 200_000},
@@ -13,355 +14,714 @@
 >>> Declaration.of(tomllib.loads(to_toml(study))) == study
 True
 
-The kinds of questions about several columns: vectors, records, points, a regression, a table; declared as fields.
+Beside it the questions of one number; `hybridp.public.questions` has the other kinds.
 
->>> Regression(name="hours", target="hours", on=["age,schooling"], lower=[0], upper=[100]).columns
-('age', 'schooling', 'hours')
+>>> Question.of({"name": "salary", "kind": "number", "lower": 0, "upper": 200_000}).columns_read
+('salary',)
+>>> Question.of({"name": "salary", "kind": "number", "lower": 9, "upper": 1})
+Traceback (most recent call last):
+    ...
+hybridp.errors.InvalidInput: `salary.upper` must be greater than lower (9). Got 1.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from datetime import datetime
+from functools import cache, cached_property
+from importlib.metadata import entry_points
 from os import PathLike
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from hybridp import errors
-from hybridp.errors import Fields, TrustRule, at_least, comment, declared, field, field_lines, named, positive, short
-from hybridp.public import queries
-from hybridp.public import questions as basics
+from hybridp.errors import Check, Fields, InvalidInput, TrustRule, at_least, field, named, positive, share, short
 from hybridp.public.envelope import write_new
-from hybridp.public.kmeans import LEAST_CLUSTERED
-from hybridp.public.mechanisms import ApproxDP, Guarantee, PureDP, split
-from hybridp.public.messages import VectorBounds
-from hybridp.public.questions import KINDS, Choice, Collection, Count, Grouped, Mixer, Number, People, Promise, Question
-from hybridp.public.randomisers import k_randomised_response, vector_reports
-from hybridp.public.regression import MOST_PREDICTORS
-from hybridp.public.shares import share_mixing
-from hybridp.public.shuffling import LevelMixing, Mixing
+from hybridp.public.groups import Grouping
+from hybridp.public.mechanisms import ApproxDP, Form, Guarantee, best_form, chances, promised, split
+from hybridp.public.messages import SYNONYMS
+from hybridp.public.queries import Feature
+from hybridp.public.randomisers import randomiser
+from hybridp.public.shares import LEAST_COUNTED, share_mixing
+from hybridp.public.shuffling import LevelMixing, Mixer, Mixing
 
-__all__ = ["ANSWERED", "ANSWERED_IN", "KINDS", "SCHEMA", "Choice", "Collection", "Count", "Declaration", "Feature"]
-__all__ += ["Fields", "Form", "Grouped", "Mixer", "Number", "Part", "People", "Points", "Promise", "Question"]
-__all__ += ["Records", "Regression", "Table", "TrustRule", "Vector", "declared", "to_toml"]
+__all__ = ["ANSWERED", "ANSWERED_IN", "CHOICE_ESTIMATORS", "ESTIMATORS", "KINDS", "LEAST", "MISSINGS"]
+__all__ += ["NOISES", "SCHEMA", "Collection", "Declaration", "Form", "Grouped", "Mixer", "Number", "Part", "People"]
+__all__ += ["Promise", "Question", "check_estimator", "check_missing", "goes_by_people", "settled"]
 
-MOST_COLUMNS = 10_000
+T = TypeVar("T")
 
-FORMS = {
-    "best": "what promises less error",
-    "steered": "how far they are from the line of the trusted people",
-    "plain": "all products of the columns",
-    "tcm-only": "nothing: only the people who trust are heard",
+NOISES = {
+    "best": "the smaller of the two",
+    "laplace": "pure, without a delta",
+    "gaussian": "needs a delta",
 }
 
+LEAST = 0.001
 
-@dataclass(frozen=True, kw_only=True)
-class Bounded(Question):
-    """Several numbers a person, within public bounds."""
-
-    lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
-    upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
-    missing: tuple[float | str, ...] = field((), help=basics.MISSINGS)
-
-    def check(self) -> None:
-        names = self.columns_read
-        self.must(1 <= len(names) <= MOST_COLUMNS, "columns", f"must be 1 to {MOST_COLUMNS:,}", len(names))
-        distinct = len({name.lower() for name in names}) == len(names)
-        self.must(distinct, "columns", "must have different names", "a name twice")
-        self.each("lower", "upper", *(["missing"] if self.missing else []))
-        for column, low, high in zip(names, self.lower, self.upper, strict=True):
-            self.must(high > low, "upper", f"must be greater than lower ({low:g}) for {column}", f"{high:g}")
-        for value, low, high in zip(self.missing, self.lower, self.upper, strict=False):
-            basics.check_missing(self, value, low, high)
-
-    def each(self, *names: str) -> None:
-        """One number for all columns becomes one for each."""
-        d = len(self.columns_read)
-        for name in names:
-            given = getattr(self, name)
-            self.must(len(given) in (1, d), name, f"must be one number, or one for each of the {d} columns", len(given))
-            object.__setattr__(self, name, given * d if len(given) == 1 else given)
+"""The smallest epsilon that a question can be answered with."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Box(Bounded):
-    """Several numbers a person, each in a column of its own."""
+class Promise(Fields):
+    """What people are promised: one for everybody, another one for the trusted, or everyone's own."""
 
-    columns: tuple[str, ...] = field(help="The columns of the numbers.", check=named, option="column")
+    _label: ClassVar[str] = "promise."
+    _alone: ClassVar[str] = "epsilon"
 
-
-@dataclass(frozen=True, kw_only=True)
-class Vector(Box):
-    """Several numbers a person; the promise covers all of them together."""
-
-    kind: ClassVar[str] = "vector"
-    mixes: ClassVar[bool] = True
-    tally_kind: ClassVar[str] = "vector-mean"
-
-    statistics: tuple[str, ...] = field(
-        ("mean",), help="What is wanted of the vector.", choices=("mean",), shown=True, option=""
+    epsilon: float | None = field(None, help="What every person is promised.", check=positive)
+    delta: float = field(
+        0.0,
+        help="For approximate guarantees: well below one in the number of people.",
+        check=Check("must be at least 0 and less than 1", lambda x: 0 <= x < 1),
     )
-    norm: str | None = field(None, help="Clip further, to a ball around the centre.", choices=("l1", "l2"))
-    radius: float | None = field(
-        None, help="With norm: the ball's radius, in half-ranges of the bounds.", check=positive
+    trusted_epsilon: float | None = field(None, help="Another promise for the trusted group.", check=positive)
+    epsilon_column: str | None = field(
+        None, help="The column with each person's own epsilon, in place of epsilon.", check=named
     )
-    estimator: str = field(
-        "everyone",
-        help="How the groups are weighed.",
-        choices={name: text for name, text in basics.ESTIMATORS.items() if name != "full-lm"},
+    share: float = field(1.0, help="With own epsilons: the study spends this share of everybody's own.", check=share)
+    allowed_epsilons: tuple[float, ...] = field(
+        (), help="With own epsilons: the ones that the service offers people to choose from.", check=positive, option=""
     )
-    sd: tuple[float, ...] = field(
-        (), help="Known standard deviations (kvh needs them): one for all columns, or one for each.", check=positive
-    )
-    gap: float | None = field(
-        None, help="A bound on the difference of the groups' means, in half-ranges.", check=at_least(0, 2), option=""
-    )
-    trusted_weight: float | None = field(
-        None, help="The weight of the trusted means, for the estimator fixed.", check=at_least(0, 1), option=""
-    )
-    noise: str = field("best", help="Noise of the trusted group.", choices=basics.NOISES)
-    local: str = field(
-        "best",
-        help="The report of local people; best is chosen from public numbers.",
-        choices={
-            "best": "",
-            "per-coordinate": "every column, with a part of epsilon each",
-            "sampling": "some drawn columns",
-            "unit-vector": "one of several drawn directions, near the person's more often than others",
-        },
-    )
-    joint: bool = field(False, help="Intervals that hold for all columns together.")
 
-    def check(self) -> None:
-        super().check()
-        self.each(*(["sd"] if self.sd else []))
-        for value, low, high in zip(self.sd, self.lower, self.upper, strict=False):
-            most = (high - low) / 2
-            self.must(value <= most * (1 + 1e-12), "sd", f"must be at most {most:g} for these bounds", value)
-        _ = self.bounds
-        basics.check_estimator(self)
-
-    @property
-    def bounds(self) -> VectorBounds:
-        return VectorBounds.of(self.lower, self.upper, norm=self.norm, radius=self.radius)  # type: ignore[arg-type]
-
-    def report_columns(self, start: str) -> tuple[str, ...]:
-        return *(f"{name}_report" for name in self.columns), f"{start}report_mechanism"
-
-    def report_variance(self, promise: Guarantee) -> float:
-        """Of a column, on average, with the report that is taken for so many columns."""
-        columns, bounds = len(self.columns), self.bounds
-        among = min(1.0, bounds.ratio**2 / columns)
-        if self.sd:
-            halves = [bound.half * bounds.reach for bound in bounds.bounds]
-            among = math.fsum((sd / half) ** 2 for sd, half in zip(self.sd, halves, strict=True)) / columns
-        return vector_reports(self.local, promise, columns, bounds.ratio).cost(among)  # type: ignore[arg-type]
-
-    def asks_everybody(self) -> str:
-        return basics.goes_by_people(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Regression(Bounded):
-    """A target explained by several columns; the promise covers all of them together."""
-
-    kind: ClassVar[str] = "regression"
-    reported: ClassVar[bool] = False
-
-    target: str = field(help="The column that is explained.", check=named)
-    on: tuple[str, ...] = field(
-        help="The columns that explain it: A,B. What is said of each column is in this order, the target's last.",
-        check=named,
-    )
-    model: str = field(
-        "linear", help="The model: linear, or logistic for a target of 0 and 1.", choices=("linear", "logistic"),
-        option="kind",
-    )  # fmt: skip
-    form: str = field("best", help="What local people are asked.", choices=FORMS)
-    clip: float | None = field(
+    several: str | None = field(
         None,
-        help="A public bound on how far a target lies from the line, in the target's unit (in a plan, in half-ranges "
-        "of its bounds); what is farther is clipped. "
-        "Default: from the trusted people's release.",
-        check=positive,
+        help="How several questions share the promise. Default: whichever predicts less error, from the study alone.",
+        choices={
+            "split": "everybody answers all, each at its part",
+            "drawn": "a local person's device draws one question, by the weights, and answers it with the whole",
+        },
+        option="",
     )
-    noise: str = field("best", help="Noise of the trusted group.", choices=basics.NOISES)
-    joint: bool = field(False, help="Intervals that hold for all coefficients together.")
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The predictors, then the target."""
-        return (*self.on, self.target)
+    def personal(self) -> bool:
+        """Whether everyone brings their own epsilon."""
+        return self.epsilon_column is not None or bool(self.allowed_epsilons)
 
     def check(self) -> None:
-        split = tuple(part.strip() for text in self.on for part in text.split(","))
-        object.__setattr__(self, "on", split)
-        self.must(all(split), "on", "must be a list such as A,B without empty parts", ",".join(self.on))
-        self.must(self.target not in split, "on", "must not name the target, which cannot explain itself", self.target)
-        super().check()
-        few = len(split) <= MOST_PREDICTORS
-        self.must(few, "on", f"must name 1 to {MOST_PREDICTORS} columns", len(split))
-        if self.model == "logistic":
-            last = self.lower[-1], self.upper[-1]
-            rule = "must bound the target of a logistic regression by 0 and 1"
-            self.must(last == (0, 1), "upper", rule, f"{last[0]:g} and {last[1]:g}")
-            rule = "must not be plain for a logistic regression: its steps need answers about other lines, and a person"
-            self.must(self.form != "plain", "form", f"{rule} answers once", self.form)
-            self.must(self.clip is None, "clip", "must go with a linear regression", self.clip)
+        if not self.personal:
+            rule = "must be given, or epsilon_column: what every person is promised, such as 1.0"
+            self.must(self.epsilon is not None, "epsilon", rule, "neither")
+            self.must(self.share == 1, "share", "must go with epsilon_column", self.share)
+            return
+        self.left_out("must not go with everyone's own epsilon", "epsilon", "trusted_epsilon", "delta", "several")
+        distinct = len(set(self.allowed_epsilons)) == len(self.allowed_epsilons)
+        self.must(distinct, "allowed_epsilons", "must be different from each other", list(self.allowed_epsilons))
 
-
-RECORD_ESTIMATORS = {
-    "alike": "assumes that both groups are alike: anchored where a formula finds that cheap, else hybrid",
-    "hybrid": "by the groups' errors, record by record",
-    "anchored": "the same, and dishonest reports move a trusted share by little",
-}
+    def budget(self, epsilon: float) -> Guarantee:
+        return promised(epsilon, self.delta)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Records(Question):
-    """The most frequent records: discovered by the trusted, then counted by everybody."""
+class People(Fields):
+    """How a table tells people apart, and how many are expected."""
 
-    kind: ClassVar[str] = "records"
-    mixes: ClassVar[bool] = True
-    tally_kind: ClassVar[str] = "slots"
-    drawable: ClassVar[bool] = True
-    reported: ClassVar[bool] = False
-    needs_delta: ClassVar[bool] = True
+    _label: ClassVar[str] = "people."
 
-    columns: tuple[str, ...] = field(help="The record's column, or two: query and url.", check=named, option="column")
-    head: int = field(50, help="The most queries to keep (M).", check=at_least(1, 10_000))
-    discovery_share: float = field(
-        0.95, help="Trusted people used to discover.", check=errors.between_0_and_1, option=""
+    column: str | None = field(
+        None, help="The column that identifies a person. Default: every row is a person.", check=named, option="person"
     )
-    estimator: str = field("alike", help="How far reports move what the trusted counted.", choices=RECORD_ESTIMATORS)
-    max_length: int = field(
-        200, help="The most characters of a record that is sent to the service.", check=at_least(1, 1000), option=""
+    record_key: str | None = field(
+        None, help="A random key stored per record, which chooses one record a person.", check=named
+    )
+    decimal: str | None = field(
+        None,
+        help="The decimal sign of numbers that a table holds as text. Without it they have a point in a CSV file, and "
+        "a column that is declared as text holds no numbers.",
+        choices=(".", ","),
+        option="",
+    )
+    public: tuple[str, ...] = field((), help=errors.PUBLIC, check=named, option="")
+    trusted: int | None = field(
+        None, help="For plans: how many trusted people are expected.", check=at_least(0, 1e10), option=""
+    )
+    local: int | None = field(
+        None, help="For plans: how many local people are expected.", check=at_least(0, 1e10), option=""
+    )
+    shuffled: int | None = field(
+        None, help="For plans: how many people are expected to trust the mixer.", check=at_least(0, 1e10), option=""
     )
 
     def check(self) -> None:
-        self.must(len(self.columns) in (1, 2), "columns", "must be one column, or two: query and url",
-                  len(self.columns))  # fmt: skip
-        self.must(len(set(self.columns)) == len(self.columns), "columns", "must have different names", "a name twice")
-
-    def check_study(self, study: Any) -> None:
-        rule = f"must be given for {self.name}: one record of each person is used"
-        study.people.must(study.people.column is not None, "column", rule, "nothing")
-
-    def report_variance(self, promise: Guarantee) -> float:
-        """One slot of a whole list, with one for everything else."""
-        return k_randomised_response(PureDP(promise.epsilon), self.head + 1).variance(1 / (self.head + 1))
+        ok = self.record_key is None or self.column is not None
+        self.must(ok, "column", "must go with record_key", "nothing")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Points(Box):
-    """Points in a public box, to be clustered around K centres."""
+class Collection(Fields):
+    """What the collection service must know beside the questions."""
 
-    kind: ClassVar[str] = "points"
-    tally_kind: ClassVar[str] = "slots"
-    drawable: ClassVar[bool] = True
-    reported: ClassVar[bool] = False
+    _label: ClassVar[str] = "collection."
 
-    clusters: int = field(help="How many centres (K).", check=at_least(1))
-    iterations: int | None = field(
-        None, help="The most questions to anyone. Default: planned from public numbers.", check=at_least(1), option=""
+    purpose: str = field("", help="What the answers are for, as participants read it.", check=short(500))
+    contact: str = field(
+        "", help="Where participants reach those who ask, such as an e-mail address.", check=short(200)
+    )
+    opens: datetime | None = field(None, help="When the first answer is taken. Default: at once.")
+    closes: datetime | None = field(None, help="When the last answer is taken. Default: when it is closed by hand.")
+    min_batch: int = field(
+        20,
+        help="Nothing is released before so many people have answered; in a study of two phases, so many in each.",
+        check=at_least(2, 1e10),
+    )
+    time_precision: int = field(
+        3600, help="Reports carry their time rounded down to so many seconds.", check=at_least(1, 7 * 86_400)
+    )
+    by_invitation: bool = field(False, help="Only people with a single-use link may answer.")
+    releases: int = field(
+        1, help="How many releases the trusted group's budget pays for; each keeps the promise.", check=at_least(1, 1e6)
+    )
+    delete_raw_after_release: bool = field(True, help="Trusted answers are deleted with the last release.")
+    delete_by: datetime | None = field(
+        None, help="When trusted answers are deleted at the latest. Default: 90 days after the closing."
     )
 
-    def check_study(self, study: Any) -> None:
-        check_rows_are_people(self, study)
-
-    def least_epsilon(self, *, trusted: bool) -> float:
-        return LEAST_CLUSTERED
-
-    def report_variance(self, promise: Guarantee) -> float:
-        """One cell of the coarsest map that is of use."""
-        axes = len(self.columns)
-        cells: int = max(2, math.ceil((4 * self.clusters) ** (1 / axes))) ** axes
-        return k_randomised_response(PureDP(promise.epsilon), cells).variance(1 / cells)
-
-
-def check_rows_are_people(asked: Question, study: Any) -> None:
-    rule = f"must be left out with {asked.name}, a question of kind {asked.kind}: there a row is a person"
-    study.people.must(study.people.column is None, "column", rule, study.people.column)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Feature(Fields):
-    """One column of a synthetic table, with its public values or the public edges of its bins."""
-
-    _label: ClassVar[str] = "feature."
-
-    name: str = field(help="The column.", check=named)
-    values: tuple[str, ...] = field((), help="Its public values.")
-    edges: tuple[float, ...] = field((), help="Or the public edges of its bins, ascending.")
-    missing: bool = field(False, help="What is missing or not listed is a category of its own.")
-
     def check(self) -> None:
-        one = bool(self.values) != bool(self.edges)
-        self.must(one, "values", "must be given, or edges in their place", "both" if self.values else "neither")
-        _ = self.feature
+        if self.opens is not None and self.closes is not None:
+            rule = f"must be after opens ({self.opens.isoformat()})"
+            self.must(self.opens < self.closes, "closes", rule, self.closes.isoformat())
 
-    @property
-    def feature(self) -> queries.Feature:
-        if self.edges:
-            return queries.Feature.binned(self.name, self.edges, missing=self.missing)
-        return queries.Feature.categorical(self.name, self.values, missing=self.missing)
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+KINDS: dict[str, type[Question]] = {}
+
+"""The kinds of questions by their names; `hybridp.public.questions` adds all but a number."""
+
+
+@cache
+def _load_plugged() -> None:
+    """Import what installed packages offer as more kinds: each registers its own."""
+    for point in entry_points(group="hybridp.questions"):
+        point.load()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(Question):
-    """A synthetic table with the original columns and values.
+class Question(Fields):
+    """What every question states; `KINDS` has one class for each kind.
 
-    Where local people take part their device draws one of the stated marginals and reports on it.
+    What a study, a driver or a plan must know of a question, the question says itself: nobody asks which kind it is.
     """
 
-    kind: ClassVar[str] = "table"
-    has_model: ClassVar[bool] = True
-    needs_delta: ClassVar[bool] = True
+    kind: ClassVar[str] = ""
+    _label: ClassVar[str] = "question."
+    reported: ClassVar[bool] = True
+    """Whether local reports stand in the table itself; those on other kinds answer an invitation."""
+    as_count: ClassVar[bool] = False
+    """Whether it is answered by a number of people."""
+    has_model: ClassVar[bool] = False
+    """Whether its answer is a folder that is kept beside the release."""
+    needs_delta: ClassVar[bool] = False
+    own_epsilons: ClassVar[bool] = False
+    """Whether everybody may bring their own epsilon."""
+    drawable: ClassVar[bool] = False
+    """Whether a local person may be asked another question in its place."""
+    mixes: ClassVar[bool] = False
+    """Whether people may answer through a mixer."""
+    in_phases: ClassVar[bool] = False
+    """Whether people may be asked about it one after another, within what the first of them said."""
+    tally_kind: ClassVar[str] = ""
+    """Of which kind a tally is that stands in for its reports; empty where there is none."""
+    guessed = False
 
-    features: tuple[Feature, ...] = field(help="The columns of the table with their public values or edges.", option="")
-    other: str | None = field(
-        None,
-        help="Public: what a field counts as that is missing or not listed, in a column that has no category for it: "
-        "last, the last value; or missing, such a category. A table needs it, or `missing` in every column.",
-        choices=("last", "missing"), option="",
-    )  # fmt: skip
-    marginals: tuple[str, ...] = field((), help='Questions of your own: "age,sex,race" or "2-of: age,sex,race".')
-    method: str | None = field(
-        None,
-        help="tables: all marginals asked for; adaptive: those that a model misses most. Default: adaptive; tables "
-        "for thresholds, one marginal alone, and those beyond a model. Left out where local people take part.",
-        choices=("tables", "adaptive"),
+    name: str = field(help="The question's name: its results are listed under it.", check=named, option="")
+    text: str = field("", help="The question as people read it.", check=short(2000), lines=True, option="")
+    unit: str = field("", help="The unit of the answer, for people and pictures.", check=short(40), option="")
+    weight: float = field(
+        1.0,
+        help="The question's part of the promise, relative to the weights of the other questions.",
+        check=positive,
+        option="",
     )
-    rows: int = field(1000, help="Rows of the relaxed data set (n').", check=at_least(1))
-
-    def check(self) -> None:
-        names = [feature.name for feature in self.features]
-        self.must(bool(names), "features", "must list at least one column", "none")
-        self.must(len(set(names)) == len(names), "features", "must name each column once", ", ".join(names))
-        self.must(bool(self.marginals), "marginals", "must be given", "none")
-
-    def check_study(self, study: Any) -> None:
-        check_rows_are_people(self, study)
-        promise = study.promise
-        if study.trust.everyone != "trusted":
-            rule = "must be left out where local people take part: one model is fitted to the stated marginals of both"
-            self.must(self.method is None, "method", rule, self.method)
-        rule = f"must not be given with {self.name}, a question of kind {self.kind}"
-        promise.must(promise.trusted_epsilon is None, "trusted_epsilon", rule, promise.trusted_epsilon)
-
-    def has_reports(self, study: Any) -> bool:
-        return bool(study.trust.everyone != "trusted")
-
-    def report_columns(self, start: str) -> tuple[str, ...]:
-        return f"{start}report", f"{start}report_batch", f"{start}report_mechanism"
 
     @property
     def columns_read(self) -> tuple[str, ...]:
-        return tuple(feature.name for feature in self.features)
+        """The columns of a table that hold people's answers: with the value, a private category."""
+        several = getattr(self, "columns", None)
+        read: tuple[str, ...] = (getattr(self, "column"),) if several is None else tuple(several)  # noqa: B009
+        return (*read, self.groups.column) if self.groups is not None and self.groups.private else read
+
+    @property
+    def groups(self) -> Grouping | None:
+        """By which groups it is to be answered; None where it is for everybody at once."""
+        return None
+
+    @property
+    def by_invitation(self) -> bool:
+        """Whether local people can answer only what they have been sent."""
+        return not self.reported
+
+    def has_reports(self, study: Declaration) -> bool:
+        """Whether local people's reports on it stand in the study's table."""
+        return self.reported and not self.by_invitation
+
+    def report_columns(self, start: str) -> tuple[str, ...]:
+        """The columns of a table that hold reports, and last the one that says how they were made."""
+        return ()
+
+    def least_epsilon(self, *, trusted: bool) -> float:
+        """The smallest epsilon that it can be answered with: by the trusted people, or by a report."""
+        return LEAST
+
+    def report_variance(self, promise: Guarantee) -> float:
+        """Of what one local person tells: among people, as plans take it, and of the report."""
+        return math.inf
+
+    def asks_everybody(self) -> str:
+        """Why every local person must answer it; nothing where one question may be drawn in its place."""
+        return "" if self.drawable else f"`{self.name}` is of kind {self.kind}, which everybody answers"
+
+    def mixed_size(self) -> int | None:
+        """How many options a report through a mixer is one of; None where it is any report."""
+        return None
+
+    def entry(self, table: Mapping[str, T]) -> T:
+        """What a table by kinds holds for this one, or for the kind that it is a special case of."""
+        kinds = (str(getattr(one, "kind", "")) for one in type(self).__mro__)
+        return next(table[kind] for kind in kinds if kind in table)
+
+    def check_own_epsilons(self) -> None:
+        """The rules where everyone has their own epsilon."""
+
+    def check_study(self, study: Declaration) -> None:
+        """The rules between the question and its study."""
+
+    def check_table(self, study: Declaration) -> None:
+        """The rules where it is asked over a table."""
+
+    @classmethod
+    def of(cls, stated: Mapping[str, Any]) -> Self:
+        """A question of the kind that is stated."""
+        given = {name: value for name, value in stated.items() if name != "kind"}
+        if cls is not Question:
+            rule = "must be left out: nobody is in two groups, so that a study of each group alone asks the same"
+            known = "by" not in given or any(one.name == "by" for one in errors.declared(cls))
+            errors.must(known, f"{cls._labelled(stated.get('name'))}by", rule, stated.get("by"))
+            return super().of(given)
+        importlib.import_module("hybridp.public.questions")  # which adds the kinds that are not here
+        kind, where = stated.get("kind"), cls._labelled(stated.get("name"))
+        errors.must(kind is not None, f"{where}kind", f"must be given: one of {', '.join(KINDS)}", "nothing")
+        if isinstance(kind, str) and kind not in KINDS:
+            _load_plugged()
+        if not isinstance(kind, str) or kind not in KINDS:
+            hint = errors.did_you_mean(str(kind), KINDS)
+            raise InvalidInput(f"`{where}kind` must be one of {', '.join(KINDS)}. Got {str(kind)[:60]!r}.{hint}")
+        made: Any = KINDS[kind].of(given)
+        return made  # type: ignore[no-any-return]
+
+    def to_dict(self, *, everything: bool = False) -> dict[str, Any]:
+        stated = super().to_dict(everything=everything)
+        return {"name": stated.pop("name"), "kind": self.kind, **stated}
 
 
-KINDS |= {one.kind: one for one in (Vector, Records, Points, Regression, Table)}
+@dataclass(frozen=True, kw_only=True)
+class OneColumn(Question):
+    """A question about one column."""
+
+    column: str | None = field(
+        None, help="The column with everybody's answer. Default: the question's name.", shown=True
+    )
+    noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
+    report: str | None = field(
+        None,
+        help="The column with local people's reports. Default: report; with several questions NAME_report.",
+        option="",
+    )
+
+    def check(self) -> None:
+        if self.column is None:
+            object.__setattr__(self, "column", self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByGroup(Question):
+    """A question that may be answered for everybody's public group."""
+
+    by_private: ClassVar[bool] = False
+
+    by: str | None = field(None, help="Answer by group: the column that names everybody's group.", check=named)
+    categories: tuple[str, ...] = field(
+        (),
+        help="With by: the public names of the groups, A,B,C. Default: those that the column holds; private groups "
+        "must be listed, and whoever is in none of them counts in the last.",
+        check=named,
+    )
+    least: int = field(
+        1,
+        help="With by: groups of fewer people are merged into `other`, which is withheld if it has fewer; of private "
+        "groups by their noisy counts.",
+        check=at_least(1),
+    )
+    compare: str | None = field(
+        None,
+        help="With by: differences between all pairs of groups (all), or of all from one, with intervals.",
+        check=named,
+    )
+    joint: bool = field(False, help="Intervals that hold for all groups, options, columns and statistics together.")
+
+    @property
+    def groups(self) -> Grouping | None:
+        if self.by is None:
+            return None
+        return Grouping(self.by, self.categories, self.by_private, self.least, self.compare, self.joint)
+
+    def asks_everybody(self) -> str:
+        return "" if self.by is None else f"`{self.name}` is asked by group, which everybody answers"
+
+    def check(self) -> None:
+        super().check()
+        if self.by is None:
+            rule, private = "must go with by, the column of the groups", ("by_private",) * self.by_private
+            return self.left_out(rule, *private, "categories", "compare", "least")
+        self.must(self.by not in self.columns_read[:-1 if self.by_private else None], "by",
+                  "must be another column than the value's", self.by)  # fmt: skip
+        known = not self.categories or self.compare in (None, "all", "other", *self.categories)
+        self.must(known, "compare", "must be all, or one of the categories", self.compare)
+        _ = self.groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouped(ByGroup, OneColumn):
+    """A question about one column, which may be answered by group."""
+
+    by_private: bool = field(  # type: ignore[misc]
+        False,
+        help="With by: the group is an answer too, as private as the value. Without it everybody may know who is in "
+        "which group.",
+    )
+
+    def report_columns(self, start: str) -> tuple[str, ...]:
+        """The report itself, the batch of one on options, and how it was made."""
+        report = self.report or f"{start}report"
+        return report, *((f"{report}_batch",) if self.on_options else ()), f"{report}_mechanism"
+
+    @property
+    def on_options(self) -> bool:
+        """Whether reports are on one of several options, of a private group too."""
+        return self.by_private
+
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+ESTIMATORS = {
+    "everyone": "by the number of people: right however much those who trust differ from those who do not",
+    "alike": "assumes that both groups are alike: anchored where a formula finds that cheap, else adaptive",
+    "adaptive": "by the groups' errors, with the spread of the values learned from the reports",
+    "anchored": "the same, and dishonest reports move the trusted mean by little",
+    "skew-aware": "the same, and the groups may have different means",
+    "kvh": "by the groups' errors for a known spread (sd)",
+    "pwh": "by the noise of the groups alone",
+    "fixed": "by your own weight",
+    "tcm-only": "only the people who trust",
+    "lm-only": "only the local people",
+    "full-lm": "everybody reports as if local",
+    "naive": "the papers' name of everyone",
+    "trusted": "another name of tcm-only",
+    "local": "another name of lm-only",
+}
+
+PERSONAL_ESTIMATORS = {
+    "unified": "both groups, each person by their own epsilon: assumes that people of all epsilons are alike",
+    "adpm": "trusted people, by the best weights for their epsilons",
+}
+
+CHOICE_ESTIMATORS = {
+    "everyone": "by the number of people: right however much those who trust differ from those who do not",
+    "alike": "assumes that both groups are alike: anchored where a formula finds that cheap, else hybrid",
+    "hybrid": "both groups, option by option, by their errors",
+    "anchored": "the same, and dishonest reports move a trusted share by little",
+    **{name: ESTIMATORS[name] for name in ("tcm-only", "lm-only", "naive", "trusted", "local")},
+}
+
+STATISTICS = {
+    "mean": "",
+    "sum": "the mean times the number of people, which is public",
+    "variance": "",
+    "sd": "",
+    "quantiles": "at stated shares of people",
+    "histogram": "shares by bins",
+    "shares-below": "of people at or below values",
+    "shares-above": "of people above values",
+    "gini": "",
+    "distribution": "the share of people at or below any value",
+}
+
+NUMBER_FORMS = {
+    "plain": "their number, with noise, at any time",
+    "steered": "near the quantiles (in the service), or within the window, that trusted people named first",
+}
+
+MISSING = (
+    "Public: what a value counts as that is missing or no number: a number within the bounds, middle (of them), or "
+    "exclude: whoever has none is left out, and counted with noise (trusted people's mean alone). A table needs it "
+    "unless its column is declared to hold a number in every row."
+)
+
+_PLACES = {"at": "quantiles", "below": "shares-below", "above": "shares-above", "edges": "histogram"}
+
+MISSINGS = (
+    "Public: what a value counts as that is missing or no number: a number within the bounds, or middle (of them); one "
+    "for all columns, or one for each. A table needs it unless its columns are declared to hold a number in every row."
+)
+
+MOST_PLACES = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number(Grouped):
+    """One number a person, within public bounds."""
+
+    kind: ClassVar[str] = "number"
+    own_epsilons: ClassVar[bool] = True
+
+    lower: float = field(help="Public lower bound of the value, chosen without looking at the data.")
+    upper: float = field(help="Public upper bound of the value, chosen without looking at the data.")
+    missing: float | str | None = field(None, help=MISSING)
+    statistics: tuple[str, ...] = field(
+        ("mean",), help="What is wanted of the number.", choices=STATISTICS, shown=True, option=""
+    )
+    at: tuple[float, ...] = field(
+        (), help="For quantiles: the shares of people, such as 0.5, 0.9.", check=errors.between_0_and_1, option=""
+    )
+    below: tuple[float, ...] = field((), help="For shares-below: the values at or below which people are.", option="")
+    above: tuple[float, ...] = field((), help="For shares-above: the values above which people are.", option="")
+    edges: tuple[float, ...] = field((), help="For a histogram: the public edges of the bins, ascending.", option="")
+    estimator: str | None = field(
+        None,
+        help="How the groups are weighed. Default: everyone.",
+        choices={**ESTIMATORS, "hybrid": "adaptive, of quantiles and the like alone", **PERSONAL_ESTIMATORS},
+    )
+    sd: float | None = field(None, help="A known standard deviation (kvh needs it).", check=positive)
+    local_sd: float | None = field(None, help="With sd: another one for local people.", check=positive, option="")
+    gap: float | None = field(
+        None, help="A bound on the difference of the two groups' means.", check=at_least(0), option=""
+    )
+    trusted_weight: float | None = field(
+        None,
+        help="The weight of the trusted mean, for the estimator fixed.",
+        check=at_least(0, 1),
+        option="",
+    )
+    local: str = field(
+        "best",
+        help="The randomiser on local people's devices.",
+        choices={
+            "best": "the smallest noise for this epsilon",
+            "dithered": "one bit, whether the value is above a drawn threshold, told truly with a stated chance",
+            "piecewise": "a number that is near the value more often than elsewhere",
+        },
+    )
+    form: str = field("plain", help="What local people are asked.", choices=NUMBER_FORMS)
+    publish: str = field(
+        "full",
+        help="estimate-only seals the group figures and amplifies local people's privacy.",
+        choices=("full", "estimate-only"),
+    )
+    clipped_share: float = field(
+        0.0,
+        help="Spend this share of the trusted group's epsilon to say how many of them the bounds clip.",
+        check=Check("must be 0, or strictly between 0 and 1", lambda x: 0 <= x < 1),
+        option="",
+    )
+    step: float | None = field(None, help="The step of the numbers, from lower on.", check=positive, option="")
+    guessed: bool = field(
+        False,
+        help="`hybridp init` guessed these bounds from the column's name. Choose them, and delete this line.",
+        option="",
+    )
+
+    def check(self) -> None:
+        super().check()
+        self.must(self.upper > self.lower, "upper", f"must be greater than lower ({self.lower:g})", f"{self.upper:g}")
+        width, half = self.upper - self.lower, (self.upper - self.lower) / 2
+        check_missing(self, self.missing, self.lower, self.upper, ("middle", "exclude"))
+        self.must(bool(self.statistics), "statistics", "must name at least one", "none")
+        once = len(set(self.statistics)) == len(self.statistics)
+        self.must(once, "statistics", "must name each once", ", ".join(self.statistics))
+        self._check_statistics()
+        for name, most in (("sd", half), ("local_sd", half), ("gap", width), ("step", width)):
+            value = getattr(self, name)
+            rule = f"must be at most {most:g} for these bounds"
+            self.must(value is None or value <= most * (1 + 1e-12), name, rule, value)
+        check_estimator(self)
+        if self.publish == "estimate-only":
+            seals = (None, "everyone", "kvh", "pwh", "fixed", "tcm-only", "lm-only")
+            fixed = self.estimator in seals and self.sd is not None
+            rule = "must be full unless the weight is fixed in advance and sd is stated"
+            self.must(fixed, "publish", rule, self.publish)
+        if self.missing == "exclude":
+            self._check_excluding()
+        one = self.by is None and self.statistics in (("mean",), ("sum",))
+        self.must(not (one and self.joint), "joint", "must go with by, or with several statistics", "one number")
+        if self.by is not None:
+            mean, rule = self.statistics == ("mean",), "must be the mean alone for an answer by a private group"
+            self.must(mean or not self.by_private, "statistics", rule, ", ".join(self.statistics))
+            curve = "must not name the distribution for an answer by group: ask for quantiles"
+            self.must("distribution" not in self.statistics, "statistics", curve, "it")
+            self.must(self.publish == "full", "publish", "must be full for an answer by group", self.publish)
+            self.must(not self.clipped_share, "clipped_share", "must not go with by", self.clipped_share)
+
+    def _check_excluding(self) -> None:
+        """Who has no value can be left out of a mean of trusted people: a report cannot say that there is none."""
+        rule = "must be left out where missing is exclude"
+        more = f"{rule}, which is for the mean alone so far: state a value instead"
+        self.left_out(more, "statistics", "by", "form", "publish")
+        self.must(self.estimator in (None, "everyone", "tcm-only"), "estimator", f"{rule}, or tcm-only", self.estimator)
+        self.must(self.noise != "gaussian", "noise", f"{rule}, or laplace", self.noise)
+
+    def _check_statistics(self) -> None:
+        """Each statistic has the places that it needs, and no others are given."""
+        for name, wanted in _PLACES.items():
+            places = getattr(self, name)
+            rule = f"must be given exactly when statistics names {wanted}"
+            self.must((wanted in self.statistics) == bool(places), name, rule, len(places) or "nothing")
+            few = len(set(places)) == len(places) <= MOST_PLACES
+            self.must(few, name, f"must be at most {MOST_PLACES} different numbers", len(places))
+        for name in ("below", "above"):
+            for place in getattr(self, name):
+                rule = f"must lie between {self.lower:g} and {self.upper:g}"
+                self.must(self.lower < place < self.upper, name, rule, f"{place:g}")
+        if self.edges:
+            Feature.binned(self.name, self.edges)  # rising
+            inside = self.lower <= self.edges[0] and self.edges[-1] <= self.upper
+            rule = f"must lie within the bounds, {self.lower:g} to {self.upper:g}"
+            self.must(inside, "edges", rule, f"{self.edges[0]:g} to {self.edges[-1]:g}")
+        rule = "must not be asked for where the lower bound is negative"
+        self.must("gini" not in self.statistics or self.lower >= 0, "statistics", rule, "gini")
+        rule = "must be adaptive in place of hybrid where the mean or the sum is asked for"
+        self.must(self.estimator != "hybrid" or not self.summed, "estimator", rule, self.estimator)
+        if self.counted:
+            rule = "must not be full-lm where more than the mean and the sum is asked for"
+            self.must(self.estimator != "full-lm", "estimator", rule, self.estimator)
+            rule = "must be full where more than the mean and the sum is asked for"
+            self.must(self.publish == "full", "publish", rule, self.publish)
+        if self.form == "steered":
+            self._check_steered()
+
+    def _check_steered(self) -> None:
+        """One bit near the quantiles tells of the distribution there, and of nothing else; or it is a mean alone."""
+        rule = "must be the mean alone, or name quantiles and neither mean nor sum, where local people are asked later"
+        mean = self.statistics == ("mean",)
+        asked = "quantiles" in self.statistics and not self.summed
+        self.must(asked or mean, "statistics", rule, ", ".join(self.statistics))
+        rule = "must be left out where trusted people are asked first, and local people around what they say"
+        self.must(self.estimator in (None, "everyone"), "estimator", rule, self.estimator)
+        if mean:
+            self.left_out(rule, "sd", "local_sd", "gap", "by", "publish", "clipped_share")
+            self.must(self.noise != "gaussian", "noise", "must not be gaussian where a mean is steered", self.noise)
+            return
+        rule = "must be dithered, or left out, where people are asked around quantiles"
+        self.must(self.local in ("best", "dithered"), "local", rule, self.local)
+
+    def check_own_epsilons(self) -> None:
+        known = ("everyone", *PERSONAL_ESTIMATORS)
+        rule = f"must be one of {', '.join(known)} where everyone has their own epsilon"
+        self.must(self.estimator is None or self.estimator in known, "estimator", rule, self.estimator)
+        uniform = ("local_sd", "gap", "publish", "clipped_share", "local", "statistics", "by", "form")
+        why = "reports at different epsilons tell a plain mean, and nothing else so far"
+        self.left_out(f"must be left out where everyone has their own epsilon: {why}", *uniform)
+        laplace = self.noise != "gaussian"
+        self.must(laplace, "noise", "must not be gaussian where everyone has their own epsilon", self.noise)
+
+    def check_study(self, study: Any) -> None:
+        needs = "must go with everyone's own epsilon (promise.epsilon_column)"
+        self.must(self.estimator not in PERSONAL_ESTIMATORS, "estimator", needs, self.estimator)
+
+    def check_table(self, study: Any) -> None:
+        rule = "must be plain over a table, where `hybridp release quantiles --invite-out` asks people in phases"
+        self.must(self.form == "plain" or self.by_invitation, "form", rule, self.form)
+        known = not study.promise.personal or study.promise.epsilon_column is not None
+        study.promise.must(known, "epsilon_column", "must name the column of everyone's own epsilon", "nothing")
+        alone = len(study.questions) == 1 and not study.promise.personal
+        rule = "must be that of a study's only question, with one epsilon for all: trusted people are asked first"
+        self.must(self.form == "plain" or alone, "form", rule, self.form)
+
+    def wanted(self, study: Declaration) -> str:
+        """What is asked for of the number: the mean alone, also within a window or by own epsilons, or more."""
+        if self.by_invitation or study.promise.personal:
+            return "steered" if self.by_invitation else "own epsilons"
+        return "mean" if self.statistics == ("mean",) else "statistics"
+
+    @property
+    def by_invitation(self) -> bool:
+        """A steered mean is: local people are asked within the window that trusted people named."""
+        return self.form == "steered" and self.statistics == ("mean",)
+
+    @property
+    def in_phases(self) -> bool:  # type: ignore[override]
+        return self.by is None
+
+    @property
+    def tally_kind(self) -> str:  # type: ignore[override]
+        return "mean" if self.form == "plain" else ""
+
+    @property
+    def mixes(self) -> bool:  # type: ignore[override]
+        return self.statistics == ("mean",) and self.by is None and self.form == "plain"
+
+    def least_epsilon(self, *, trusted: bool) -> float:
+        """Trusted people are counted in two looks, and where they are added up too each takes half."""
+        return (4 if self.summed else 2) * LEAST_COUNTED if trusted and self.counted else LEAST
+
+    def report_variance(self, promise: Guarantee) -> float:
+        among = 1.0 if self.sd is None else (self.sd / ((self.upper - self.lower) / 2)) ** 2
+        return among + randomiser(self.local, promise).worst_variance  # type: ignore[arg-type]
+
+    def asks_everybody(self) -> str:
+        sealed = "" if self.publish == "full" else f"`{self.name}` seals the groups' figures"
+        return super().asks_everybody() or goes_by_people(self) or sealed
+
+    @property
+    def summed(self) -> bool:
+        """Whether trusted values are added up: for the mean and the sum."""
+        return not {"mean", "sum"}.isdisjoint(self.statistics)
+
+    @property
+    def counted(self) -> bool:
+        """Whether trusted people are counted between places: for everything else."""
+        return not {"mean", "sum"}.issuperset(self.statistics)
+
+
+def goes_by_people(asked: Any) -> str:
+    """Why a weight that goes by the groups' sizes needs everybody's answer."""
+    by_people = asked.estimator in ("skew-aware", "full-lm") or asked.gap is not None
+    return f"the estimator of `{asked.name}` goes by the numbers of people" if by_people else ""
+
+
+def settled(asked: Any) -> None:
+    """An estimator by its own name."""
+    object.__setattr__(asked, "estimator", SYNONYMS.get(asked.estimator, asked.estimator))
+
+
+def check_missing(
+    asked: Any, value: float | str | None, lower: float, upper: float, words: tuple[str, ...] = ("middle",)
+) -> None:
+    """What a missing value counts as is a number within the bounds, or one of these words."""
+    if value is not None:
+        ok = value in words if isinstance(value, str) else lower <= value <= upper
+        rule = f"must be a number from {lower:g} to {upper:g}, or {' or '.join(words)}"
+        asked.must(ok, "missing", rule, value if isinstance(value, str) else f"{value:g}")
+
+
+def check_estimator(asked: Any) -> None:
+    settled(asked)
+    rule = "must go with an estimator that weighs by it (adaptive, skew-aware, kvh): everyone holds whatever the gap is"
+    asked.must(asked.gap is None or asked.estimator not in (None, "everyone"), "gap", rule, asked.gap)
+    asked.must(asked.estimator != "kvh" or bool(asked.sd), "sd", "must be given for the estimator kvh", "nothing")
+    fixed = asked.estimator == "fixed"
+    asked.must(
+        fixed == (asked.trusted_weight is not None),
+        "trusted_weight",
+        "must be given for the estimator fixed, and for no other",
+        "nothing" if asked.trusted_weight is None else asked.trusted_weight,
+    )
+
+
+KINDS["number"] = Number
 
 
 # --- study ------------------------------------------------------------------------------------------------------------
@@ -434,7 +794,7 @@ class Declaration(Fields):
             question.must(by not in taken, "by", rule, f"`{by}`")
         if promise.personal:
             alone = len(self.questions) == 1 and question.own_epsilons
-            rule = "must be of kind number and the only one where everyone has their own epsilon"
+            rule = "must be of kind number and the only one where everyone has their own epsilon, which weighs one mean"
             self.must(alone, question.name, rule, f"{len(self.questions)} questions, this one of kind {question.kind}")
             question.check_own_epsilons()
             return
@@ -448,7 +808,7 @@ class Declaration(Fields):
     def _check_mixer(self, mixer: Mixer) -> None:
         question = self.questions[0]
         alone = len(self.questions) == 1 and question.mixes
-        rule = "must be left out, unless the study asks for one mean, the shares of one choice, or records"
+        rule = "must go with one mean, choice, vector or records: what a batch keeps is proved for one such report each"
         self.must(alone, "mixer", rule, f"{len(self.questions)} questions, the first of kind {question.kind}")
         if self.promise.personal:
             rule = "must be left out where everyone has their own epsilon, which is their report's"
@@ -617,30 +977,9 @@ class Declaration(Fields):
 
     def write(self, path: str | PathLike[str]) -> None:
         """Write the study to a new file that `read` gives back, with a comment for every field."""
+        from hybridp.public.questions import to_toml
+
         write_new(path, to_toml(self))
-
-
-_HEAD = """\
-# A study: what is asked, of whom, and what they are promised. All of it is public.
-# `hybridp plan`, `randomise`, `release` and `serve` take this file."""
-
-
-def to_toml(study: Declaration, *, first: str = "", last: str = "") -> str:
-    """The study as the text of a file; `first` and `last` are added to its head and its end, as comments."""
-    stated = study.to_dict()
-    lines = [_HEAD, *comment(first), "", "# The version of this file's form.", f"schema = {SCHEMA}"]
-    lines += field_lines(study, stated)
-    for one in declared(type(study)):
-        if one.form == "table" and stated.get(one.name):
-            table = field_lines(getattr(study, one.name), stated[one.name])
-            lines += ["", f"# {one.help}", f"[{one.name}]", *table]
-    for question, given in zip(study.questions, stated["questions"], strict=True):
-        lines += ["", "[[question]]", *field_lines(question, {"name": given.pop("name")})]
-        lines += comment(f"What is asked for: {(question.__doc__ or '').strip()} One of {', '.join(KINDS)}.")
-        lines += [f'kind = "{question.kind}"', *field_lines(question, given)]
-        for feature in getattr(question, "features", ()):
-            lines += ["", "[[question.features]]", *field_lines(feature, feature.to_dict())]
-    return "\n".join([*lines, *(["", *comment(last)] if last else []), ""])
 
 
 ANSWERED = "answered"
@@ -649,57 +988,3 @@ ANSWERED_IN = "answered_in"  # the batch of the file that holds a report on an i
 
 """The column that names the question which a local person's device drew."""
 
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """How several questions share a promise, and why; `ratios` are the local errors if drawn over those if split."""
-
-    drawn: bool
-    why: str
-    ratios: Mapping[str, float]
-
-
-def chances(questions: Sequence[Question]) -> tuple[float, ...]:
-    whole = math.fsum(question.weight for question in questions)
-    return tuple(question.weight / whole for question in questions)
-
-
-def best_form(questions: Sequence[Question], promise: Guarantee) -> Form:
-    """Split the promise over the questions, or let every local person answer one with the whole of it: whichever
-    predicts the smaller local errors, by the mean logarithm of their ratios, weighted as questions are.
-
-    A device draws the question by the weights, whatever its person's data. With m questions of one kind and weight the
-    variance of a question's local estimate is then ``m (s + v(epsilon))/n`` in place of ``(s + v(epsilon/m))/n``, s
-    being the variance among people and v that of a report: drawing wins but where v is flat, at a large epsilon. Both
-    are known from the declaration alone, so that devices and curator agree. Trusted people answer everything.
-
-    >>> from hybridp.public.mechanisms import PureDP
-    >>> pay, age = (Question.of({"name": n, "kind": "number", "lower": 0, "upper": 9}) for n in ("pay", "age"))
-    >>> best_form((pay, age), PureDP(1.0)).drawn, best_form((pay, age), PureDP(12.0)).drawn
-    (True, False)
-    """
-    for question in questions:
-        if reason := question.asks_everybody():
-            return Form(False, f"split over the questions, because {reason}", {})
-    parts, drawn = split(promise, [question.weight for question in questions]), chances(questions)
-    ratios = {}
-    for question, part, chance in zip(questions, parts, drawn, strict=True):
-        whole, own = _variance(question, promise) / chance, _variance(question, part)
-        ratios[question.name] = 1.0 if whole == own else math.sqrt(whole / own) if own < math.inf else 0.0
-    gain = sum(
-        chance * (math.log(ratio) if ratio else -math.inf) for chance, ratio in zip(drawn, ratios.values(), strict=True)
-    )
-    told = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
-    other = ", ".join(f"{name} {1 / ratio if ratio else math.inf:.2f}" for name, ratio in ratios.items())
-    said = "because that predicts less error (local people's standard errors, over those of the other form: "
-    if gain < 0:
-        return Form(True, f"one drawn question for every local person, {said}{told})", ratios)
-    return Form(False, f"split over the questions, {said}{other})", ratios)
-
-
-def _variance(question: Question, promise: Guarantee) -> float:
-    """Of what one local person tells; infinite where no report can be made."""
-    try:
-        return question.report_variance(promise)
-    except errors.InvalidInput:
-        return math.inf

@@ -17,15 +17,17 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridp.public.messages import NormalLaplace
 from hybridp.public.personal import PersonalDP
-from hybridp.release.receipt import Budget, Receipt
 from hybridp.release.style import SIMULATED, WARNING, percent, shortly, text
 
+if TYPE_CHECKING:
+    from hybridp.release.release import Budget, Receipt
+
 __all__ = ["GROUPS", "SCHEMA", "Cell", "Facts", "Words", "cells", "clipped_share", "heading", "is_share"]
-__all__ += ["labels", "more_words", "page", "people_words", "promise_words", "remarks", "said_of_gap"]
+__all__ += ["label", "labels", "more_words", "page", "people_words", "promise_words", "remarks", "said_of_gap"]
 __all__ += ["times"]
 
 SCHEMA = 1
@@ -80,16 +82,17 @@ def labels(facts: Facts) -> list[str]:
     if not isinstance(estimate, list):
         return [str(next(iter(facts.get("options") or ()), ""))]
     if "by" in facts:
-        options, groups = facts.get("options"), facts["by"]["categories"]
-        return [f"{group}: {option}" for group in groups for option in options] if options else list(groups)
+        inner, groups = next((facts[key] for key in _NAMED_BY if key in facts), None), facts["by"]["categories"]
+        return [f"{group}: {label(one)}" for group in groups for one in inner] if inner else list(groups)
     known = [some for key in _NAMED_BY if len(some := facts.get(key) or ()) == len(estimate)]
-    return [_name(one) for one in (known[0] if known else range(1, len(estimate) + 1))]
+    return [label(one) for one in (known[0] if known else range(1, len(estimate) + 1))]
 
 
-def _name(label: Any) -> str:
-    if isinstance(label, list | tuple):
-        return " / ".join("everything else" if part is None else str(part) for part in label)
-    return f"{label:g}" if isinstance(label, float) else str(label)
+def label(name: Any) -> str:
+    """What a cell is called, in words."""
+    if isinstance(name, list | tuple):
+        return " / ".join("everything else" if part is None else str(part) for part in name)
+    return f"{name:g}" if isinstance(name, float) else str(name)
 
 
 def cells(question: str, name: str, facts: Facts, *, curves: bool = False) -> list[Cell]:
@@ -306,7 +309,7 @@ def remarks(facts: Facts) -> Iterator[str]:
     if rest := facts.get("wildcards"):
         yield "A range of ranks: those records cannot be told apart."
         shares = zip(rest["records"], rest["estimate"], strict=True)
-        yield f"The rest: {'; '.join(f'{_name(record)}: {100 * x:.3g}%' for record, x in shares)}."
+        yield f"The rest: {'; '.join(f'{label(record)}: {100 * x:.3g}%' for record, x in shares)}."
     if facts["task"] == "regression" and any(x is None or math.isinf(x) for x in facts["interval"][0]):
         yield "The spread of the columns cannot be told from the noise: the intervals have no ends."
     yield from _merged(facts.get("by"))

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import must
-from hybridp.public.questions import ESTIMATORS
+from hybridp.public.study import ESTIMATORS
 from hybridp.release import style
 from hybridp.release.facts import SCHEMA, Facts, Words, heading, is_share, labels, people_words
 from hybridp.release.release import Questions, Result
@@ -205,9 +205,9 @@ def error_of(told: Facts) -> Any:
 
 def names_of(facts: Facts) -> list[str]:
     """What the cells are called; the only one has no name."""
-    hidden = "options" if "by" in facts else ""
+    hidden = ("options", "at") if "by" in facts else ()
     told = error_of(next(iter(ways(facts).values())))
-    return labels({**{key: x for key, x in facts.items() if key != hidden}, "estimate": told})
+    return labels({**{key: x for key, x in facts.items() if key not in hidden}, "estimate": told})
 
 
 def _rows(facts: Facts) -> Iterator[dict[str, Any]]:

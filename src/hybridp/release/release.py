@@ -1,42 +1,49 @@
 """What every release and every plan can do: plain data, a frame, a picture, a page of a notebook, a line of text; and a
-published answer, whatever was asked: named cells with intervals, groups and differences, and one receipt."""
+published answer, whatever was asked: named cells with intervals, groups and differences, and one receipt.
+
+>>> promise = Promise("local", "the curator", PureDP(1.0), "dithered bit on the device")
+>>> promise.to_dict()["epsilon"]
+1.0
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from enum import Enum
 from functools import cached_property
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
-from hybridp.blend.groups import Gap, published_gap
 from hybridp.blend.mean import Blend, each_level
 from hybridp.errors import InvalidInput, must
-from hybridp.public.groups import Grouping
+from hybridp.public.mechanisms import ApproxDP, Neighbours, PureDP, added, hides_little, promised
 from hybridp.public.messages import NormalLaplace, VectorBounds, holm
-from hybridp.public.randomisers import Bounds
+from hybridp.public.personal import PersonalDP
+from hybridp.public.randomisers import Bounds, missing_each
 from hybridp.release import facts as wording
 from hybridp.release.facts import GROUPS, SCHEMA, Cell, Facts, Words, cells, times
-from hybridp.release.receipt import Receipt
 from hybridp.release.style import SIMULATED, text
-
-__all__ = ["GroupEstimate", "Numbers", "Release", "Result", "Words", "about", "answer", "as_count", "compare_waves"]
-__all__ += ["first", "gap_facts", "group_mean", "groups_release", "mean_release", "people_of", "read"]
-__all__ += ["result_schema", "sole", "statistic"]
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
+    from hybridp.public.rounds import Chance
     from hybridp.release.synth import SyntheticModel
 
+__all__ = ["ASKED_BEFORE", "COLLUDING", "CURATOR", "MIXED", "VIEWER", "Budget", "GroupEstimate", "Numbers", "Promise"]
+__all__ += ["Protection", "Receipt", "Release", "Result", "Words", "about", "answer", "as_count", "assumed_alike"]
+__all__ += ["build_receipt", "choice_unprotected", "first", "gap_facts", "group_mean", "mean_release", "noted"]
+__all__ += ["one_receipt", "people_of", "plain", "public_choice", "read", "result_schema", "sole", "statistic"]
+__all__ += ["values_rule"]
 
 _DRAWN = ("distribution", "synthetic")
 _AT = {"quantiles": "{} quantile", "shares-below": "share at or below {}", "shares-above": "share above {}"}
@@ -577,195 +584,367 @@ def mean_release(
     return Release({question: {"mean": told}}, level, receipt)
 
 
-def groups_release(
-    question: str,
-    kind: str,
-    grouping: Grouping,
-    groups: Mapping[str, tuple[str, ...]],
-    answers: Sequence[Facts],
-    p_values: Sequence[Sequence[float] | None],
-    gaps: Sequence[tuple[tuple[int, int], Sequence[Gap]]],
-    *,
-    by: Facts,
-    withheld: tuple[str, ...],
-    people: tuple[int, int],
-    options: tuple[str, ...] = (),
-    level: float,
-    mechanisms: tuple[str, str],
-    receipt: Receipt,
-    **own: Any,
-) -> Release:
-    """The means, or shares, of the people of every group.
+# --- the receipt: what each group was promised, against whom, by which mechanism --------------------------------------
 
-    `groups` are those that each is made of, more than one where small ones were merged, and `answers` what is said of
-    each, as the facts of the same question without groups; `by` is what is known of their sizes. Each interval covers
-    its own answer at the stated level or, when joint, all of them cover together, and so do the differences among
-    themselves. `p_values` of trusted and local people who disagree are adjusted for their number here (Holm), and those
-    of the `gaps` of one group less another among themselves. `withheld` groups had too few people, by the public rule.
-    """
-
-    def column(key: str) -> list[Any] | None:
-        values = [facts[key] for facts in answers]
-        return None if all(value is None for value in values) else values
-
-    test, nothing, names = round(1 - level, 12), [None] * len(options) if options else None, list(groups)
-    apart = [facts["disagreement"] for facts in answers]
-    ends = [gap["interval"] or (nothing, nothing) for gap in apart]
-    adjusted = iter(holm([p for some in p_values for p in some or ()]))
-    held = [None if some is None else [next(adjusted) for _ in some] for some in p_values]
-    said = [(f"{name}: {options[at]}" if options else name, p) for name, some in zip(groups, held, strict=True)
-            for at, p in enumerate(some or ())]  # fmt: skip
-    own_p = [None if p is None else p if options else p[0] for p in held]
-    adjusted = iter(holm([gap.p_value for _, some in gaps for gap in some]))
-    differences = [
-        {"of": names[i], "less": names[j], "option": options[at] if options else None, "estimate": gap.estimate,
-         "interval": [gap.low, gap.high], "p_value": next(adjusted)}
-        for (i, j), some in gaps
-        for at, gap in enumerate(some)
-    ]  # fmt: skip
-    facts = statistic(
-        f"{kind}-by-group",
-        column("estimate"),
-        [[facts["interval"][i] for facts in answers] for i in (0, 1)],
-        column("trusted"),
-        column("local"),
-        by={
-            "column": grouping.column,
-            "private": grouping.private,
-            "categories": list(groups),
-            "members": [list(members) for members in groups.values()],
-            "withheld": list(withheld),
-            "least": grouping.least,
-            **by,
-        },
-        **({"options": list(options)} if options else {}),
-        unbiased=column("unbiased"),
-        joint=grouping.joint,
-        weight=column("weight"),
-        groups={"trusted": {"people": people[0]}, "local": {"people": people[1]}},
-        disagreement={
-            "difference": [nothing if gap["difference"] is None else gap["difference"] for gap in apart],
-            "interval": [[end[i] for end in ends] for i in (0, 1)],
-            "p_value": None if all(p is None for p in own_p) else own_p,
-            "groups": [label for label, p in said if p < test],
-            "test_level": test,
-        },
-        differences=differences,
-        mechanisms=dict(zip(("trusted", "local"), mechanisms, strict=True)),
-        **own,
-    )
-    return Release({question: {f"{kind}_by_group": facts}}, level, receipt)
-
-
-# --- two waves --------------------------------------------------------------------------------------------------------
-
-_SYMMETRIC = ("mean", "mean-by-group", "vector-mean")
-
-
-def compare_waves(first: Release | Mapping[str, Any], second: Release | Mapping[str, Any]) -> Release:
-    """Compare two releases of the same questions, or their documents: the second less the first.
-
-    p-values are adjusted for the number of changes (Holm).
-    """
-    given = {"first": first, "second": second}
-    waves = [one if isinstance(one, Release) else Release.of_dict(one, name) for name, one in given.items()]
-    level, other = (wave.level for wave in waves)
-    if level is None or level != other:
-        raise InvalidInput(f"`second` must have intervals of the first one's level, {level}. Got {other}.")
-    changes: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
-    left_out: list[str] = []
-    joint = True
-    told = ((name, key) for wave in waves for name, key, facts in wave._each()
-            if facts.get("interval") is not None and facts.get("estimate") is not None)  # fmt: skip
-    for name, key in dict.fromkeys(told):
-        both = [facts for wave in waves if (facts := wave.questions.get(name, {}).get(key)) is not None]
-        if len(both) < 2:
-            left_out.append(f"{key} of {name}")
-            continue
-        _must_agree(name, key, *both)
-        joint = joint and all(facts.get("joint", False) for facts in both)
-        numbers = [dict(_numbers(name, key, facts)) for facts in both]
-        for label in dict.fromkeys([*numbers[0], *numbers[1]]):
-            if label not in numbers[0] or label not in numbers[1]:
-                left_out.append(f"{key} of {name}: {label}")
-                continue
-            (x, *x_ends), (y, *y_ends) = numbers[0][label], numbers[1][label]
-            gap = published_gap(y, (y_ends[0], y_ends[1]), x, (x_ends[0], x_ends[1]), level)
-            changes.setdefault((name, key), []).append((label, x, y, *gap))
-    must(bool(changes), "second", "must answer a question of the first one, with intervals", "none in common")
-    adjusted = iter(holm([p for some in changes.values() for *_, p in some]))
-    questions: dict[str, dict[str, Facts]] = {}
-    for (name, key), some in changes.items():
-        columns = [list(column) for column in zip(*(change[:-1] for change in some), strict=True)]
-        labels, before, after, estimate, low, high = columns if columns[0][0] else (column[0] for column in columns)
-        p = [next(adjusted) for _ in some]
-        questions.setdefault(name, {})[key] = statistic(
-            f"{key}-difference", estimate, (low, high), joint=joint, waves={"first": before, "second": after},
-            p_value=p if labels else p[0], **({"labels": labels} if labels else {}),
-        )  # fmt: skip
-    notes = (f"Only one of the waves answers: {', '.join(left_out)}.",) if left_out else ()
-    title = f"What changed in {', '.join(questions)}, from the first wave to the second"
-    return Release(questions, level, _receipt(waves), title, notes)
-
-
-def _must_agree(name: str, key: str, first: Facts, second: Facts) -> None:
-    """What is public of a question must be the same in both waves; groups and records may come and go."""
-    for fact in ("task", "options", "edges", "columns", "at", "below", "above", "clipped_to"):
-        if first.get(fact) != second.get(fact):
-            raise InvalidInput(f"`second` must ask for {key} of {name} as the first one does. Got another `{fact}`.")
-    by = [None if (some := facts.get("by")) is None else some["column"] for facts in (first, second)]
-    must(by[0] == by[1], "second", f"must ask for {key} of {name} by the first one's column {by[0]}", by[1])
-
-
-def _numbers(name: str, key: str, facts: Facts) -> Iterator[tuple[str, tuple[float, float, float]]]:
-    """Every number of a statistic by its label, with the ends of its interval as far as its error reaches.
-
-    A merged group is the same only where it is made of the same ones.
-    """
-    limits = facts.get("clipped_to") if facts["task"] in _SYMMETRIC else None
-    raw = {**facts, "estimate": facts.get("unbiased", facts["estimate"])}
-    if (by := facts.get("by")) is not None:
-        groups = zip(by["categories"], by["members"], strict=True)
-        named = [one if members == [one] else f"{one} ({', '.join(members)})" for one, members in groups]
-        raw["by"] = {**by, "categories": named}
-    for cell in cells(name, key, raw, curves=True):
-        if cell.estimate is not None and cell.low is not None and cell.high is not None:
-            yield cell.name, _reaching(cell.estimate, cell.low, cell.high, limits)
-
-
-def _reaching(x: float, low: float, high: float, limits: Any) -> tuple[float, float, float]:
-    """The estimate and how far its error reaches: a mean's interval is cut at the bounds, its error is not."""
-    if limits is None:
-        return min(max(x, low), high), low, high
-    wide = limits[1] - limits[0]
-    reach = wide if low <= limits[0] and high >= limits[1] else max(x - low, high - x)
-    return x, x - reach, x + reach
-
-
-_ALIKE = (
-    "assumes in each wave that people who trust and people who do not are alike, as an estimator there does: if they "
-    "are not, a change of who trusts shows as a change of the answer"
+CURATOR = "the curator"
+MIXED = "whoever sees the mixed batch, the curator too, unless the mixer colludes"
+COLLUDING = "the curator and the mixer together"
+VIEWER = "whoever sees the release"
+Budget = PureDP | ApproxDP | PersonalDP
+ASKED_BEFORE = (
+    "the answer to an invitation reads, draws and charges nothing of trusted people again: they were asked before"
 )
 
 
-def _taken_alike(wave: Release) -> bool:
-    """Whether an answer counts its groups by something else than their numbers of people."""
-    every = (facts.get("estimator") for _, _, facts in wave._each())
-    return any(name is not None and not {"everyone", "full-lm"}.issuperset(str(name).split(" / ")) for name in every)
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """One group's guarantee against one kind of adversary; `budget` None means that there is none (trust instead)."""
+
+    people: str
+    against: str
+    budget: Budget | None
+    mechanism: str
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "group": self.people,
+            "against": self.against,
+            **_levels(self.budget),
+            "neighbours": None if self.budget is None else self.budget.neighbours.value,
+            "mechanism": self.mechanism,
+            "note": self.note,
+        }
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Promise:
+        return cls(told["group"], told["against"], _budget(told), told["mechanism"], told["note"])
+
+    @property
+    def little(self) -> str:
+        """What is said of a report that hides little."""
+        stated = isinstance(self.budget, PureDP | ApproxDP) and self.people != "trusted"
+        return hides_little(self.budget.epsilon, self.budget.delta) if stated else ""  # type: ignore[union-attr]
+
+    def __str__(self) -> str:
+        level = "no guarantee, by their own choice" if self.budget is None else str(self.budget)
+        tail = "".join(f"; {said}" for said in (self.little, self.note) if said)
+        return f"{self.people}, against {self.against}: {level}, by {self.mechanism}{tail}"
 
 
-def _receipt(waves: list[Release]) -> Receipt:
-    simulated = any(wave.simulated for wave in waves)
+def _levels(budget: Budget | None) -> dict[str, Any]:
+    if budget is None:
+        return {"epsilon": None, "delta": None}
+    if isinstance(budget, PersonalDP):
+        public = sum(n for e, n in budget.levels if math.isinf(e))
+        return {
+            "epsilon": "personal",
+            "delta": 0.0,
+            "epsilons": {"least": budget.least, "most": budget.most, "people": budget.people, "public_people": public,
+                         "levels": [[e if math.isfinite(e) else "inf", n] for e, n in budget.levels]},
+        }  # fmt: skip
+    return {"epsilon": budget.epsilon, "delta": budget.delta}
+
+
+def _budget(told: Mapping[str, Any]) -> Budget | None:
+    """The guarantee that `_levels` wrote down."""
+    if told["epsilon"] is None:
+        return None
+    relation = Neighbours(told["neighbours"])
+    if told["epsilon"] == "personal":
+        return PersonalDP(tuple((float(e), n) for e, n in told["epsilons"]["levels"]), relation)
+    return promised(told["epsilon"], told["delta"], relation)
+
+
+def values_rule(missing: Any = None, middle: Any = None) -> str:
+    """How the rows of a table became numbers: a public rule, which no field can break. Never how often it was needed.
+
+    `missing` is what a missing value counts as, and `middle` the bounds' middle, or several columns' bounds.
+
+    >>> values_rule("middle", 40)
+    'a value outside the bounds counts as the nearest bound; one that is missing or no number counts as 40'
+    """
+    middles = [one.centre for one in getattr(middle, "bounds", ())] or [middle] * (middle is not None)
+    stated = missing_each(missing, len(middles)) or ("middle",) * len(middles)
+    each = (f"{one if isinstance(one, float | int) else middle:g}" for one, middle in zip(stated, middles, strict=True))
+    said = "nothing: whoever has none is left out" if missing == "exclude" else ", ".join(each)
+    outside = "a value outside the bounds counts as the nearest bound"
+    return f"{outside}; one that is missing or no number counts as {said or 'the middle of the bounds'}"
+
+
+def plain(value: Any) -> Any:
+    """What JSON can hold: dataclasses as objects of what they show, an enumeration's value, null for NaN, infinity."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value) if f.repr}
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What was asked and spent, and what the promises assume.
+
+    `asked` is what a release answers, all of it public: when, by which version, its purpose, the study, the columns it
+    read, and its number in the ledger. A trial has no time: its seed gives it again. `assumed_mechanism` is the text of
+    the mechanism that local reports were taken to be made by, on the analyst's word.
+    """
+
+    promises: tuple[Promise, ...]
+    randomness: str
+    simulated: bool
+    unit: str
+    assumes: tuple[str, ...]
+    ledger_entries: tuple[int, ...] = ()
+    asked: Mapping[str, Any] | None = None
+    assumed_mechanism: str | None = None
+
+    @property
+    def amplified(self) -> bool:
+        """Whether local people are promised more against readers than their own reports keep."""
+        own, read = ([p.budget for p in self.promises if (p.people, p.against) == ("local", who)]
+                     for who in (CURATOR, VIEWER))  # fmt: skip
+        return bool(own and read) and own != read
+
+    def to_dict(self) -> dict[str, Any]:
+        own: dict[str, Any] = plain(replace(self, promises=()))
+        return {**own, "promises": [promise.to_dict() for promise in self.promises]}
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Receipt:
+        """A receipt from its document."""
+        lists: dict[str, Any] = {name: tuple(told[name]) for name in ("assumes", "ledger_entries")}
+        lists["promises"] = tuple(map(Promise.of, told["promises"]))
+        return cls(**{**told, **lists})
+
+    def brief(self, left: Mapping[str, Any] | None = None, rest: str = "") -> tuple[str, ...]:
+        """Five lines: who was promised what, and how; what each group has `left`; what is assumed; where the `rest` is.
+
+        >>> from types import SimpleNamespace
+        >>> own = Protection(PureDP(1.0), "a report on their own device")
+        >>> coin = SimpleNamespace(label="a coin", simulated=False)
+        >>> found = build_receipt(None, own, assumes=["they are alike"], rng=coin)
+        >>> print(*found.brief({"local": PureDP(0.5)}, "--full shows the rest"), sep="\\n")
+        promised: local people 1-DP (replace-one) against the curator and whoever sees the release
+        by: local, a report on their own device; a coin
+        ledger entries: none, nothing was charged; left: local 0.5-DP (replace-one)
+        assumes: they are alike
+        --full shows the rest
+        """
+        who: dict[str, dict[str, list[str]]] = {}
+        how: dict[str, dict[str, None]] = {}
+        for one in self.promises:
+            level = "nothing, by their own choice," if one.budget is None else str(one.budget)
+            level += f" ({one.little})" if one.little else ""
+            who.setdefault(one.people, {}).setdefault(level, []).append(one.against)
+            if one.budget is not None:
+                how.setdefault(one.people, {})[one.mechanism] = None
+        promised = [
+            f"{group} people " + ", ".join(f"{level} against {' and '.join(them)}" for level, them in levels.items())
+            for group, levels in who.items()
+        ]
+        made = [f"{group}, {', '.join(each)}" for group, each in how.items()]
+        paid = f"ledger entries: {', '.join(map(str, self.ledger_entries)) or 'none, nothing was charged'}"
+        if left is not None:
+            paid += "; left: " + "; ".join(f"{group} {budget}" for group, budget in left.items())
+        said = [line for line in self.assumes if line.partition(":")[0].isupper()]  # WARNING, SIMULATION and the like
+        said = [*said, *self._unchecked] or list(self.assumes[:1])
+        more = sum(line not in said for line in self.assumes)
+        assumed = "; ".join([*said, *([f"and {more} more"] if more else [])])
+        return (f"promised: {'; '.join(promised)}", f"by: {'; '.join((*made, self.randomness))}", paid,
+                f"assumes: {assumed or 'nothing'}", rest)  # fmt: skip
+
+    @property
+    def _unchecked(self) -> list[str]:
+        taken = self.assumed_mechanism
+        return [] if taken is None else [f"ASSUMED, NOT CHECKED: local reports were made by {taken}"]
+
+    @property
+    def conditions(self) -> list[str]:
+        """What is to be said beside the promises, a line each."""
+        lines = [f"unit of privacy: {self.unit}; randomness: {self.randomness}"]
+        lines += [*(f"assumes: {a}" for a in self.assumes), *self._unchecked]
+        if self.ledger_entries:
+            lines.append(f"ledger entries: {', '.join(map(str, self.ledger_entries))}")
+        if self.asked is not None and self.asked["release"] is not None:
+            lines.append(f"kept in the ledger as release {self.asked['release']}")
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.promises), *self.conditions])
+
+
+# --- building one -----------------------------------------------------------------------------------------------------
+
+
+class Protection(NamedTuple):
+    """How a group is protected against whoever sees the release: the guarantee, the mechanism, and a remark on it.
+
+    `on_device` is what a local person's report guarantees against the curator, where the release adds to it.
+    """
+
+    budget: Budget
+    mechanism: str
+    note: str = ""
+    on_device: Budget | None = None
+
+
+class Made(TypedDict, total=False):
+    """How answers came about: where the noise came from, what was charged, and whether local reports are a trial's."""
+
+    rng: Required[Chance]
+    entries: tuple[int, ...]
+    simulated_local: bool
+
+
+def build_receipt(
+    trusted: Protection | None,
+    local: Protection | None,
+    *,
+    assumes: Iterable[str],
+    mixed: Iterable[Promise] = (),
+    reads: str = "values",
+    unit: str = "one person, one record",
+    **made: Unpack[Made],
+) -> Receipt:
+    """The receipt of a release in which these groups took part (None: nobody, or nothing of theirs was used).
+
+    `mixed` are the promises to people whose reports went through a mixer. `reads` is what the curator sees of trusted
+    people. A trial says so, and which of the promises nobody was given: noise from a seed, or simulated reports.
+
+    >>> from hybridp.noise import seeded
+    >>> own = Protection(PureDP(1.0), "a report on their own device")
+    >>> found = build_receipt(None, own, assumes=[], rng=seeded(1))
+    >>> [promise.against for promise in found.promises], found.simulated
+    (['the curator', 'whoever sees the release'], True)
+    """
+    seeded, simulated_local = made["rng"].simulated, made.get("simulated_local", False)
+    promises: list[Promise] = []
+    if trusted is not None:
+        promises.append(Promise("trusted", CURATOR, None, f"trust: the curator reads their {reads}"))
+        promises.append(Promise("trusted", VIEWER, trusted.budget, trusted.mechanism, trusted.note))
+    if local is not None:
+        on_device = local.budget if local.on_device is None else local.on_device
+        promises.append(Promise("local", CURATOR, on_device, local.mechanism))
+        promises.append(Promise("local", VIEWER, local.budget, local.mechanism, local.note))
+    promises.extend(mixed)
+    said = [line for line in assumes if line]
+    if seeded:
+        said.append("SIMULATION: the noise came from a seeded generator; whoever knows the seed can take it off again")
+    if simulated_local:
+        said.append(
+            "SIMULATION: local reports were drawn for a trial, from raw values or from a seed; nobody was protected"
+        )
     return Receipt(
-        promises=(),
-        randomness="none: two releases were compared",
-        simulated=simulated,
-        unit=" / ".join(dict.fromkeys(wave.receipt.unit for wave in waves)),
-        assumes=(
-            "nothing was read but the two releases, and nothing was spent; whoever is in both waves has paid for both",
-            "the errors of the waves are independent but for people who are in both; where their answers stay alike, "
-            "the intervals are wider than need be",
-            *((_ALIKE,) if any(map(_taken_alike, waves)) else ()),
-            *(("SIMULATION: one of the releases, or both, was a trial",) if simulated else ()),
-        ),
+        promises=tuple(promises),
+        randomness=made["rng"].label + ("; local reports simulated" if simulated_local else ""),
+        simulated=seeded or simulated_local,
+        unit=unit,
+        assumes=tuple(said),
+        ledger_entries=made.get("entries", ()),
     )
+
+
+def public_choice(data: str = "data is", choice: str = "how many") -> str:
+    plural = "choices" if choice != "how many" else "choice"
+    return f"who is in which group, and {choice}, is public; a person's {data} replaced, not their {plural}"
+
+
+_WEIGHED = {
+    "fixed": "the trusted count by a stated weight, whatever their number",
+    "pwh": "each group counts by its noise",
+    "skew-aware": "the groups count by their errors, and by a difference between them that is stated or seen",
+    "steered": "trusted people say where local people are asked, and what lies elsewhere",
+    "tcm-only": "those who trust are heard alone",
+    "lm-only": "local people are heard alone",
+    "unified": "each person counts by their own epsilon",
+    "adpm": "those who trust are heard alone, each by their own epsilon",
+}
+
+
+def assumed_alike(estimator: str) -> str:
+    """What an estimator takes for granted of the two groups; nothing where each counts by its number of people.
+
+    >>> assumed_alike("everyone"), assumed_alike("kvh")[:71]
+    ('', 'assumes that people who trust and people who do not are alike: with kvh')
+    """
+    if estimator in ("everyone", "full-lm"):
+        return ""
+    how = _WEIGHED.get(estimator, "the groups count by their errors, whatever their numbers of people")
+    return f"assumes that people who trust and people who do not are alike: with {estimator} {how}"
+
+
+def choice_unprotected(data: str = "data") -> str:
+    return f"the trust choice itself is not protected: where it goes with the {data}, it tells something by itself"
+
+
+# --- of several answers -----------------------------------------------------------------------------------------------
+
+
+def one_receipt(receipts: Mapping[str, Receipt], split: str = "", *, once: tuple[str, ...] = ()) -> Receipt:
+    """The receipt of all questions: each group's promises added up, and every assumption once.
+
+    `split` says how the promise was divided; the sums are by basic composition, as the same people answer everything.
+    People of the groups in `once` sent one report each, whichever of the receipts it is told in: theirs are not added.
+    """
+    if len(receipts) == 1:
+        return next(iter(receipts.values()))
+    promises: dict[tuple[str, str], list[tuple[str, Promise]]] = {}
+    for name, receipt in receipts.items():
+        for promise in receipt.promises:
+            promises.setdefault((promise.people, promise.against), []).append((name, promise))
+    every = list(receipts.values())
+    assumes = [*([split] if split else []), *(line for receipt in every for line in receipt.assumes)]
+    made = [receipt.assumed_mechanism for receipt in every if receipt.assumed_mechanism is not None]
+    return replace(
+        every[0],
+        promises=tuple(_added(who, against, said, who in once) for (who, against), said in promises.items()),
+        randomness=max((receipt.randomness for receipt in every), key=len),
+        simulated=any(receipt.simulated for receipt in every),
+        unit=" / ".join(dict.fromkeys(receipt.unit for receipt in every)),
+        assumes=tuple(dict.fromkeys(assumes)),
+        ledger_entries=tuple(dict.fromkeys(entry for receipt in every for entry in receipt.ledger_entries)),
+        assumed_mechanism="; ".join(dict.fromkeys(made)) or None,
+    )
+
+
+def _added(people: str, against: str, said: Sequence[tuple[str, Promise]], once: bool) -> Promise:
+    known = [one.budget for _, one in said if isinstance(one.budget, (PureDP, ApproxDP))]
+    notes = "; ".join(dict.fromkeys(one.note for _, one in said if one.note))
+    trust = len(known) < len(said)  # in place of a guarantee
+    if trust or once:
+        most = None if trust else max(known, key=lambda budget: (budget.epsilon, budget.delta))
+        return Promise(people, against, most, "; ".join(dict.fromkeys(one.mechanism for _, one in said)), notes)
+    mechanism = "; ".join(f"{name}: {one.mechanism}{_level(one)}" for name, one in said)
+    return Promise(people, against, added(known), mechanism, notes)
+
+
+def _level(promise: Promise) -> str:
+    budget = promise.budget
+    if not isinstance(budget, (PureDP, ApproxDP)):
+        return ""
+    delta = f", delta {budget.delta:g}" if budget.delta else ""
+    level = f"epsilon {budget.epsilon:.12g}{delta}"
+    if promise.mechanism.endswith(f"({level})"):
+        return ""
+    return f", in all {level}" if "(epsilon " in promise.mechanism else f" ({level})"
+
+
+# --- a release with it ------------------------------------------------------------------------------------------------
+
+R = TypeVar("R", bound=Any)
+
+
+def noted(release: R, notes: tuple[str, ...], *mechanisms: str | None) -> R:
+    """The release with what it assumes on its receipt: of its rows (a query that made them, words of trust), and that
+    local and mixed reports were made by these mechanisms."""
+    own, taken = release.receipt, "; ".join(text for text in mechanisms if text is not None)
+    said = tuple(dict.fromkeys(own.assumes + notes))  # two phases say the same of their rows
+    stated: R = replace(release, receipt=replace(own, assumes=said, assumed_mechanism=taken or own.assumed_mechanism))
+    return stated

@@ -27,8 +27,7 @@ from hybridp.public.synth import MeasuredTable, significance
 from hybridp.public.workloads import Atom, Count, Formula, parse_formula
 from hybridp.release import style
 from hybridp.release.facts import Words, promise_words
-from hybridp.release.receipt import Receipt
-from hybridp.release.release import Questions, Release, Result, statistic
+from hybridp.release.release import Questions, Receipt, Release, Result, statistic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

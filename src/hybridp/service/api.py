@@ -17,9 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.html import address_of
-from hybridp.service.problems import MEDIA_TYPE, STATUS, Refused
-from hybridp.service.reports import PAYLOADS, Upload
+from hybridp.service.formats import PAYLOADS, Upload
+from hybridp.service.problems import MEDIA_TYPE, STATUS, Refused, address_of
 
 __all__ = ["MIXED", "UPLOAD", "complete", "router"]
 

@@ -28,11 +28,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from hybridp import __version__
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput
 from hybridp.public.mixing import HEAD, MOST_BATCH, from_text, read_batch, read_head
-from hybridp.service import api, html, pages
+from hybridp.service import api, pages
 from hybridp.service.api import MIXED, UPLOAD, complete
 from hybridp.service.core import Service
+from hybridp.service.formats import parse_upload
 from hybridp.service.problems import MEDIA_TYPE, STATUS, Refused, log_internal
-from hybridp.service.reports import parse_upload
 from hybridp.service.settings import Settings
 from hybridp.service.studies import submit_reports, take_batch
 
@@ -55,7 +55,7 @@ def build_app(settings: Settings, *, service: Service | None = None) -> FastAPI:
     app.state.service = running
     for one in (api, pages):
         app.include_router(one.router)
-    app.mount("/static", StaticFiles(directory=html.HERE / "static"), name="static")
+    app.mount("/static", StaticFiles(directory=pages.HERE / "static"), name="static")
     for kind in (HybridpError, RequestValidationError, HTTPException, SQLAlchemyError):
         app.add_exception_handler(kind, _refuse)
     described = app.openapi
@@ -148,10 +148,10 @@ def refusal(error: Exception) -> Response:
 
 async def _refuse(request: Request, error: Exception) -> Response:
     if isinstance(error, HybridpError) and not getattr(request.scope.get("route"), "include_in_schema", True):
-        return html.refused(request, error)
+        return pages.refused(request, error)
     people = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(("/api/", "/tasks/"))
     if isinstance(error, HTTPException) and people:
-        return html.trouble(error.status_code, f"{error.detail}.")
+        return pages.trouble(error.status_code, f"{error.detail}.")
     return refusal(error)
 
 
@@ -165,7 +165,7 @@ class Front:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
-        self._headers = html.safe_headers(https=service.settings.secure_cookies)
+        self._headers = pages.safe_headers(https=service.settings.secure_cookies)
         self._held = 0  # bytes of bodies that are still on their way
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

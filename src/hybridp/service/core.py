@@ -1,4 +1,5 @@
-"""A running service: the database, the one writer, the keys and the limits, held together."""
+"""A running service: the database, the one writer, the keys and the limits, held together; and one uploaded report
+against its study's plan: packed for the store, a trusted value sealed, or refused with a clear code."""
 
 from __future__ import annotations
 
@@ -8,24 +9,30 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, Select, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from hybridp.errors import InvalidInput
 from hybridp.noise import Randomness, secure
+from hybridp.public.mixing import unseal
+from hybridp.service import formats, schema
+from hybridp.service.formats import BROKEN, Failure, Packed, Report
 from hybridp.service.plans import Survey, moment, parse_plan
 from hybridp.service.problems import Gate, Refused, no_such_study
-from hybridp.service.reports import Failure, Packed, StudyRow, View
-from hybridp.service.schema import connect, meta_value, prepare, progress, releases, set_meta, studies, study_keys
-from hybridp.service.settings import RESTORE, KeyProblem, KeyRing, RowCipher, Settings, load
+from hybridp.service.questions import Part, pack_answers, pack_reports
+from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, progress, releases, studies, study_keys
+from hybridp.service.settings import RESTORE, KeyProblem, KeyRing, RowCipher, Settings, hashed, load
 from hybridp.service.store import Batch, Sweeper, Writer, end, reading, writing
 
-__all__ = ["Metrics", "Service", "know_key"]
+__all__ = ["Metrics", "Service", "StudyRow", "View", "know_key"]
 
-
+_mixed, _answers, _reports = map(msgspec.json.Decoder, (formats.Mixed, formats.Answers, formats.Reports))
 _BELIEVED = 5.0  # seconds
 _FRESH = 2.0  # seconds for which a study's phase is taken from memory; the writer checks it again
 
@@ -35,7 +42,7 @@ def know_key(db: Connection, keys: KeyRing, *, renewed: bool = False) -> None:
     not write it down is tried with the studies' keys themselves. `renewed`: all are sealed anew."""
     if db.dialect.name == "postgresql":  # two servers that start at once take turns
         db.exec_driver_sql("LOCK TABLE meta IN SHARE ROW EXCLUSIVE MODE")
-    before = meta_value(db, "key")
+    before = schema.meta_value(db, "key")
     if not renewed:
         if before in keys.checks.values():
             return
@@ -44,7 +51,98 @@ def know_key(db: Connection, keys: KeyRing, *, renewed: bool = False) -> None:
         if (before is not None and made) or not all(keys.opens(bytes(one)) for one in sealed):
             rule = "must hold the key that sealed the studies of this database"
             raise KeyProblem(f"`key-file` {rule}: {RESTORE}. Got another key.")
-    set_meta(db, "key", keys.checks[keys.current])
+    schema.set_meta(db, "key", keys.checks[keys.current])
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    number: int
+    id: str
+    plan: Survey
+    created: int
+
+
+class View:
+    """What a study accepts at the moment: its phase, its plan as people are asked in it, and the rules for a report."""
+
+    def __init__(
+        self, study: StudyRow, plan: Survey, state: str, phase: int, raw: str, cipher: RowCipher | None, skew: int
+    ) -> None:
+        self.study, self.plan, self.state, self.phase, self.raw, self.cipher = study, plan, state, phase, raw, cipher
+        self._precision, self._skew = plan.collection.time_precision, skew
+        # Devices take the time from the date of an answer, which has whole seconds and may be a little old.
+        earliest = (plan.opens if plan.opens is not None else study.created) - skew
+        self._earliest = earliest // self._precision * self._precision
+        self._asked: dict[tuple[int, float | None], Sequence[Part]] = {}
+        for epsilon in plan.choices or (None,):
+            if cipher is not None and (not plan.phased or phase == 1):
+                self._asked[TRUSTED, epsilon] = ()  # the plan's fields
+            if not plan.phased or phase == 2:
+                self._asked[LOCAL, epsilon] = [one.at(epsilon) for one in plan.packed]
+        if plan.mixed:
+            self._asked[SHUFFLED, None] = plan.mixed
+
+    def check_open(self, now: int) -> None:
+        """Refused before the study opens; what comes after it has closed is for the store to say."""
+        if self.plan.opens is not None and now < self.plan.opens:
+            raise Refused("not-open", "The study has not opened yet.")
+
+    def check(self, report: Report, now: int) -> Packed | Failure:
+        try:
+            raw, time, epsilon, allowed = formats.report_id(report.id), report.time, report.epsilon, self.plan.choices
+            if self.cipher is None:
+                raise Refused("closed", "The study takes no more reports.")
+            if time % self._precision:
+                raise Refused("bad-time", f"The time must be a multiple of {self._precision} seconds.")
+            if time > now + self._skew:
+                raise Refused("bad-time", "The time must not lie in the future.")
+            if time < self._earliest or (self.plan.closes is not None and time > self.plan.closes):
+                raise Refused("bad-time", "The time must lie between the opening and the closing of the study.")
+            if allowed and epsilon not in allowed:
+                raise Refused("bad-epsilon", "The epsilon must be one of those that the study allows.")
+            if not allowed and epsilon is not None:
+                raise Refused("bad-epsilon", "The epsilon must be null: the study has one for everybody.")
+            group = TRUSTED if report.group == "trusted" else LOCAL
+            if (group, epsilon) not in self._asked:
+                raise Refused("wrong-phase", f"The study does not take {report.group} reports in this phase.")
+            row, token = self.cipher.row(raw), self.token(report.token)
+            body = self._packed(self.cipher, row, group, epsilon, report.payload)
+            return Packed(row, time, group, epsilon, body, token, report.id)
+        except Refused as refused:
+            return Failure(report.id, refused.code, str(refused))
+
+    def mixed(self, sealed: bytes, at: int) -> Packed | None:
+        """A report that came through a mixer; None for one that this study's devices do not send."""
+        if self.cipher is None or not self.plan.mixed:
+            return None
+        try:
+            result = _mixed.decode(unseal(sealed, self.cipher.mixed, self.study.id))
+            row = self.cipher.row(formats.report_id(result.id))
+            body = self._packed(self.cipher, row, SHUFFLED, None, result.payload)
+            return Packed(row, at, SHUFFLED, None, body, None, "")
+        except (Refused, InvalidInput, *BROKEN):
+            return None
+
+    def token(self, token: str | None) -> bytes | None:
+        if not self.plan.collection.by_invitation:
+            return None
+        if token is None:
+            raise Refused("token-needed", "The study takes reports by invitation only: a token is needed.")
+        return hashed(token)
+
+    def _packed(self, cipher: RowCipher, row: bytes, group: int, epsilon: float | None, payload: msgspec.Raw) -> bytes:
+        """As it lies in the store: a trusted answer sealed, a report as it is."""
+        try:
+            if group == TRUSTED:
+                return cipher.seal(pack_answers(self.plan.entrusted, _answers.decode(payload).answers), row)
+            drawn = self.plan.drawn and group == LOCAL
+            return pack_reports(self._asked[group, epsilon], drawn, _reports.decode(payload).reports)
+        except InvalidInput as error:
+            code = "out-of-range" if isinstance(error, formats.OutOfReach) else "bad-payload"
+            raise Refused(code, str(error)) from None
+        except BROKEN as error:
+            rule = "The payload must be what the study's questions ask for"
+            raise Refused("bad-payload", f"{rule}. {formats.broken(error)}.") from None
 
 
 class Service:
@@ -55,8 +153,8 @@ class Service:
     ) -> None:
         self.settings, self.clock = settings, clock
         self.rng = secure() if rng is None else rng
-        self.engine = connect(settings.database)
-        prepare(self.engine)
+        self.engine = schema.connect(settings.database)
+        schema.prepare(self.engine)
         with writing(self.engine) as db:
             know_key(db, settings.keys)
         self.started = time.monotonic()
@@ -108,11 +206,11 @@ class Service:
             return
         try:
             with reading(self.engine) as db:
-                stored = meta_value(db, "key")
+                stored = schema.meta_value(db, "key")
             if stored not in set(load(self.settings.key_file).checks.values()) & {*self.settings.keys.checks.values()}:
                 raise Refused("unavailable", "The key is not the one that sealed what is stored.", retry_after=5)
             # Something that was not there before: SQLite writes nothing where nothing changes.
-            self.write(partial(set_meta, key="written", value=str(time.time_ns())))
+            self.write(partial(schema.set_meta, key="written", value=str(time.time_ns())))
         except KeyProblem:
             raise Refused("unavailable", "The key file is gone, or cannot be used.", retry_after=5) from None
         except SQLAlchemyError:

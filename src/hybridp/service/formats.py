@@ -1,5 +1,5 @@
-"""How people's answers come, are checked, lie in the store and add up: trusted people's field by field, local people's
-reports by the invitation that asks for them, whatever the question.
+"""How people's answers come over the wire, are checked, lie in the store and add up: trusted people's field by field,
+local people's reports, as the whole numbers that the device drew, by the invitation that asks for them.
 
 An answer takes 8 bytes for each number or option, whatever it says, and a record as many as the longest that the plan
 allows; reports by one mechanism are all as long: the size of what is stored tells nothing.
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from operator import add
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,11 +30,14 @@ from hybridp.public import randomisers
 from hybridp.public.distribution import invite_bins
 from hybridp.public.heavy import normalised
 from hybridp.public.messages import Invite
+from hybridp.public.mixing import from_text
 from hybridp.public.randomisers import LEVELS, DitheredBit, DitheredReports, Groups, Oracle, ScalarReports, Sums, joined
+from hybridp.service.problems import STATUS, Refused
 
-__all__ = ["BIT", "BROKEN", "DIGITS", "FORM_NUMBER", "NUMBER", "Bit", "Coordinates", "Field", "Heard"]
-__all__ += ["OutOfReach", "Reports", "broken", "described", "number_field", "numbers_field", "option_field"]
-__all__ += ["place_reports", "record_field", "reports_on", "unpacked_record"]
+__all__ = ["BIT", "BROKEN", "DIGITS", "FORM_NUMBER", "NUMBER", "PAYLOADS", "Answers", "Bit", "Coordinates", "Failure"]
+__all__ += ["Field", "Heard", "Mixed", "OutOfReach", "Packed", "Report", "ReportCodec", "Reports", "Upload", "broken"]
+__all__ += ["described", "number_field", "numbers_field", "option_field", "parse_upload", "place_reports"]
+__all__ += ["record_field", "report_id", "reports_on", "unpacked_record"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -231,7 +234,7 @@ class Heard:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reports(Sent):
+class ReportCodec(Sent):
     """The reports that one mechanism makes, and how the task document states the `mechanism`.
 
     `written` is a stored one as a device would write it into a table, and `heard` what stored ones say, behind each
@@ -245,7 +248,7 @@ class Reports(Sent):
     units: Callable[[bytes], Floats] | None = None
 
 
-def place_reports(places: int, mechanism: Mapping[str, Any], names: Sequence[str] = ()) -> Reports:
+def place_reports(places: int, mechanism: Mapping[str, Any], names: Sequence[str] = ()) -> ReportCodec:
     """One of so many places of a list, whose entries may have names."""
 
     def written(body: bytes) -> Any:
@@ -256,11 +259,11 @@ def place_reports(places: int, mechanism: Mapping[str, Any], names: Sequence[str
         named = np.bincount(np.frombuffer(body, dtype="<u4"), minlength=places)
         return Heard(len(body) // SLOT.size, counts=named)
 
-    return Reports(type=_place(places), size=SLOT.size, longest=max(places - 1, 0), mechanism=mechanism,
+    return ReportCodec(type=_place(places), size=SLOT.size, longest=max(places - 1, 0), mechanism=mechanism,
                    pack=SLOT.pack, written=written, heard=heard)  # fmt: skip
 
 
-def _set_reports(made: Oracle) -> Reports:
+def _set_reports(made: Oracle) -> ReportCodec:
     """So many of a list's places, a bit for each place in the store."""
     k, size = made.categories, -(-made.categories // 8)
 
@@ -272,11 +275,11 @@ def _set_reports(made: Oracle) -> Reports:
         bits = np.unpackbits(np.frombuffer(body, dtype=np.uint8).reshape(-1, size), axis=1)
         return Heard(len(bits), counts=bits[:, :k].sum(axis=0, dtype=np.int64))
 
-    return Reports(type=_many(_place(k), made.size, made.size), size=size, longest=[k - 1] * made.size,
+    return ReportCodec(type=_many(_place(k), made.size, made.size), size=size, longest=[k - 1] * made.size,
                    mechanism=described(made), pack=pack, written=bytes.hex, heard=heard)  # fmt: skip
 
 
-def _number_reports(invite: Invite[Any, Any], binned: bool) -> Reports:
+def _number_reports(invite: Invite[Any, Any], binned: bool) -> ReportCodec:
     """Numbers, each within its reach of its centre: the only one, one for each column (a direction), or some of them
     with their places. A dithered bit is kept as it was drawn, another report as it was sent. With `binned` the only
     number is counted too, by the bins of its mechanism, or of windows that people are asked in."""
@@ -336,11 +339,11 @@ def _number_reports(invite: Invite[Any, Any], binned: bool) -> Reports:
             counts = np.bincount(bins.numbers(values[:, 0]), minlength=bins.size)
         return Heard(len(values), sums, counts, own=() if epsilon is None else ((epsilon, sums[0]),))
 
-    return Reports(type=kind, size=stored.itemsize * many, longest=longest, mechanism=mechanism, pack=pack,
+    return ReportCodec(type=kind, size=stored.itemsize * many, longest=longest, mechanism=mechanism, pack=pack,
                    written=written, heard=heard, units=units)  # fmt: skip
 
 
-def reports_on(invite: Any, *, binned: bool = False) -> Reports:
+def reports_on(invite: Any, *, binned: bool = False) -> ReportCodec:
     """The reports that an invitation asks for: numbers, so many of a list's places, or one (a slot, a cell, an option
     or, where several may be ticked, yes or no to a drawn one)."""
     if invite.way == "line":
@@ -354,3 +357,99 @@ def reports_on(invite: Any, *, binned: bool = False) -> Reports:
     if getattr(encoding, "most", 0):
         mechanism |= {"name": invite.name, "options": encoding.size}
     return place_reports(len(names) or encoding.categories, mechanism, names)
+
+
+# --- the wire ---------------------------------------------------------------------------------------------------------
+
+
+class Report(msgspec.Struct, forbid_unknown_fields=True):
+    """One contribution. `payload` depends on the group, and on the study's questions."""
+
+    id: Annotated[str, msgspec.Meta(description="16 random bytes, base64url without padding")]
+    time: Annotated[int, msgspec.Meta(description="Unix seconds, rounded down to the study's precision")]
+    group: Literal["trusted", "local"]
+    payload: msgspec.Raw
+    token: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+    epsilon: float | None = None
+    padding: Annotated[
+        str, msgspec.Meta(description="Makes the report as long as the task's `bytes` say; not kept")
+    ] = ""
+
+
+class Upload(msgspec.Struct, forbid_unknown_fields=True):
+    reports: list[Report]
+
+
+class Mixed(msgspec.Struct, forbid_unknown_fields=True):
+    """What is sealed for the collector and comes through a mixer: no time, no invitation, nothing that tells who."""
+
+    id: str
+    payload: msgspec.Raw
+    padding: str = ""
+
+
+class Answers(msgspec.Struct, forbid_unknown_fields=True):
+    """Trusted: by the questions' names a number, the place of an option among the task's, the places of those ticked,
+    one number for each column, or the texts of a record."""
+
+    answers: dict[str, msgspec.Raw]
+
+
+class Reports(msgspec.Struct, forbid_unknown_fields=True):
+    """Local: by the questions' names a bit or a number in the value's own unit, a place in a list, or several places,
+    rising; of several numbers some coordinates, or one direction. Where questions are drawn, one."""
+
+    reports: dict[str, msgspec.Raw]
+
+
+PAYLOADS: dict[type[msgspec.Struct], tuple[Any, ...]] = {
+    Answers: (float, list[float], list[list[str]]),
+    Reports: (float, list[float], Bit, Coordinates),
+}
+"""What is sent, and what may stand in it under a question's name."""
+
+_upload = msgspec.json.Decoder(Upload)
+
+
+def parse_upload(body: bytes, most: int) -> list[Report]:
+    """The reports of a request; a body that is no such thing, or too long a list, is refused as a whole."""
+    try:
+        result = _upload.decode(body).reports
+    except BROKEN as error:
+        detail = str(error) if isinstance(error, msgspec.DecodeError) else "it is not UTF-8 text of moderate depth"
+        raise Refused("malformed", f"The body must be a JSON object with a list of reports: {detail}.") from None
+    if len(result) > most:
+        raise Refused("too-many-reports", f"One request may carry at most {most} reports.")
+    return result
+
+
+class Packed(NamedTuple):
+    """A report as the store takes it, under the name of its row; `sent` is the id as it came, for an answer only."""
+
+    row: bytes
+    at: int
+    group: int
+    epsilon: float | None
+    body: bytes
+    token: bytes | None
+    sent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A report that was not taken; `status` is what it would have got on its own."""
+
+    id: str
+    code: str
+    detail: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"id": self.id[:64], "code": self.code, "status": STATUS[self.code], "detail": self.detail}
+
+
+def report_id(text: str) -> bytes:
+    """The 16 bytes of an id, only from its one right spelling."""
+    try:
+        return from_text(text, 16, "id")
+    except InvalidInput:
+        raise Refused("bad-id", "The id must be 16 bytes in base64url without padding.") from None

@@ -1,6 +1,17 @@
 """HTML pages: for analysts (a session and a token in every form), and for participants (no login): what each choice
 means for one person, from the task document alone, and the trusted form. They work without scripts, but for the local
-choice, whose point is that the answer stays on the page."""
+choice, whose point is that the answer stays on the page. And what they are made of: templates, security headers (the
+browser may load, run, send and frame only what is named), charts, which `templates/charts.html` draws; and the form of
+a new study, made from the fields that a study declares: their names, help, choices and defaults.
+
+>>> "<script>" in charts.intervals([("<script>", 1.0, 0.5, 1.5)], "x")
+False
+>>> [name for name, one in fieldsets("number")["What is asked"].items() if one.required]
+['question.name', 'question.lower', 'question.upper']
+>>> stated = declared_by({"kind": "number", "title": "Sleep", "question.lower": "0", "promise.epsilon": "1"})
+>>> stated["promise"], stated["questions"]
+({'epsilon': 1.0}, [{'kind': 'number', 'lower': 0.0}])
+"""
 
 from __future__ import annotations
 
@@ -11,29 +22,263 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from sqlalchemy import Connection, delete, select
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-from hybridp.errors import HybridpError, InvalidInput
-from hybridp.service import html, schema, store, studies, words
+from hybridp.errors import Declared, Fields, HybridpError, InvalidInput, declared, must
+from hybridp.public.questions import KINDS as QUESTIONS
+from hybridp.public.study import Collection, Declaration, Mixer, People, Promise
+from hybridp.release.facts import Facts, heading, is_share
+from hybridp.release.release import Release
+from hybridp.service import schema, store, studies, words
 from hybridp.service.api import Here
 from hybridp.service.core import Service
-from hybridp.service.problems import Refused, log_internal
+from hybridp.service.problems import Refused, address_of, log_internal
 from hybridp.service.schema import TICKET, analysts, meta
 from hybridp.service.settings import hashed
-from hybridp.service.words import VISIT_HOURS
+from hybridp.service.words import TEMPLATES, VISIT_HOURS
 
-__all__ = ["COOKIE", "participant_view", "router"]
+__all__ = ["COOKIE", "HERE", "KINDS", "POLICY", "charts", "declared_by", "fieldsets", "participant_view", "refused"]
+__all__ += ["router", "safe_headers", "shown_release", "trouble"]
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(html.paced)])
+HERE = Path(__file__).parent
+
+
+def page(name: str, status: int = 200, **values: Any) -> HTMLResponse:
+    return HTMLResponse(TEMPLATES.get_template(name).render(**values), status_code=status)
+
+
+def status_of(error: HybridpError) -> int:
+    return int(getattr(error, "status", 422))
+
+
+def trouble(status: int, detail: str, back: str | None = None, wait: int | None = None) -> HTMLResponse:
+    title = "There is no such page" if status == 404 else "This did not work"
+    answer = page("problem.html", status, title=title, detail=detail, back=back)
+    if wait is not None:
+        answer.headers["retry-after"] = str(wait)
+    return answer
+
+
+def refused(request: Request, error: HybridpError) -> Response:
+    """A refusal is a page too, with the way back; who must log in first is sent there."""
+    study, path = request.path_params.get("study_id"), request.url.path
+    if status_of(error) == 401 and request.method == "GET" and not path.startswith("/s/"):
+        return see("/login")
+    back = path if path in ("/login", "/studies/new") else "/"
+    back = f"/studies/{study}" if study and getattr(error, "code", "") != "not-found" else back
+    back_to = None if path.startswith("/s/") else back
+    return trouble(status_of(error), str(error), back_to, getattr(error, "retry_after", None))
+
+
+def whatever_is_stored(draw: Callable[[], Any], instead: Any) -> Any:
+    """A page never fails because of stored data: what cannot be drawn is left out, and logged by its kind."""
+    try:
+        return draw()
+    except Exception as error:
+        log_internal(error)
+        return instead
+
+
+async def form_fields(request: Request) -> dict[str, str]:
+    async with request.form(max_files=0, max_fields=600) as form:
+        return {name: value for name, value in form.items() if isinstance(value, str)}
+
+
+async def paced(request: Request) -> None:
+    """Every page that is asked for counts, whoever asks."""
+    request.app.state.service.pages.check(address_of(request))
+
+
+def see(path: str) -> RedirectResponse:
+    return RedirectResponse(path, status_code=303)
+
+
+# --- headers ----------------------------------------------------------------------------------------------------------
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+
+_ALWAYS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    # An invitation's code is in the address of the page: no other server may read it there.
+    "referrer-policy": "no-referrer",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=(), browsing-topics=()",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+def safe_headers(*, https: bool) -> dict[str, str]:
+    """What every answer says; `https` adds the promise that this host is only ever reached by TLS."""
+    return _ALWAYS | ({"strict-transport-security": "max-age=31536000"} if https else {})
+
+
+def policy_with(url: str) -> str:
+    """The policy of a page whose script also sends to the server of this address, and to no other.
+
+    >>> policy_with("https://mixer.example/path").split("; ")[4]
+    "connect-src 'self' https://mixer.example"
+    """
+    parts = urlsplit(url)
+    return POLICY.replace("connect-src 'self'", f"connect-src 'self' {parts.scheme}://{parts.netloc}")
+
+
+# --- charts -----------------------------------------------------------------------------------------------------------
+
+
+def _short(x: float) -> str:
+    return f"{x:,.0f}" if abs(x) >= 1000 and x == round(x) else f"{x:,.4g}"
+
+
+def _ticks(low: float, high: float, about: int) -> list[float]:
+    """Round numbers that cover [low, high]: steps of 1, 2 or 5 times a power of ten."""
+    span = high - low
+    if not (math.isfinite(span) and span > 0):
+        return [low]
+    power = 10.0 ** math.floor(math.log10(span / about))
+    step = next(s * power for s in (1, 2, 5, 10) if s * power * about >= span)
+    first = math.ceil(low / step - 1e-9)
+    return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+TEMPLATES.filters |= {"short": _short, "tenth": "{:.1f}".format}
+TEMPLATES.globals |= {"ticks": _ticks}
+charts: Any = TEMPLATES.get_template("charts.html").module
+"""`participation(bins, width)`, `intervals(rows, label)` and `bars(rows, label)`, each one SVG."""
+
+
+# --- a release on its study's page ------------------------------------------------------------------------------------
+
+_MOST = 15  # records in the chart
+
+
+def shown_release(document: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
+    release = Release.of_dict(document)
+    units = {q["name"]: q.get("unit") or "" for q in plan.get("questions", ())}
+    several, parts = len(release.questions) > 1, []
+    for name, statistics in release.questions.items():
+        for key, facts in statistics.items():
+            if key != "distribution":  # a curve, for the download
+                part = _part(release[name].of(key), facts, units.get(name, ""))
+                if several or len(statistics) > 1:
+                    part["title"] = f"{name}: {key}" if several else key
+                parts.append(part)
+    return {"simulated": release.simulated, "receipt": document["receipt"], "parts": parts}
+
+
+def _part(release: Release, facts: Facts, unit: str) -> dict[str, Any]:
+    ((question, (key,)),) = release.questions.items()
+    words, *more = release.all_words()
+    every, share, task = release.cells, is_share(facts), facts["task"]
+    level = "" if release.level is None else f"{release.level:.0%}"
+    level += " (all together)" if facts.get("joint") and len(every) > 1 else ""
+    what = "share of people" if share else "people" if task.startswith("count") else unit or key.replace("_", " ")
+    shown = {"title": "", "headline": heading(question, key, facts), "beside": f"{what}, {level} intervals"}
+    rows = [(cell.name or "everyone", cell.estimate, cell.low, cell.high) for cell in every]
+    if task == "synthetic-data":
+        said = "`hybridp study release STUDY --model FOLDER` fits its rows, for free."
+        return shown | {"beside": f"{facts['people']:,} people. {said}", "chart": "", "tables": [], "remarks": []}
+    if len(every) == 1 and "by" not in facts:
+        (cell,) = every
+        at, low, high = cell.texts()
+        shown |= {"headline": f"{at} {unit}".strip(), "beside": f"{level} interval: {low} to {high}"}
+        for group, part in (facts.get("groups") or {}).items():
+            own, reach = getattr(cell, group), part.get("half_width")
+            if own is not None and reach is not None:
+                rows.append((f"{group} people ({part['people']:,})", own, own - reach, own + reach))
+    known = [(at, x, low, high) for at, x, low, high in rows
+             if x is not None and low is not None and high is not None and math.isfinite(low)]  # fmt: skip
+    whole = bool(rows) and len(known) == len(rows) and task not in ("regression", "kmeans")
+    chart = charts.intervals(known[:_MOST], f"{what}, with {level} interval") if whole else ""
+    return shown | {"chart": chart, "tables": [words, *more], "remarks": words.remarks}
+
+
+# --- the form of a new study ------------------------------------------------------------------------------------------
+
+KINDS = {kind: question for kind, question in QUESTIONS.items() if kind != "table"}
+"""What a form can state, and the question that asks for it. A table is stated in a study file."""
+_LEGENDS = {"": "The study", "question": "What is asked", "promise": "What is promised",
+            "collection": "Who may answer, until when, and how long answers are kept",
+            "people": "How many people are expected", "mixer": "A mixer between, if there is one"}  # fmt: skip
+_OF_TABLES = {"question.column", "question.report", "question.missing", "question.weight", "question.publish",
+              "question.clipped_share", "question.guessed", "promise.epsilon_column", "promise.share",
+              "promise.several", "people.column", "people.record_key", "people.record_id", "people.decimal",
+              "people.public"}  # fmt: skip
+"""Fields that the page of one question has no use for."""
+
+
+def _places(kind: str) -> dict[str, type[Fields]]:
+    """The tables of a declaration that asks one question of this kind."""
+    return {"": Declaration, "question": KINDS[kind], "promise": Promise, "collection": Collection, "people": People,
+            "mixer": Mixer}  # fmt: skip
+
+
+def fieldsets(kind: str) -> dict[str, dict[str, Declared]]:
+    """The form of a kind: under the legend of every table of the declaration its fields, by their place in it."""
+    return {
+        _LEGENDS[place]: {f"{place}.{one.name}".removeprefix("."): one for one in declared(of)
+                          if one.of is None and f"{place}.{one.name}" not in _OF_TABLES}
+        for place, of in _places(kind).items()
+    }  # fmt: skip
+
+
+def _rare(name: str, one: Declared) -> bool:
+    """Whether most studies leave a field alone."""
+    own = name.startswith("question.") and not one.shown and one.name not in ("text", "unit")
+    return own or name.startswith("mixer.")
+
+
+def declared_by(form: Mapping[str, str]) -> dict[str, Any]:
+    """A study as plain data from a form's fields: empty ones are left to their defaults, others are the declaration's
+    to refuse."""
+    kind = form.get("kind", "number")
+    must(kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", "another")
+    forms = {place: {one.name: one.form for one in declared(of)} for place, of in _places(kind).items()}
+    result: dict[str, dict[str, Any]] = {"": {}, "question": {"kind": kind}}
+    for name, given in form.items():
+        place, _, field = name.rpartition(".")
+        if name not in ("kind", "form_token") and given.strip():
+            result.setdefault(place, {})[field] = _read(forms.get(place, {}).get(field, "text"), given.strip())
+    own, question = result.pop(""), result.pop("question")
+    return {**own, **result, "questions": [question]}
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "number": float,
+    "whole": int,
+    "yes/no": lambda given: given.lower() in ("on", "true", "1", "yes"),
+    "texts": lambda given: [part.strip() for part in given.split(",") if part.strip()],
+    "numbers": lambda given: [float(part) for part in given.split(",") if part.strip()],
+    "moment": lambda given: datetime.fromisoformat(given).replace(tzinfo=UTC),
+}
+
+
+def _read(form: str, given: str) -> Any:
+    """A field's text in its form, where it has it; what it may be is the declaration's to say."""
+    try:
+        return _READERS.get(form, str)(given)
+    except ValueError:
+        return given
+
+
+# --- the routes -------------------------------------------------------------------------------------------------------
+
+router = APIRouter(include_in_schema=False, dependencies=[Depends(paced)])
 
 
 # --- an analyst's session ---------------------------------------------------------------------------------------------
@@ -78,7 +323,7 @@ Asked = Annotated[Session, Depends(_session)]
 
 async def _form(request: Request, session: Asked) -> dict[str, str]:
     """The fields of a form that this site made; Refused otherwise."""
-    form = await html.form_fields(request)
+    form = await form_fields(request)
     mine = hmac.compare_digest(form.pop("form_token", "").encode(), session.form_token.encode())
     if not mine or not _same_site(request):
         raise Refused("csrf", "This form is too old or came from another site. Please go back and try again.")
@@ -90,20 +335,20 @@ Posted = Annotated[dict[str, str], Depends(_form)]
 
 @router.get("/login")
 def login_page() -> Response:
-    return html.page("login.html", problem="")
+    return page("login.html", problem="")
 
 
 @router.post("/login")
 async def login(request: Request, service: Here) -> Response:
-    service.gate.check(html.address_of(request))
-    service.guesses.may_guess(html.address_of(request))
-    form = await html.form_fields(request)
+    service.gate.check(address_of(request))
+    service.guesses.may_guess(address_of(request))
+    form = await form_fields(request)
     analyst = await run_in_threadpool(studies.check_key, service, form.get("key", "").strip())
     if analyst is None:
-        service.guesses.guessed_wrong(html.address_of(request))
+        service.guesses.guessed_wrong(address_of(request))
     if analyst is None or not _same_site(request):
-        return html.page("login.html", 401, problem="This key is not known.")
-    answer, cookie, secure = html.see("/"), secrets.token_urlsafe(32), service.settings.secure_cookies
+        return page("login.html", 401, problem="This key is not known.")
+    answer, cookie, secure = see("/"), secrets.token_urlsafe(32), service.settings.secure_cookies
     until = f"{analyst}.{int(time.time()) + LASTS}"
     await run_in_threadpool(service.write, partial(schema.set_meta, key=_kept(cookie), value=until))
     answer.set_cookie(COOKIE, cookie, max_age=LASTS, httponly=True, samesite="lax", secure=secure)
@@ -120,20 +365,20 @@ def logout(service: Here, session: Asked, form: Posted) -> Response:
         db.execute(delete(meta).where(meta.c.key.in_([*over, _kept(session.cookie)])))
 
     service.write(end)
-    answer = html.see("/login")
+    answer = see("/login")
     answer.delete_cookie(COOKIE)
     return answer
 
 
 @router.get("/")
 def study_list(service: Here, session: Asked) -> Response:
-    return html.page("studies.html", studies=studies.list_studies(service), here="list", form_token=session.form_token)
+    return page("studies.html", studies=studies.list_studies(service), here="list", form_token=session.form_token)
 
 
 def _new_page(session: Session, kind: str, given: Mapping[str, str], problem: str = "", status: int = 200) -> Response:
-    chosen = kind if kind in html.KINDS else "number"
-    form = {"kinds": html.KINDS, "kind": chosen, "sets": html.fieldsets(chosen), "given": given}
-    return html.page("new.html", status, **form, problem=problem, here="new", form_token=session.form_token)
+    chosen = kind if kind in KINDS else "number"
+    form = {"kinds": KINDS, "kind": chosen, "sets": fieldsets(chosen), "rare": _rare, "given": given}
+    return page("new.html", status, **form, problem=problem, here="new", form_token=session.form_token)
 
 
 @router.get("/studies/new")
@@ -144,22 +389,22 @@ def new_study_page(session: Asked, kind: str = "number") -> Response:
 @router.post("/studies/new")
 def new_study(service: Here, session: Asked, form: Posted) -> Response:
     try:
-        made = studies.create_study(service, html.declared_by(form), analyst=session.analyst)
+        made = studies.create_study(service, declared_by(form), analyst=session.analyst)
     except HybridpError as error:
-        return _new_page(session, form.get("kind", "number"), form, str(error), html.status_of(error))
-    return html.see(f"/studies/{made['id']}")
+        return _new_page(session, form.get("kind", "number"), form, str(error), status_of(error))
+    return see(f"/studies/{made['id']}")
 
 
 def _study_page(
     service: Service, session: Session, study_id: str, problem: str = "", status: int = 200, live: int = 0
 ) -> Response:
-    s, drawn = studies.study_summary(service, study_id), html.whatever_is_stored
+    s, drawn = studies.study_summary(service, study_id), whatever_is_stored
     assumed = s["now_predicted"] or s["planned"] or {}
     labels = {"planned": "planned", "now_predicted": "predicted for those who came"}
     planned = [(label, s[name]["half_width"]) for name, label in labels.items() if s[name]]
     first = (r["document"] for r in s["releases"] if r["kind"] == "discovery" and "questions" in r["document"])
     told = s["release"] or next(first, None)
-    return html.page(
+    return page(
         "study.html",
         status,
         s=s,
@@ -167,12 +412,12 @@ def _study_page(
         live=live if s["status"] == "open" else 0,
         problem=problem,
         form_token=session.form_token,
-        participation=drawn(lambda: html.charts.participation(**s["participation"]), ""),
-        errors=drawn(lambda: planned and html.charts.bars(planned, assumed.get("unit", "")), None),
+        participation=drawn(lambda: charts.participation(**s["participation"]), ""),
+        errors=drawn(lambda: planned and charts.bars(planned, assumed.get("unit", "")), None),
         assumed=assumed.get("assumes", ""),
         may_discover=s["phased"] and s["phase"] != 2 and s["status"] in ("open", "closed"),
         told=told,
-        shown=drawn(lambda: html.shown_release(told, s["plan"]), None) if told else None,
+        shown=drawn(lambda: shown_release(told, s["plan"]), None) if told else None,
     )
 
 
@@ -209,11 +454,11 @@ def confirm(service: Here, study_id: str, session: Asked, what: str = "") -> Res
     try:
         s = studies.study_summary(service, study_id)
     except HybridpError as error:
-        if what != "delete" or html.status_of(error) == 404:
+        if what != "delete" or status_of(error) == 404:
             raise
         s = {"id": study_id, "title": study_id}
     made, title = sum(r["kind"] == "final" for r in s.get("releases", ())), _DEEDS[what][0]
-    return html.page("confirm.html", s=s, deed=what, title=title, made=made, here="", form_token=session.form_token)
+    return page("confirm.html", s=s, deed=what, title=title, made=made, here="", form_token=session.form_token)
 
 
 @router.post("/studies/{study_id}/invitations")
@@ -221,7 +466,7 @@ def invitations(service: Here, study_id: str, session: Asked, form: Posted) -> R
     count = form.get("count", "")
     tokens = studies.invite(service, study_id, int(count) if count.isdecimal() and len(count) < 9 else 0)
     links = [f"{service.settings.base_url}/s/{study_id}?t={token}" for token in tokens]
-    return html.page("invitations.html", links=links, study_id=study_id, here="", form_token=session.form_token)
+    return page("invitations.html", links=links, study_id=study_id, here="", form_token=session.form_token)
 
 
 @router.post("/studies/{study_id}/{path}")
@@ -232,8 +477,8 @@ def act(service: Here, study_id: str, path: str, session: Asked, form: Posted) -
     try:
         _DEEDS[path][1](service, study_id, form)
     except HybridpError as error:
-        return _study_page(service, session, study_id, str(error), html.status_of(error))
-    return html.see(f"/studies/{study_id}")
+        return _study_page(service, session, study_id, str(error), status_of(error))
+    return see(f"/studies/{study_id}")
 
 
 # --- participants -----------------------------------------------------------------------------------------------------
@@ -241,56 +486,8 @@ def act(service: Here, study_id: str, path: str, session: Asked, form: Posted) -
 
 def participant_view(task: Mapping[str, Any]) -> dict[str, Any]:
     say = words.said(task)
-    return {
-        "task": task,
-        "choices": task.get("choices") or (),
-        "say": say,
-        "notice": [text for text in task["notice"] if task["status"] == "open" or text != say["crowd"]],
-        "trusted": [_row(level) for level in _levels(task, "trusted")],
-        "local": _local(task) if "local" in task["groups"] else {},
-        "shuffled": _shuffled(task) if "mixer" in task else {},
-    }
-
-
-def _levels(task: Mapping[str, Any], group: str) -> list[tuple[float, float]]:
-    stated = task.get("choices") or [task["guarantee"][group]]
-    return [(float(one["epsilon"]), float(one.get("delta", 0.0))) for one in stated]
-
-
-def _row(level: tuple[float, float], randomiser: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """How often a guess is right: by a report of this randomiser or, without one, at most, by what is promised."""
-    result = words.notice(randomiser or {"name": ""}, *level)
-    return {"epsilon": level[0], "delta": level[1], "right": result.right, "exact": result.exact}
-
-
-def _local(task: Mapping[str, Any]) -> dict[str, Any]:
-    """What is sent, at which epsilon, and how often a guess is right: of one question for each offer; of several on
-    each, at its part of a split promise, and one guess about all answers."""
-    asked, levels, choices = task["questions"], _levels(task, "local"), task.get("choices")
-    browser = [one["randomiser"]["browser"] for one in choices or asked]
-    if len(asked) > 1:
-        offers = [{"epsilon": q["guarantee"]["epsilon"], "sent": words.sent_of(q), "of": q} for q in asked]
-        return {"rows": [_row(level) for level in levels], "offers": offers, "notice": None, "browser": all(browser),
-                "several": not task["draws"]}  # fmt: skip
-    rows, offers = [], []
-    for level, one in zip(levels, choices or asked, strict=True):
-        randomiser = one["randomiser"]
-        rows.append(_row(level, randomiser))
-        hidden = words.odds({"randomiser": randomiser}, level[0]) if choices else ""
-        told = f"{hidden} {words.sent_of({**asked[0], 'randomiser': randomiser})}".strip()
-        drawn = randomiser["browser"] and randomiser["name"] != "coordinates" and "steps" not in asked[0]
-        offers.append({"epsilon": level[0], "sent": told, "found": words.notice(randomiser, *level) if drawn else None})
-    shown = next((offer for offer in offers if offer["found"]), None)
-    return {"rows": rows, "offers": offers, "notice": shown, "browser": any(browser), "several": len(offers) > 1}
-
-
-def _shuffled(task: Mapping[str, Any]) -> dict[str, Any]:
-    """A guess by who sees the mixed batch, and by the team and the mixer together, who see the report itself."""
-    (batch,), ((own, _),) = _levels(task, "mixed"), _levels(task, "shuffled")
-    randomiser = task["mixer"]["randomiser"]
-    sent = words.sent_of({**task["questions"][0], "randomiser": randomiser})
-    together = [_row((own, 0.0), randomiser)]
-    return {"rows": [_row(batch)], "together": together, "sent": sent, "browser": randomiser["browser"]}
+    told = [text for text in task["notice"] if task["status"] == "open" or text != say["crowd"]]
+    return {"task": task, "choices": task.get("choices") or (), "say": say, "sentences": told}
 
 
 def _given(question: Mapping[str, Any], field: str, form: Mapping[str, str]) -> Any:
@@ -333,7 +530,7 @@ def _participant(
 ) -> Response:
     """The page of a study; a form that comes back keeps its report's id, so that it counts once however often sent, and
     does not hold the answer: that is not sent back over the wire for caches and screens to keep."""
-    service, address = request.app.state.service, html.address_of(request)
+    service, address = request.app.state.service, address_of(request)
     task = studies.task_document(service, study_id)
     known, visit = form.get("report_id", ""), None if task["by_invitation"] else _visit(request)
     name = known if _ID.fullmatch(known) else visit or studies.new_report_id()
@@ -343,7 +540,7 @@ def _participant(
     if state == "unknown":
         service.guesses.guessed_wrong(address)
     answered = None if visit is None else studies.answered(service, service.view(study_id), name)
-    answer = html.page(
+    answer = page(
         "participant.html",
         status,
         **participant_view(task),
@@ -359,7 +556,7 @@ def _participant(
     if not task["by_invitation"] and visit is None:
         _begin(request, study_id, name, answer)
     if "mixer" in task:
-        answer.headers["content-security-policy"] = html.policy_with(task["mixer"]["url"])
+        answer.headers["content-security-policy"] = policy_with(task["mixer"]["url"])
     return answer
 
 
@@ -384,9 +581,9 @@ def _begin(request: Request, study_id: str, name: str, answer: Response) -> None
 @router.post("/s/{study_id}/visit")
 def another_visit(request: Request, service: Here, study_id: str) -> Response:
     """Somebody else at the same device: the next answer is another person's."""
-    service.gate.check(html.address_of(request))
+    service.gate.check(address_of(request))
     service.study(study_id)
-    answer = html.see(f"/s/{quote(study_id)}")
+    answer = see(f"/s/{quote(study_id)}")
     _begin(request, study_id, studies.new_report_id(), answer)
     return answer
 
@@ -399,13 +596,13 @@ def participant_page(request: Request, study_id: str, t: str | None = None) -> R
 @router.post("/s/{study_id}")
 async def participate(request: Request, service: Here, study_id: str) -> Response:
     """The trusted choice. The report's id came with the form, so that sending the form twice counts once."""
-    form = await html.form_fields(request)
+    form = await form_fields(request)
     token = form.get("t") or None
     try:
         try:
-            service.gate.check(html.address_of(request))  # what anyone may send counts as uploads do
+            service.gate.check(address_of(request))  # what anyone may send counts as uploads do
             if token:
-                service.guesses.may_guess(html.address_of(request))
+                service.guesses.may_guess(address_of(request))
             task = await run_in_threadpool(studies.task_document, service, study_id)
             asked = task.get("columns") or task["questions"]  # the store checks the rest
             told = {q["name"]: _given(q, f"answer.{i}", form) for i, q in enumerate(asked)}
@@ -415,10 +612,10 @@ async def participate(request: Request, service: Here, study_id: str) -> Respons
             report |= {"group": "trusted", "epsilon": epsilon, "payload": {"answers": told}}
             failures = await studies.submit(service, study_id, [report])
             if not failures:
-                return html.see(f"/s/{study_id}/thanks")
+                return see(f"/s/{study_id}/thanks")
             problem, status = str(failures[0]["detail"]), int(failures[0].get("status", 422))
         except HybridpError as error:
-            problem, status = str(error), html.status_of(error)
+            problem, status = str(error), status_of(error)
             if status in (429, 503):
                 return _again(study_id, form, error)
         return await run_in_threadpool(_participant, request, study_id, token, form, problem, status)
@@ -431,7 +628,7 @@ def _again(study_id: str, form: Mapping[str, str], error: HybridpError) -> Respo
     """The same form once more, made without the store: the id in it makes sure that the answer counts once."""
     own = {} if _ID.fullmatch(form.get("report_id", "")) else {"report_id": studies.new_report_id()}
     told = {"detail": str(error), "action": f"/s/{quote(study_id)}", "fields": {**form, **own}.items()}
-    answer = html.page("retry.html", html.status_of(error), **told)
+    answer = page("retry.html", status_of(error), **told)
     answer.headers["retry-after"] = str(getattr(error, "retry_after", None) or 5)
     return answer
 
@@ -439,4 +636,4 @@ def _again(study_id: str, form: Mapping[str, str], error: HybridpError) -> Respo
 @router.get("/s/{study_id}/thanks")
 def thanks(service: Here, study_id: str) -> Response:
     task = studies.task_document(service, study_id)
-    return html.page("thanks.html", task=task, say=words.said(task))
+    return page("thanks.html", task=task, say=words.said(task))

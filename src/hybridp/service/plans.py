@@ -19,7 +19,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from statistics import NormalDist
 from typing import Any
 
@@ -30,10 +29,11 @@ from hybridp.ledger import DELTA, EPSILON, Charge, together, units
 from hybridp.protocols.driver import on_reports
 from hybridp.public.mechanisms import ApproxDP, PureDP, promised
 from hybridp.public.mixing import from_text
-from hybridp.public.study import Collection, Declaration, Mixer, Promise, Records
+from hybridp.public.questions import Records
+from hybridp.public.study import Collection, Declaration, Mixer, Promise
 from hybridp.release.plan import in_range
 from hybridp.service.questions import Part, categories_of, drawable, parts_of
-from hybridp.tasks.declared import answered_once
+from hybridp.tasks.task import answered_once
 from hybridp.tasks.transcript import Transcript
 
 __all__ = ["Groups", "Survey", "in_turn", "moment", "parse_plan", "predicted"]
@@ -68,9 +68,9 @@ def in_turn(*budgets: PureDP | ApproxDP, times: int = 1) -> PureDP | ApproxDP:
     >>> in_turn(PureDP(1 / 3), times=3).epsilon
     1.000000000002
     """
-    epsilon = Decimal(times * sum(units(budget.epsilon, EPSILON) for budget in budgets)) / EPSILON
-    delta = Decimal(times * sum(units(budget.delta, DELTA) for budget in budgets)) / DELTA
-    return promised(float(epsilon), float(delta))
+    epsilon = times * sum(units(budget.epsilon, EPSILON) for budget in budgets) / EPSILON
+    delta = times * sum(units(budget.delta, DELTA) for budget in budgets) / DELTA
+    return promised(epsilon, delta)
 
 
 class Survey:
@@ -141,7 +141,8 @@ class Survey:
         got += " where everyone has their own epsilon" if self.choices else ""
         (one, *others), ways = self.asked, ("number", "option")  # of which a page and a program write the same letters
         mixes = one.mixed is not None and one.grouping is None and one.invite.way in ways
-        must(mixes and not others, "mixer", "must go with the mean of a number, or a choice of one option, alone", got)
+        rule = "must go with one mean or choice alone: page and program write other reports in letters of their own"
+        must(mixes and not others, "mixer", rule, got)
         mixer.must(mixer.url is not None, "url", "must be given: people's devices send their reports there", "nothing")
         from_text(mixer.key or "", 32, "mixer.key")
         rule = f"must be at most {MOST_MIXED:,} in a study of the service"
@@ -192,9 +193,7 @@ class Survey:
     def each_release(self) -> PureDP | ApproxDP:
         """What is charged: a question that listens to local people alone spends nothing of its part."""
         charges = [*(self.discovery_charges() if self.phased else ()), *self.charges("")]
-        spent = [charge.budget for charge in charges if charge.people == "trusted"]
-        if not spent:
-            return self.declared.trusted_guarantee
+        spent = [charge.budget for charge in charges if charge.people == "trusted"] or [self.declared.trusted_guarantee]
         return spent[0] if len(spent) == 1 else in_turn(*spent)
 
     def accounts(self) -> Groups:

@@ -16,10 +16,11 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any
 
 from hybridp.errors import HybridpError
 
-__all__ = ["MEDIA_TYPE", "STATUS", "Gate", "Refused", "log_internal", "no_such_study"]
+__all__ = ["MEDIA_TYPE", "STATUS", "Gate", "Refused", "address_of", "log_internal", "no_such_study"]
 
 
 MEDIA_TYPE = "application/problem+json"
@@ -61,6 +62,11 @@ def log_internal(error: BaseException) -> None:
         trace = trace.tb_next
     where = f"{trace.tb_frame.f_code.co_qualname}:{trace.tb_lineno}" if trace is not None else "?"
     _log.error("unexpected %s at %s", type(error).__name__, where)
+
+
+def address_of(request: Any) -> str:
+    """Where a request comes from; behind a proxy that is trusted, where the proxy says."""
+    return request.client.host if request.client else ""
 
 
 _KEPT = 100_000  # addresses; beyond, the one heard of longest ago is forgotten, and starts with a full bucket

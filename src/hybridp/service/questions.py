@@ -16,7 +16,7 @@ service answer its rounds by what they entrusted and reported.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import product
@@ -31,7 +31,7 @@ from hybridp.curator import models as modelling
 from hybridp.curator import sums as summing
 from hybridp.curator.models import answer_codes
 from hybridp.curator.sums import Raw, TrustedAnswers, as_numbers, noisy_sums
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 from hybridp.ledger import Charge
 from hybridp.noise import Randomness
 from hybridp.protocols.rows import CodePeople, LatticePeople, SummedPeople
@@ -43,15 +43,15 @@ from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import Invite, ReportsByEpsilon, SlotReports, VectorReportSums, drive
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.queries import Feature
+from hybridp.public.questions import Choice
 from hybridp.public.randomisers import Bounds, UnitVector, best_randomiser
 from hybridp.public.rounds import Answer, Crowd
 from hybridp.public.shares import MarginalReports, NoisyCounts, ShareReports
-from hybridp.public.study import Choice, Declaration, Question
+from hybridp.public.study import Declaration, Question
 from hybridp.release.release import Release, statistic
 from hybridp.service import formats
-from hybridp.service.formats import Field, Heard, Reports, number_field, numbers_field, option_field, place_reports
+from hybridp.service.formats import Field, Heard, ReportCodec, number_field, numbers_field, option_field, place_reports
 from hybridp.service.problems import Refused
-from hybridp.tasks.declared import task_of
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.groups import ask_groups
 from hybridp.tasks.kmeans import kmeans_task
@@ -59,7 +59,7 @@ from hybridp.tasks.personal import personal_task
 from hybridp.tasks.regression import regression_task
 from hybridp.tasks.shares import SharesTask, shares_task
 from hybridp.tasks.table import Made, table_task
-from hybridp.tasks.task import Batches
+from hybridp.tasks.task import Batches, task_of
 from hybridp.tasks.transcript import Transcript, plain_of
 
 __all__ = ["Forecast", "Part", "categories_of", "drawable", "pack_answers", "pack_reports", "parts_of"]
@@ -135,7 +135,7 @@ class Part:
         return (self,)
 
     @cached_property
-    def reports(self) -> Reports:
+    def reports(self) -> ReportCodec:
         if self.invite is None:  # a group, as it is; or nothing is asked yet
             return place_reports(len(self.options), {}, self.options)
         counted = getattr(self.task, "distribution", self.task)
@@ -245,17 +245,16 @@ def categories_of(parts: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def pack_answers(asked: Sequence[Field], given: Mapping[str, msgspec.Raw]) -> bytes:
-    if set(given) != {one.name for one in asked}:
-        raise InvalidInput("`answers` must hold one for every question, and no others. Got others.")
+    rule = "must hold one for every question, and no others"
+    must(set(given) == {one.name for one in asked}, "answers", rule, "others")
     return b"".join([one.packed(one.name, given[one.name]) for one in asked])
 
 
 def pack_reports(asked: Sequence[Part], drawn: bool, given: Mapping[str, msgspec.Raw]) -> bytes:
     """A local person's report: on all questions or, where they are drawn, on one, in as many bytes whichever it is."""
     places = [place for place, one in enumerate(asked) if one.name in given]
-    if len(given) != len(places) or len(places) != (1 if drawn else len(asked)):
-        wanted = "on one question" if drawn else "on every question"
-        raise InvalidInput(f"`reports` must be {wanted}, and no more. Got others.")
+    alike = len(given) == len(places) == (1 if drawn else len(asked))
+    must(alike, "reports", f"must be on {'one' if drawn else 'every'} question, and no more", "others")
     body = b"".join([asked[i].reports.packed(asked[i].name, given[asked[i].name]) for i in places])
     if not drawn:
         return body
@@ -361,11 +360,11 @@ class StorePeople(SummedPeople):
 
     def read(self, asked: Any) -> None:
         """RAW: what the round needs of every group. Answers are unsealed once, whatever the number of groups."""
-        nobody = self._summed(asked, [np.zeros((0, 1), dtype=np.int64)])
+        nobody = self._summed(asked, [np.zeros((0, getattr(asked.invite.encoding, "dimensions", 1)), dtype=np.int64)])
         self.groups = [nobody for _ in self.told.groups]
         for rows in self.answers or ():
-            for place in np.unique(rows[:, 1]).tolist():
-                more = self._summed(asked, [rows[rows[:, 1] == place]])
+            for place in np.unique(rows[:, -1]).tolist():
+                more = self._summed(asked, [rows[rows[:, -1] == place, :-1]])
                 self.groups[place] = self.groups[place].plus(more)
 
     def pay(self, totals: None) -> None:
@@ -380,7 +379,19 @@ class StorePeople(SummedPeople):
         places = [self.names.index(name) for name in members]
         told = reduce(Heard.__add__, (self.told.groups[i] for i in places))
         totals = reduce(lambda one, more: one.plus(more), (self.groups[i] for i in places))
-        return StorePeople(self.answers, totals.trusted_people, told, self.rng, totals)
+        own = None if self.answers is None else Members(self.answers, tuple(places))
+        return StorePeople(own, totals.trusted_people, told, self.rng, totals)
+
+
+@dataclass(frozen=True)
+class Members:
+    """RAW: the answers of people in some groups, whose place among the names stands beside their value."""
+
+    answers: TrustedAnswers
+    places: tuple[int, ...]
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        return (rows[np.isin(rows[:, -1], self.places), :-1] for rows in self.answers)
 
 
 MOST_OPTIONS, MOST_QUESTIONS, MOST_COLUMNS, MOST_COORDINATES = 500, 50, 500, 20

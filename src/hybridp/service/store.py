@@ -40,8 +40,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from hybridp.errors import HybridpError
 from hybridp.public.mixing import Batch as Mixed
 from hybridp.service import schema
+from hybridp.service.formats import Failure, Packed
 from hybridp.service.problems import Refused
-from hybridp.service.reports import Failure, Packed
 from hybridp.service.schema import GROUPS, TICKET, batches, invitations, participation, progress, reports, study_keys
 from hybridp.service.settings import hashed
 

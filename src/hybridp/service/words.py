@@ -200,6 +200,9 @@ def odds(asked: Task, epsilon: float, delta: float = 0.0) -> str:
     return _joined(_SENT.odds(asked, epsilon, delta))
 
 
+TEMPLATES.globals |= {"odds": odds, "sent_of": sent_of}
+
+
 def said(task: Task) -> dict[str, str]:
     """What a participant is told, by name; empty where it does not apply."""
     result = TEMPLATES.get_template("words.txt").make_module({"task": task})

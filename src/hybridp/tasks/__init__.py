@@ -1,1 +1,5 @@
-"""TASKS: every question, once. A task sees public facts and released numbers only: no rows, no noise, no ledger."""
+"""Every question, once: what it asks in rounds, and what follows from the answers. Each file makes its own known."""
+
+from hybridp.tasks import groups, kmeans, mean, number, personal, records, regression, shares, steered, table
+
+__all__ = ["groups", "kmeans", "mean", "number", "personal", "records", "regression", "shares", "steered", "table"]

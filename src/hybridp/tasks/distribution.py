@@ -31,8 +31,7 @@ from hybridp.public.messages import Conversation, Invite, OnNumber
 from hybridp.public.randomisers import LEVELS, Bounds, DitheredBit, LocalName, dithered_bit, randomiser
 from hybridp.public.rounds import Between, Crowd, Later, Numbers
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoisyCounts, count_noise
-from hybridp.release.receipt import Made, Protection
-from hybridp.release.release import Release, statistic
+from hybridp.release.release import Made, Protection, Release, statistic
 from hybridp.tasks.task import Task, charge_all, noise_level, task_receipt
 
 __all__ = ["DistributionTask", "ask_counts", "places_around", "publish", "stretches", "trusted_words"]
@@ -124,7 +123,7 @@ class DistributionTask(Task):
         return PureDP(whole.epsilon) if self.noise == "laplace" or whole.delta == 0 else whole
 
     called = "distribution"
-    by_column = True
+    by_column = by_group = True
     of_everybody = "a distribution"
 
     def check_phases(self, phases: Sequence[float], *, trial: bool) -> None:
@@ -138,22 +137,22 @@ class DistributionTask(Task):
         tally.distribution()
 
     def ask(self, crowd: Crowd) -> Conversation:
-        heard = yield from self.gather(crowd)
-        return publish(self, crowd.names[0], heard, rows=crowd.rows(self.bounds.centre), **crowd.made())
+        evidence = yield from self.gather(crowd)
+        return publish(self, crowd.names[0], evidence, rows=crowd.rows(self.bounds.centre), **crowd.made())
 
     def gather(self, crowd: Crowd) -> Generator[Any, Any, Evidence]:
         """Everything that people tell, round by round."""
         got = yield Numbers(self.named(crowd.names), bins=True, heard=self.estimator != "tcm-only")
-        heard = yield from ask_counts(self, got.trusted_people, got.binned)
+        evidence = yield from ask_counts(self, got.trusted_people, got.binned)
         while crowd.phased:
-            invite = replace(self.invite_within(windows_around(self.at, heard)), question=crowd.names)
+            invite = replace(self.invite_within(windows_around(self.at, evidence)), question=crowd.names)
             low, width = self.bounds.lower, self.bounds.width
             natural = [[low + width * a, low + width * b] for a, b in invite.windows]
-            told = yield Later(invite, bins=True, about={"windows": natural})
-            if told is None:
+            answer = yield Later(invite, bins=True, about={"windows": natural})
+            if answer is None:
                 break
-            heard = replace(heard, answered=(*heard.answered, *told.local))
-        return heard
+            evidence = replace(evidence, answered=(*evidence.answered, *answer.local))
+        return evidence
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for: all of the trusted people's epsilon, in one count or in two."""
@@ -169,9 +168,9 @@ def ask_counts(
 ) -> Generator[Between, NoisyCounts, Evidence]:
     """The reports, and the trusted people counted where these say that it matters."""
     local = None if local is None or not local.people or study.estimator == "tcm-only" else local
-    heard = Evidence(reports=local, trusted=people, alike=study.estimator != "everyone", atoms=study.atoms)
+    evidence = Evidence(reports=local, trusted=people, alike=study.estimator != "everyone", atoms=study.atoms)
     if not people or study.estimator == "lm-only":
-        return heard
+        return evidence
     grid = Shape.known(ends=np.array(study.atoms), jumps=True) if study.atoms else Shape.known()
     shape, rest, looked = None, None, tuple[float, ...]()
     # Local reports tell where to look: a rank to within 11 % in a tenth of the range.
@@ -181,12 +180,12 @@ def ask_counts(
         rest, part = split_off(study.promised, 0.5)
         looked = _apart(study, _LOOK)
         noisy = yield Between(looked, study.count_noise(len(looked), part), study.invite)
-        heard = replace(heard, counted=(SharesBelow.of(noisy, looked),))
+        evidence = replace(evidence, counted=(SharesBelow.of(noisy, looked),))
         grid = grid if grid.jumps else Shape.known(ends=np.union1d(grid.ends, looked))
-        shape = fit([counts_seen(heard.counted, grid)], grid)
+        shape = fit([counts_seen(evidence.counted, grid)], grid)
     places = places_around(study, shape, people, rest, looked)
     noisy = yield Between(places, study.count_noise(len(places), rest), study.invite)
-    return replace(heard, counted=(*heard.counted, SharesBelow.of(noisy, places)))
+    return replace(evidence, counted=(*evidence.counted, SharesBelow.of(noisy, places)))
 
 
 def _near(study: DistributionTask, shape: Shape, people: int) -> bool:
@@ -225,8 +224,8 @@ def places_around(
     There are as many places as make the sum of both smallest: the more, the more people trust. Where many lie between
     two of the places that were `looked` at, nobody knows where: there they are counted evenly too.
     """
-    asked = (*study.below, *study.above, *study.cuts)
-    result = {(x - study.bounds.lower) / study.bounds.width for x in asked}
+    named = (*study.below, *study.above, *study.cuts)
+    result = {(x - study.bounds.lower) / study.bounds.width for x in named}
     noise = study.count_noise(3, part).variance / people**2  # of one of four that were made to add up, in shares
     reach = {q: 2 * (shape.below(shape.quantile(q))[1] + math.sqrt(q * (1 - q) / people + noise)) for q in study.at}
     widest = max(reach.values(), default=0.0)
@@ -264,10 +263,10 @@ def publish(
 ) -> Release:
     """Blend and state. Post-processing: no rows, no noise."""
     must(bool(heard.counted or heard.local), "people", "must be at least 1 in one of the groups", "0")
-    told = blended(heard)
-    asked = {place for _, between in stretches(study).values() for ends in between for place in ends}
-    beside = plausible(heard, sorted(place for place in asked if place is not None))
-    shapes: Sequence[Shape | None] = (told.both, told.trusted, told.local)
+    blend = blended(heard)
+    wanted = {place for _, between in stretches(study).values() for ends in between for place in ends}
+    beside = plausible(heard, sorted(place for place in wanted if place is not None))
+    shapes: Sequence[Shape | None] = (blend.both, blend.trusted, blend.local)
     if study.atoms:  # people heap on some of them: no walk of even steps
         both, *each = beside.shapes()
         shapes = (both, *(each if heard.apart else shapes[1:]))
@@ -279,7 +278,7 @@ def publish(
     common: dict[str, Any] = {
         "estimator": "steered" if steered else one,
         "groups": {"trusted": {"people": heard.trusted}, "local": {"people": heard.local}},
-        "disagreement": _disagreement(study, groups_apart(heard, told, study.level)),
+        "disagreement": _disagreement(study, groups_apart(heard, blend, study.level)),
         "mechanisms": {"trusted": kinds[-1], "local": device if heard.local else "none"},
         "clipped_to": [study.bounds.lower, study.bounds.upper],
     }
@@ -407,11 +406,11 @@ def _statistics(
         spans = [(low + width * a, low + width * b) for a, b in (beside.quantile_interval(q, reach) for q in study.at)]
         tell("quantiles", lambda f: [low + width * f.quantile(q) for q in study.at], spans, False, at=list(study.at))
     for name, (places, between) in stretches(study).items():
-        told: dict[str, Any] = {"at": list(places)}
+        named: dict[str, Any] = {"at": list(places)}
         if name == "histogram":
-            told = {"edges": list(study.edges), "options": _bins(study.edges)}
+            named = {"edges": list(study.edges), "options": _bins(study.edges)}
         spans = [beside.between(*ends, reach) for ends in between]
-        tell(name, lambda f, asked=between: [f.between(*ends)[0] for ends in asked], spans, False, **told)  # type: ignore[misc]
+        tell(name, lambda f, asked=between: [f.between(*ends)[0] for ends in asked], spans, False, **named)  # type: ignore[misc]
     if study.spread:
         least, most = beside.variance_interval(reach)
         ends = max(least * width**2, 0.0), most * width**2

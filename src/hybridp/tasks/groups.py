@@ -13,94 +13,99 @@ same question without them, and are charged once with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from hybridp.blend.groups import CategoryBlend, JointBlend, blend_joint, mean_gaps, share_gaps
+from hybridp.blend.groups import CategoryBlend, Gap, JointBlend, blend_joint, published_gap
 from hybridp.blend.mean import each_level
 from hybridp.blend.shares import to_simplex
 from hybridp.errors import must
 from hybridp.public.groups import OTHER, Grouping, Joint
-from hybridp.public.messages import Conversation, drive
+from hybridp.public.messages import Conversation, drive, holm
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import Bounds
 from hybridp.public.rounds import Crowd, Options
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.study import Declaration, Number
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, one_receipt
-from hybridp.release.release import Release, groups_release
+from hybridp.release.facts import Cell, Facts, cells, label
+from hybridp.release.release import CURATOR, VIEWER, Promise, Receipt, Release, one_receipt, statistic
 from hybridp.tasks.mean import MeanTask, mean_task
 from hybridp.tasks.shares import SharesTask, field_rule, shares_task
-from hybridp.tasks.task import Draw, Task, on_device, protected, task_receipt
+from hybridp.tasks.task import BUILDERS, Draw, Task, on_device, protected, task_receipt
 
 __all__ = ["PrivateGroupsTask", "ask_groups", "private_groups_task"]
 
 Study = MeanTask | SharesTask
+_INNER = ("options", "at", "columns")
+"""What names the numbers of one group, where there are several."""
 
 
 def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Release:
     """Every group's own release, and their differences. Each is a study of its own with the whole promise: nobody is in
-    two, and small ones are merged first."""
+    two, and small ones are merged first. What a task says of differences itself counts (`differ`); others are those of
+    published numbers."""
     whole = people.read(next(task.ask(crowd)))
     sizes = people.sizes(grouping)
     groups, withheld = grouping.must_remain({name: _heard_of(task, size) for name, size in sizes.items()})
     people.pay(whole)
-    each = task.of_group(len(groups), joint=grouping.joint)
+    each = task.of_group(1 - (1 - task.level) / len(groups)) if grouping.joint else task
     releases, blends = [], []
     for members in groups.values():
         answers: list[Any] = []
         releases.append(drive(each.ask(crowd), people.of(members), answers))
-        blends.append(each.blended(answers[-1][1]))
-    facts, pairs = [one.facts for one in releases], grouping.pairs(list(groups))
+        blends.append(task.blended(answers[-1][1]))
     many = [[one.people["trusted"], one.people["local"]] for one in releases]
-    how: dict[str, Any] = {"joint": grouping.joint}
-    if isinstance(task, MeanTask):
-        gaps = [[gap.times(task.bounds.half)] for gap in mean_gaps(blends, pairs, task.level, **how)]
-    elif task.counted:  # what differs between groups of different sizes is not compared
-        pairs, gaps = [], []
-    else:
-        gaps = share_gaps(blends, pairs, task.level, **how)
-    if isinstance(task, MeanTask) or task.counted:  # do a group's trusted and local people disagree?
-        p_values = [None if (p := one["disagreement"]["p_value"]) is None else [p] for one in facts]
-    else:
-        p_values = [one.single_p_values() for one in blends]
-    kinds = [one["mechanisms"]["trusted"] for one in facts if one["mechanisms"]["trusted"] != "none"]
     receipts = {name: one.receipt for name, one in zip(groups, releases, strict=True)}
     unheard = (sum(sizes[name][place] for name in withheld) for place in (0, 1))
-    return groups_release(
-        crowd.names[0],
-        task.called,
-        grouping,
-        groups,
-        facts,
-        p_values,
-        list(zip(pairs, gaps, strict=True)),
-        by={"people": many},
-        withheld=withheld,
-        people=(sum(trusted for trusted, _ in many), sum(local for _, local in many)),
-        level=task.level,
-        mechanisms=(kinds[0] if kinds else "none", facts[0]["mechanisms"]["local"]),
-        receipt=_one_receipt(receipts, grouping, _unheard(task, *unheard)),
-        estimator=" / ".join(dict.fromkeys(str(one["estimator"]) for one in facts)),
-        **_asked(task),
-    )
+    receipt = _one_receipt(receipts, grouping, _unheard(task, *unheard))
+    result: dict[str, Facts] = {}
+    ((question, answered),) = releases[0].questions.items()
+    for key in (key for key in answered if key != "distribution"):  # a curve is nobody's to compare
+        facts = [next(iter(one.questions.values()))[key] for one in releases]
+        known = ("clipped_to", *((*_INNER, "edges") if isinstance(facts[0]["estimate"], list) else ()))
+        pairs = [] if task.counted else grouping.pairs(list(groups))  # groups of different sizes are not compared
+        gaps = task.differ(blends, pairs, grouping.joint)
+        if gaps is None:
+            own = [cells(question, key, one) for one in facts]
+            level = each_level(task.level, len(pairs) * len(own[0]), joint=grouping.joint)
+            gaps = [_published(own[i], own[j], each.level, level) for i, j in pairs]
+        p_values = [task.doubts(one, of) for one, of in zip(blends, facts, strict=True)]
+        kinds = [one["mechanisms"]["trusted"] for one in facts if one["mechanisms"]["trusted"] != "none"]
+        result |= told_by_group(
+            key,
+            grouping,
+            groups,
+            facts,
+            p_values,
+            list(zip(pairs, gaps, strict=True)),
+            by={"people": many},
+            public={name: list(facts[0][name]) for name in known if name in facts[0]},
+            withheld=withheld,
+            people=(sum(trusted for trusted, _ in many), sum(local for _, local in many)),
+            level=task.level,
+            mechanisms=(kinds[0] if kinds else "none", facts[0]["mechanisms"]["local"]),
+            estimator=" / ".join(dict.fromkeys(str(one["estimator"]) for one in facts)),
+            **({"counted": task.options[0]} if task.counted else {}),
+        )
+    return Release({question: result}, task.level, receipt)
+
+
+def _published(one: Sequence[Cell], other: Sequence[Cell], own: float, level: float) -> list[Gap]:
+    """How far two groups' published numbers, with intervals of their own level, are apart, with intervals of another:
+    none is wider there than that of a law with Laplace's tails."""
+    wide, result = math.log(1 - level) / math.log(1 - own), []
+    for a, b in zip(one, other, strict=True):
+        d, low, high, p = published_gap(a.estimate, (a.low, a.high), b.estimate, (b.low, b.high), own)  # type: ignore[arg-type]
+        result.append(Gap(d, d - wide * (d - low), d + wide * (high - d), p))
+    return result
 
 
 def _heard_of(study: Study, people: tuple[int, int]) -> int:
     """How many of a group's trusted and local people the estimator hears."""
     return people[0] if study.estimator == "tcm-only" else people[1] if study.estimator == "lm-only" else sum(people)
-
-
-def _asked(study: Study) -> dict[str, Any]:
-    """What is public of the answers: their bounds, or their options."""
-    if isinstance(study, MeanTask):
-        return {"clipped_to": [study.bounds.lower, study.bounds.upper]}
-    question = study.question
-    if study.counted:
-        return {"counted": question.values[0]}
-    return {"options": question.values, **({"edges": list(question.edges)} if question.edges else {})}
 
 
 def _unheard(study: Study, trusted: int, local: int) -> list[Promise]:
@@ -118,8 +123,8 @@ def _unheard(study: Study, trusted: int, local: int) -> list[Promise]:
 def _one_receipt(each: Mapping[str, Receipt], grouping: Grouping, unheard: Sequence[Promise]) -> Receipt:
     """The receipt of all groups: nobody is in two, so that what each was promised is what everybody was."""
     whole = one_receipt(each, once=("trusted", "local", "shuffled"))
-    told = {(one.people, one.against) for one in whole.promises}  # whoever was not heard was promised the same
-    promises = [*whole.promises, *(one for one in unheard if (one.people, one.against) not in told)]
+    promised = {(one.people, one.against) for one in whole.promises}  # whoever was not heard was promised the same
+    promises = [*whole.promises, *(one for one in unheard if (one.people, one.against) not in promised)]
     said = [
         f"who is in which group of `{grouping.column}` is public, and stays when a person's data is replaced; nobody "
         "is in two groups, so that each person pays once for all of them",
@@ -206,9 +211,9 @@ class PrivateGroupsTask(Task):
         grouping, own, mean = self.grouping, self.study, isinstance(self.study, MeanTask)
         sd = own.rule.sds[0] / 2 if isinstance(own, MeanTask) and own.rule.sds else None
         whole = JointBlend(trusted, local, self.joint.size, sd, by_people=self.estimator == "everyone")
-        heard = sum(one.people for one in (trusted, local) if one is not None)
-        must(bool(heard), "people", "must be at least 1 in one of the groups", "0")
-        sizes = {name: blend_joint(whole, [i]).share * heard for i, name in enumerate(grouping.names)}
+        people = sum(one.people for one in (trusted, local) if one is not None)
+        must(bool(people), "people", "must be at least 1 in one of the groups", "0")
+        sizes = {name: blend_joint(whole, [i]).share * people for i, name in enumerate(grouping.names)}
         groups, withheld = grouping.arranged(sizes)
         places = {name: i for i, name in enumerate(grouping.names)}
         parts = [blend_joint(whole, [places[member] for member in of]) for of in groups.values()]
@@ -237,23 +242,22 @@ class PrivateGroupsTask(Task):
             ),
             **crowd.made(),
         )
-        return groups_release(
-            self.value,
+        by_group = told_by_group(
             own.called,
             grouping,
             groups,
             [_facts(own, part, level) for part in parts],
             [None if (p := part.p_values()) is None else p[:answers] for part in parts],
             [((i, j), [gap.times(width) for gap in parts[i].gaps(parts[j], each)[:answers]]) for i, j in pairs],
+            public=_public(own),
             by={"shares": [one[0] for one in shares], "shares_interval": [[one[i] for one in shares] for i in (1, 2)]},
             withheld=withheld,
             people=(trusted_people, 0 if local is None else local.people),
             level=own.level,
             mechanisms=(self.noise.mechanism.name if trusted is not None else "none", self.invite.name),
-            receipt=receipt,
             estimator=self.estimator,
-            **_asked(own),
         )
+        return Release({self.value: by_group}, own.level, receipt)
 
     @property
     def estimator(self) -> str:
@@ -278,6 +282,12 @@ class PrivateGroupsTask(Task):
         return (Draw("the cells", self.noise.mechanism, several=True),)
 
 
+def _public(own: MeanTask | SharesTask) -> dict[str, Any]:
+    if isinstance(own, MeanTask):
+        return {"clipped_to": [own.bounds.lower, own.bounds.upper]}
+    return {"options": list(own.options), **({"edges": list(own.question.edges)} if own.question.edges else {})}
+
+
 def _facts(own: MeanTask | SharesTask, part: CategoryBlend, level: float) -> dict[str, Any]:
     """What is said of one category: of shares lists, of a mean numbers between the bounds."""
     mean = isinstance(own, MeanTask)
@@ -288,9 +298,9 @@ def _facts(own: MeanTask | SharesTask, part: CategoryBlend, level: float) -> dic
         return result[0] if mean else result
 
     estimate, gap, alone = told(part.estimate), part.groups_apart(level), part.alone()
-    shown = own.bounds.project(estimate) if isinstance(own, MeanTask) else to_simplex(part.estimate).tolist()
+    estimates = own.bounds.project(estimate) if isinstance(own, MeanTask) else to_simplex(part.estimate).tolist()
     return {
-        "estimate": shown,
+        "estimate": estimates,
         "interval": [told(end) for end in part.intervals(level)],
         "unbiased": estimate,
         "weight": part.weight if mean else [part.weight] * len(estimate),
@@ -304,8 +314,94 @@ def _facts(own: MeanTask | SharesTask, part: CategoryBlend, level: float) -> dic
 
 
 def private_groups_task(study: Declaration, place: int) -> PrivateGroupsTask:
-    asked = study.questions[place]
-    groups = asked.groups
+    question = study.questions[place]
+    groups = question.groups
     assert groups is not None
-    own = mean_task(study, place) if isinstance(asked, Number) else shares_task(study, place)
-    return PrivateGroupsTask(own, asked.columns_read[0], groups)
+    own = mean_task(study, place) if isinstance(question, Number) else shares_task(study, place)
+    return PrivateGroupsTask(own, question.columns_read[0], groups)
+
+
+def told_by_group(
+    kind: str,
+    grouping: Grouping,
+    groups: Mapping[str, tuple[str, ...]],
+    answers: Sequence[Facts],
+    p_values: Sequence[Sequence[float] | None],
+    gaps: Sequence[tuple[tuple[int, int], Sequence[Gap]]],
+    *,
+    by: Facts,
+    public: Facts,
+    withheld: tuple[str, ...],
+    people: tuple[int, int],
+    level: float,
+    mechanisms: tuple[str, str],
+    **own: Any,
+) -> dict[str, Facts]:
+    """One statistic of the people of every group.
+
+    `groups` are those that each is made of, more than one where small ones were merged, and `answers` what is said of
+    each, as the facts of the same question without groups; `by` is what is known of their sizes, and `public` names the
+    numbers of each. Each interval covers its own answer at the stated level or, when joint, all of them cover together,
+    and so do the differences among themselves. `p_values` of trusted and local people who disagree are adjusted for
+    their number here (Holm), and those of the `gaps` of one group less another among themselves. `withheld` groups had
+    too few people, by the public rule.
+    """
+
+    def column(key: str) -> list[Any] | None:
+        values = [facts.get(key) for facts in answers]
+        return None if all(value is None for value in values) else values
+
+    options = next((list(map(label, public[key])) for key in _INNER if key in public), [])
+    several = bool(options)
+    test, nothing, names = round(1 - level, 12), [None] * len(options) if several else None, list(groups)
+    apart = [facts.get("disagreement") or {} for facts in answers]
+    away = [None if "at" in gap else gap.get("difference") for gap in apart]  # told at a place of its own, of no cell
+    ends = [(gap.get("interval") if far is not None else None) or (nothing, nothing)
+            for gap, far in zip(apart, away, strict=True)]  # fmt: skip
+    adjusted = iter(holm([p for some in p_values for p in some or ()]))
+    held = [None if some is None else [next(adjusted) for _ in some] for some in p_values]
+    said = [(f"{name}: {options[at]}" if len(some or ()) > 1 else name, p)
+            for name, some in zip(groups, held, strict=True) for at, p in enumerate(some or ())]  # fmt: skip
+    own_p = [None if p is None or "at" in gap else p if several else p[0] for p, gap in zip(held, apart, strict=True)]
+    adjusted = iter(holm([gap.p_value for _, some in gaps for gap in some]))
+    differences = [
+        {"of": names[i], "less": names[j], "option": options[at] if several else None, "estimate": gap.estimate,
+         "interval": [gap.low, gap.high], "p_value": next(adjusted)}
+        for (i, j), some in gaps
+        for at, gap in enumerate(some)
+    ]  # fmt: skip
+    facts = statistic(
+        f"{kind}-by-group",
+        column("estimate"),
+        [[facts["interval"][i] for facts in answers] for i in (0, 1)],
+        column("trusted"),
+        column("local"),
+        by={
+            "column": grouping.column,
+            "private": grouping.private,
+            "categories": list(groups),
+            "members": [list(members) for members in groups.values()],
+            "withheld": list(withheld),
+            "least": grouping.least,
+            **by,
+        },
+        **public,
+        **({} if (plain := column("unbiased")) is None else {"unbiased": plain}),
+        joint=grouping.joint,
+        weight=column("weight"),
+        groups={"trusted": {"people": people[0]}, "local": {"people": people[1]}},
+        disagreement={
+            "difference": [nothing if far is None else far for far in away],
+            "interval": [[end[i] for end in ends] for i in (0, 1)],
+            "p_value": None if all(p is None for p in own_p) else own_p,
+            "groups": [label for label, p in said if p < test],
+            "test_level": test,
+        },
+        differences=differences,
+        mechanisms=dict(zip(("trusted", "local"), mechanisms, strict=True)),
+        **own,
+    )
+    return {f"{kind}_by_group": facts}
+
+
+BUILDERS["private groups"] = private_groups_task

@@ -24,11 +24,12 @@ from hybridp.public import kmeans as rules
 from hybridp.public.kmeans import Box, Grid, OnMap, Spend, TotalsNoise
 from hybridp.public.mechanisms import ZCDP, ApproxDP, Charge, Guarantee, PureDP, zcdp_for
 from hybridp.public.messages import Conversation, VectorBounds
+from hybridp.public.questions import Points
 from hybridp.public.rounds import Cells, Crowd, Later, Many, Moves
-from hybridp.public.study import Declaration, Points
-from hybridp.release.receipt import Protection, build_receipt, choice_unprotected, plain, public_choice
-from hybridp.release.release import Release, statistic
-from hybridp.tasks.task import Task, declared
+from hybridp.public.study import Declaration
+from hybridp.release import release as releasing
+from hybridp.release.release import Protection, Release, plain, statistic
+from hybridp.tasks.task import BUILDERS, Task, declared
 
 __all__ = ["KMeansTask", "Plan", "kmeans_task"]
 
@@ -233,8 +234,8 @@ class KMeansTask(Task):
 # --- from centres to a release: units, noisy sizes, promises ----------------------------------------------------------
 
 _ASSUMES = (
-    public_choice("point is"),
-    choice_unprotected(),
+    releasing.public_choice("point is"),
+    releasing.choice_unprotected(),
     "the bounds and the number of clusters were chosen without looking at the data",
     "the centres are estimates of a local optimum; nobody's label is published, and labels computed from the centres "
     "for a person are as private as that person's point",
@@ -266,7 +267,7 @@ def _publish(study: KMeansTask, found: blending.Clusters, plan: Plan, crowd: Cro
     return Release(
         {"points": {"centres": plain(facts)}},
         None,
-        receipt=build_receipt(
+        receipt=releasing.build_receipt(
             Protection(study.trusted_promise, kind, f"{plan.iterations} answers, {level}") if people[0] else None,
             Protection(PureDP(study.guarantee.epsilon), once) if people[1] else None,
             assumes=(*_ASSUMES, crowd.rows(VectorBounds.of(study.box.lower, study.box.upper))),
@@ -278,5 +279,8 @@ def _publish(study: KMeansTask, found: blending.Clusters, plan: Plan, crowd: Cro
 
 
 def kmeans_task(study: Declaration, place: int) -> KMeansTask:
-    asked = cast(Points, study.questions[place])
-    return declared(KMeansTask, study, place, box=Box(asked.lower, asked.upper))
+    question = cast(Points, study.questions[place])
+    return declared(KMeansTask, study, place, box=Box(question.lower, question.upper))
+
+
+BUILDERS["points"] = kmeans_task

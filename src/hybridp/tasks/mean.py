@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Unpack, cast
 
+from hybridp.blend.groups import Gap, mean_gaps
 from hybridp.blend.mean import Blend, Rule, blend, blend_columns, column_parts, seal
 from hybridp.errors import InvalidInput, cannot_exclude, must
 from hybridp.public import mechanisms, messages, randomisers
@@ -23,15 +24,15 @@ from hybridp.public.anchoring import SPREAD_SHARE, VECTOR_SPREAD_SHARE, Anchorin
 from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import SEALED, Charge, DiscreteLaplace, Guarantee, PureDP, discrete_laplace, split_off
 from hybridp.public.messages import Conversation, Invite, NormalLaplace, OnNumber, TrustedSummary, VectorBounds
+from hybridp.public.questions import Vector
 from hybridp.public.randomisers import Bounds, LocalName, Randomiser, VectorLocalName, VectorReports, randomiser
 from hybridp.public.rounds import AddedNoise, Answer, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
-from hybridp.public.study import Declaration, Number, Vector
+from hybridp.public.study import Declaration, Number
 from hybridp.release.facts import clipped_share
-from hybridp.release.receipt import Made, Protection
-from hybridp.release.release import GroupEstimate, Release, group_mean, mean_release
+from hybridp.release.release import GroupEstimate, Made, Protection, Release, group_mean, mean_release
 from hybridp.tasks import task as tasks
-from hybridp.tasks.task import Draw, Task, declared, on_device, protected, task_receipt, told_shuffled, undecided
+from hybridp.tasks.task import BUILDERS, Draw, Task, declared, on_device, protected, undecided
 
 __all__ = ["MeanTask", "OfMean", "VectorTask", "mean_task", "publish_mean", "vector_task"]
 
@@ -112,9 +113,9 @@ class _Means(Task):
 
     def ask(self, crowd: Crowd) -> Conversation:
         got = yield self.asked(crowd.names)
-        told = {"trusted_people": got.trusted_people, "mixed": got.mixed, "clipped": got.clipped, "names": crowd.names}
+        answered = {"trusted_people": got.trusted_people, "mixed": got.mixed, "clipped": got.clipped}
         rows = crowd.rows(getattr(self.bounds, "centre", self.bounds))
-        return publish_mean(self, got.trusted, got.local, **told, rows=rows, **crowd.made())
+        return publish_mean(self, got.trusted, got.local, **answered, names=crowd.names, rows=rows, **crowd.made())
 
     def ruled(self, name: str) -> Any:
         return replace(self, rule=replace(self.rule, name=cast(Any, name)))
@@ -217,6 +218,7 @@ class MeanTask(_Means):
     excluding: bool = False
 
     spread_share = SPREAD_SHARE
+    by_group = True
 
     def __post_init__(self) -> None:
         if self.clipped_share:
@@ -240,19 +242,17 @@ class MeanTask(_Means):
         return replace(self, excluding=True) if columns.missing == "exclude" else self
 
     def prepared_for(self, by: Grouping, columns: Any) -> MeanTask:
-        columns.must_count("an answer by group")
         must(self.publish == "full", "publish", "must be full for an answer by group", self.publish)
-        by.must_differ(columns.value)
-        result: MeanTask = self.decided(0, 0)  # no one size speaks for all groups: for alike, the plain blend
-        return result
+        return super().prepared_for(by, columns)
 
-    def of_group(self, groups: int, *, joint: bool) -> MeanTask:
-        """The study of one group: joint intervals share what may go wrong."""
-        return replace(self, level=1 - (1 - self.level) / groups) if joint else self
+    def blended(self, answer: Answer) -> Blend:
+        reports = answer.local and answer.local.columns
+        own, theirs = (None if one is None else one[0] for one in (answer.trusted, reports))
+        return blend(own, theirs, self.rule)
 
-    def blended(self, got: Answer) -> Blend:
-        own, told = (None if one is None else one[0] for one in (got.trusted, got.local and got.local.columns))
-        return blend(own, told, self.rule)
+    def differ(self, blends: Sequence[Blend], pairs: Sequence[tuple[int, int]], joint: bool) -> list[list[Gap]]:
+        gaps = mean_gaps(blends, pairs, self.level, joint=joint)
+        return [[gap.times(self.bounds.half)] for gap in gaps]
 
     def check_tally(self, tally: Any) -> None:
         self.check_mixed()
@@ -327,6 +327,7 @@ class VectorTask(_Means):
     joint: bool = False
 
     called = "vector mean"
+    by_group = True
     summed = "the sums"
     spread_share = VECTOR_SPREAD_SHARE
 
@@ -406,7 +407,7 @@ def publish_mean(
     if mixed is not None and mixed.people:
         parts = [(1 - one.weight) * column_parts(groups, j, rule)[-1] for j, one in enumerate(blends)]
         group = alone(mixed.summary.columns, mixed.summary.people, own_errors(mixed.summary))
-        shuffled = told_shuffled(study, mixed, group, parts if several else parts[0])
+        shuffled = tasks.told_shuffled(study, mixed, group, parts if several else parts[0])
     own: dict[str, Any] = {}
     if isinstance(study, MeanTask):
         own = _beside(study, one_sum, trusted_people, clipped)
@@ -415,7 +416,7 @@ def publish_mean(
     reaches = [one.anchor.reach for one in blends if one.anchor is not None]
     default, held, stated = study.default, max(reaches, default=None), rule.sd is not None
     protections = study.protections(one_sum, amplified)
-    receipt = task_receipt(
+    receipt = tasks.task_receipt(
         protections[0],
         protections[1] if local is not None and local.people else None,
         rule.name,
@@ -462,17 +463,20 @@ _AMPLIFIED = (
 
 
 def mean_task(study: Declaration, place: int) -> MeanTask:
-    asked = cast(Number, study.questions[place])
-    bounds = Bounds(asked.lower, asked.upper)
-    sd, local_sd, gap = (None if x is None else x / bounds.half for x in (asked.sd, asked.local_sd, asked.gap))
-    name = cast(Any, asked.estimator or "everyone")
-    rule = Rule(name=name, sd=sd, local_sd=local_sd, gap=gap, weight=asked.trusted_weight)
+    question = cast(Number, study.questions[place])
+    bounds = Bounds(question.lower, question.upper)
+    sd, local_sd, gap = (None if x is None else x / bounds.half for x in (question.sd, question.local_sd, question.gap))
+    name = cast(Any, question.estimator or "everyone")
+    rule = Rule(name=name, sd=sd, local_sd=local_sd, gap=gap, weight=question.trusted_weight)
     return declared(MeanTask, study, place, bounds=bounds, rule=rule)
 
 
 def vector_task(study: Declaration, place: int) -> VectorTask:
-    asked = cast(Vector, study.questions[place])
-    bounds = VectorBounds.of(asked.lower, asked.upper, norm=cast(Any, asked.norm), radius=asked.radius)
-    sds = tuple(size / b.half for size, b in zip(asked.sd, bounds.bounds, strict=True)) if asked.sd else None
-    rule = Rule(name=cast(Any, asked.estimator), sd=sds, gap=asked.gap, weight=asked.trusted_weight)
+    question = cast(Vector, study.questions[place])
+    bounds = VectorBounds.of(question.lower, question.upper, norm=cast(Any, question.norm), radius=question.radius)
+    sds = tuple(size / b.half for size, b in zip(question.sd, bounds.bounds, strict=True)) if question.sd else None
+    rule = Rule(name=cast(Any, question.estimator), sd=sds, gap=question.gap, weight=question.trusted_weight)
     return declared(VectorTask, study, place, bounds=bounds, rule=rule)
+
+
+BUILDERS |= {"mean": mean_task, "vector": vector_task}

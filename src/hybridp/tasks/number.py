@@ -18,11 +18,10 @@ from hybridp.public.randomisers import Bounds
 from hybridp.public.rounds import Crowd
 from hybridp.public.study import Declaration, Number
 from hybridp.release.facts import Facts, times
-from hybridp.release.receipt import one_receipt
-from hybridp.release.release import Release
+from hybridp.release.release import Release, one_receipt
 from hybridp.tasks.distribution import DistributionTask, ask_counts, publish
 from hybridp.tasks.mean import MeanTask, OfMean, mean_task, publish_mean
-from hybridp.tasks.task import declared
+from hybridp.tasks.task import BUILDERS, declared
 
 __all__ = ["NumberTask", "number_task"]
 
@@ -50,20 +49,25 @@ class NumberTask(OfMean):
             must(full, "publish", "must be full where more than the mean and the sum is asked for", self.mean.publish)
 
     called = "number"
-    by_column = True
+    by_column = by_group = True
     of_everybody = "several statistics"
+
+    def of_group(self, level: float) -> NumberTask:
+        mean = self.mean.of_group(1 - (1 - level) / (1 - self.level) * (1 - self.mean.level))
+        counted = None if self.distribution is None else self.distribution.of_group(level)
+        return replace(self, level=level, mean=mean, distribution=counted)
 
     def ask(self, crowd: Crowd) -> Conversation:
         got = yield self.mean.asked(crowd.names, bins=self.distribution is not None)
         made = {"rows": crowd.rows(self.mean.bounds.centre), **crowd.made()}
-        told = {"trusted_people": got.trusted_people, "clipped": got.clipped}
-        parts = {"sum": publish_mean(self.mean, got.trusted, got.local, **told, **made)}
+        answered = {"trusted_people": got.trusted_people, "clipped": got.clipped}
+        parts = {"sum": publish_mean(self.mean, got.trusted, got.local, **answered, **made)}
         local = 0 if got.local is None else got.local.people
         people = local if self.estimator == "full-lm" else local + got.trusted_people
         known = self._summed(parts["sum"].facts, people)
         if self.distribution is not None:
-            heard = yield from ask_counts(self.distribution, got.trusted_people, got.binned)
-            parts["counts"] = publish(self.distribution, crowd.names[0], heard, **made)
+            evidence = yield from ask_counts(self.distribution, got.trusted_people, got.binned)
+            parts["counts"] = publish(self.distribution, crowd.names[0], evidence, **made)
             (facts,) = parts["counts"].questions.values()
             known |= facts
         wanted = [name for name in self.statistics if name != "distribution"]
@@ -92,27 +96,28 @@ def number_task(study: Declaration, place: int) -> NumberTask | DistributionTask
 
     Where sums and counts are both needed each has half of the trusted people's part.
     """
-    asked, part = cast(Number, study.questions[place]), study.parts[place]
+    question, part = cast(Number, study.questions[place]), study.parts[place]
     summed = counted = part.trusted or part.everybody
     assert summed is not None
-    if asked.summed and asked.counted:
+    if question.summed and question.counted:
         summed, counted = split(summed, [1, 1])
-    together, distribution = _intervals(asked) if asked.joint else 0, None
-    if asked.counted:
-        spread = not {"variance", "sd", "gini", "distribution"}.isdisjoint(asked.statistics)
-        name = asked.estimator or "everyone"
-        heard = name if name in ("everyone", "tcm-only", "lm-only") else "hybrid"  # what weighs takes groups for alike
-        own: dict[str, Any] = {"bounds": Bounds(asked.lower, asked.upper), "estimator": heard}
+    together, distribution = _intervals(question) if question.joint else 0, None
+    if question.counted:
+        spread = not {"variance", "sd", "gini", "distribution"}.isdisjoint(question.statistics)
+        estimator = question.estimator or "everyone"
+        if estimator not in ("everyone", "tcm-only", "lm-only"):  # what weighs takes groups for alike
+            estimator = "hybrid"
+        own: dict[str, Any] = {"bounds": Bounds(question.lower, question.upper), "estimator": estimator}
         own |= {"trusted_guarantee": counted, "spread": spread, "together": together}
         distribution = declared(DistributionTask, study, place, **own)
-        if not asked.summed:
+        if not question.summed:
             return distribution
     usual = mean_task(study, place)
     rule = usual.rule
     if rule.name == "alike":  # whatever the groups' sizes
         rule = replace(rule, name="adaptive")
     mean = replace(usual, rule=rule, trusted_guarantee=summed, level=1 - (1 - study.level) / max(together, 1))
-    return NumberTask(asked.statistics, mean, distribution, study.level, asked.joint)
+    return NumberTask(question.statistics, mean, distribution, study.level, question.joint)
 
 
 def _intervals(asked: Number) -> int:
@@ -120,3 +125,6 @@ def _intervals(asked: Number) -> int:
     alone = asked.summed + (not {"variance", "sd"}.isdisjoint(asked.statistics)) + ("gini" in asked.statistics)
     curve = CELLS if "distribution" in asked.statistics else 0
     return alone + len(asked.at) + len(asked.below) + len(asked.above) + max(len(asked.edges) - 1, 0) + curve
+
+
+BUILDERS["statistics"] = number_task

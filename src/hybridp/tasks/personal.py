@@ -26,9 +26,8 @@ from hybridp.public.randomisers import Bounds, Floats, Ints
 from hybridp.public.rounds import Crowd, Epsilons, Weighted
 from hybridp.public.shuffling import LevelMixing
 from hybridp.public.study import Declaration, Number
-from hybridp.release.receipt import Made, Protection, public_choice
-from hybridp.release.release import GroupEstimate, Release, group_mean, mean_release
-from hybridp.tasks.task import Batches, Task, declared, mixed_levels, task_receipt
+from hybridp.release.release import GroupEstimate, Made, Protection, Release, group_mean, mean_release, public_choice
+from hybridp.tasks.task import BUILDERS, Batches, Task, declared, mixed_levels, task_receipt
 
 __all__ = ["ACCOUNTS", "MIXED_ACCOUNT", "PersonalTask", "personal_task"]
 
@@ -157,8 +156,8 @@ class PersonalTask(Task):
         if others.count and self.mixing is not None:
             heard = blending.anybody_heard(others) and result.weight < 1
             weight = (1 - result.weight) * blending.share_of(others, used, spread) if heard else 0.0
-            told = {"randomiser": OWN_EPSILON, "weight": weight, "least": self.mixing.batch}
-            shuffled = replace(alone(others), mixing={**told, "levels": mixed_levels(self.mixing, mixed.sizes)})
+            mixing = {"randomiser": OWN_EPSILON, "weight": weight, "least": self.mixing.batch}
+            shuffled = replace(alone(others), mixing={**mixing, "levels": mixed_levels(self.mixing, mixed.sizes)})
         trusted_promise = local_promise = None
         if own.count:
             device = "the best report for their own epsilon, on their own device"
@@ -222,6 +221,9 @@ def _by_epsilon(trusted: WeightedSum, epsilons: Floats, people: Ints, share: flo
 
 
 def personal_task(study: Declaration, place: int) -> PersonalTask:
-    asked = cast(Number, study.questions[place])
-    own = {"bounds": Bounds(asked.lower, asked.upper), "estimator": asked.estimator or "everyone"}
+    question = cast(Number, study.questions[place])
+    own = {"bounds": Bounds(question.lower, question.upper), "estimator": question.estimator or "everyone"}
     return declared(PersonalTask, study, place, **own, share=study.promise.share, mixing=study.level_mixing)
+
+
+BUILDERS["own epsilons"] = personal_task

@@ -23,13 +23,14 @@ from hybridp.errors import must
 from hybridp.public.heavy import HeadList, Record, counting_noise, discovery, slot_response
 from hybridp.public.mechanisms import ApproxDP, Charge, PureDP
 from hybridp.public.messages import Conversation, Invite, OnList, OptInCounts
+from hybridp.public.questions import Records
 from hybridp.public.randomisers import Floats
 from hybridp.public.rounds import Answer, Crowd, Discover, Later, Slots
 from hybridp.public.shuffling import Mixing
-from hybridp.public.study import Declaration, Records
-from hybridp.release.receipt import Made, Protection, build_receipt, choice_unprotected, plain, public_choice
-from hybridp.release.release import GroupEstimate, Release, statistic
-from hybridp.tasks.task import Task, declared, mixed_assumptions, mixed_facts, mixed_promises
+from hybridp.public.study import Declaration
+from hybridp.release import release as releasing
+from hybridp.release.release import GroupEstimate, Made, Protection, Release, plain, statistic
+from hybridp.tasks.task import BUILDERS, Task, declared, mixed_assumptions, mixed_facts, mixed_promises
 
 __all__ = ["RecordsTask", "list_mixing", "opt_in_counts", "records_task"]
 
@@ -139,24 +140,24 @@ def _publish(
     post-processing, nothing is drawn."""
     local, mixed, level = got.local, got.mixed, study.level
     second, shuffled = study.mixed_of(invite), None
-    heard = [(invite.mechanism, local)] if local is not None and local.people else []
+    reports = [(invite.mechanism, local)] if local is not None and local.people else []
     own = Protection(study.local_guarantee, f"{invite.mechanism.name} report on their own device")
-    device = own if heard else None
+    device = own if reports else None
     if mixed is not None and mixed.people and second is not None and study.mixing is not None:
-        heard.append((second.mechanism, mixed.summary))
+        reports.append((second.mechanism, mixed.summary))
         batches = mixed_facts(list_mixing(second, study.mixing), mixed.sizes, second.mechanism.name)
         shuffled = GroupEstimate(mixed.people, mixing=batches)
-    everything, anchor, default = blending.held(invite.encoding, estimates, heard, study.estimator)
+    everything, anchor, default = blending.held(invite.encoding, estimates, reports, study.estimator)
     counted = blending.blend_heavy(invite.encoding, everything, anchor)
     blended = blending.restrict(counted, blending.keep_best(counted, study.head))
     head, is_record, held = blended.head, blended.head.is_record, blended.anchor
     every = blended.slots, blended.centres, blended.errors
     queries = blended.queries[:-1], blended.query_centres[:-1], blended.query_errors[:-1]
-    asked: list[Record] = [(query,) for query in head.queries[:-1]]
+    queried: list[Record] = [(query,) for query in head.queries[:-1]]
     best, worst = blending.rank_ranges(blended.centres[is_record], blended.errors[is_record], level)
-    kept, rest = np.flatnonzero(is_record), np.flatnonzero(~is_record)
-    order = _ranked([head.slots[i] for i in kept.tolist()], blended.slots[kept])
-    places, first = np.arange(1, len(order) + 1), kept[order].tolist()
+    records, rest = np.flatnonzero(is_record), np.flatnonzero(~is_record)
+    order = _ranked([head.slots[i] for i in records.tolist()], blended.slots[records])
+    places, first = np.arange(1, len(order) + 1), records[order].tolist()
     ranks = {"best": np.minimum(best[order], places).tolist(), "worst": np.maximum(worst[order], places).tolist()}
     shares = _listed(head.slots, every, first, level)
     groups: dict[str, Any] = {
@@ -178,10 +179,10 @@ def _publish(
         shares["interval"],
         records=shares["records"],
         ranks=ranks,
-        queries=_listed(asked, queries, _ranked(asked, queries[0]), level),
+        queries=_listed(queried, queries, _ranked(queried, queries[0]), level),
         wildcards=_listed(head.slots, every, rest.tolist(), level),
         anchor=None if held is None else leash,
-        head_list_size=len(asked),
+        head_list_size=len(queried),
         discovered_records=int(np.isfinite(found.discovered).sum()),
         groups=groups,
         mechanisms={
@@ -195,7 +196,7 @@ def _publish(
     return Release(
         {"records": {"shares": facts}},
         level,
-        receipt=build_receipt(
+        receipt=releasing.build_receipt(
             Protection(
                 study.trusted_whole,
                 "thresholded noisy counts (discovery part) or noisy counts of known slots (estimation part)",
@@ -220,8 +221,8 @@ def _listed(
     half = NormalDist().inv_cdf((1 + level) / 2) * errors
     low = np.maximum(np.minimum(centres - half, values), 0.0)
     high = np.minimum(np.maximum(centres + half, values), 1.0)
-    told = [list(names[i]) for i in order]
-    return {"records": told, "estimate": values.tolist(), "interval": [low.tolist(), high.tolist()]}
+    listed = [list(names[i]) for i in order]
+    return {"records": listed, "estimate": values.tolist(), "interval": [low.tolist(), high.tolist()]}
 
 
 def _ranked(names: Sequence[Record], values: Floats) -> list[int]:
@@ -229,9 +230,9 @@ def _ranked(names: Sequence[Record], values: Floats) -> list[int]:
 
 
 _ASSUMES = (
-    public_choice("records are"),
+    releasing.public_choice("records are"),
     "one record of each person is used, chosen from their own records alone; a person without one counts for the rest",
-    choice_unprotected("records"),
+    releasing.choice_unprotected("records"),
     "devices report as stated, and answer an invitation once; a dishonest one counts as a report for what it likes",
     "assumes that people who trust and people who do not are alike: each group counts by its errors",
 )
@@ -239,3 +240,6 @@ _ASSUMES = (
 
 def records_task(study: Declaration, place: int) -> RecordsTask:
     return declared(RecordsTask, study, place, depth=len(cast(Records, study.questions[place]).columns))
+
+
+BUILDERS["records"] = records_task

@@ -22,12 +22,12 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public import regression as rules
 from hybridp.public.mechanisms import Charge, DiscreteGaussian, DiscreteLaplace, Guarantee, NoiseName, PureDP, split_off
 from hybridp.public.messages import Conversation, VectorBounds, VectorReportSums, holm
+from hybridp.public.questions import Regression
 from hybridp.public.regression import ROUNDS, KindName, Line, NoisyRounds, OnLine, Trusted
 from hybridp.public.rounds import Crowd, Later, Products, Scale
-from hybridp.public.study import Declaration, Regression
-from hybridp.release.receipt import Protection, plain
-from hybridp.release.release import GroupEstimate, Release, answer, gap_facts
-from hybridp.tasks.task import Draw, Task, declared, protected, task_receipt, undecided
+from hybridp.public.study import Declaration
+from hybridp.release.release import GroupEstimate, Protection, Release, answer, gap_facts, plain
+from hybridp.tasks.task import BUILDERS, Draw, Task, declared, protected, task_receipt, undecided
 
 __all__ = ["FormName", "RegressionTask", "regression_task"]
 
@@ -149,13 +149,13 @@ class RegressionTask(Task):
             score = blending.trusted_score(said)
             place = yield Scale(self.bounds, tuple(score.fit().beta.tolist()), blending.widest(score), scale)
             said = replace(said, place=place)
-        asked, expected = self.choose(said, local, crowd.names)
+        invite, expected = self.choose(said, local, crowd.names)
         got = None
-        if asked is not None:
-            about: dict[str, Any] = {name: getattr(asked.encoding, name) for name in ("form", "centre", "clip")}
+        if invite is not None:
+            about: dict[str, Any] = {name: getattr(invite.encoding, name) for name in ("form", "centre", "clip")}
             about |= {"trusted_people": people, "local_people": local}
-            got = yield Later(asked, about={**about, "expected": expected})
-        return self._publish(crowd, said, asked, None if got is None else got.local, expected)
+            got = yield Later(invite, about={**about, "expected": expected})
+        return self._publish(crowd, said, invite, None if got is None else got.local, expected)
 
     def question(
         self, score: Score | None, local_people: int, columns: tuple[str, ...] = (), place: int | None = None
@@ -186,12 +186,12 @@ class RegressionTask(Task):
                 )
             return self.question(None, local_people, columns), {}
         score = blending.trusted_score(said)
-        asked = {
+        invites = {
             form: self.question(score if form == "steered" else None, local_people, columns, said.place)
             for form in forms
         }
-        expected = {name: fit.mse**0.5 for name, fit in blending.forecast(score, asked, local_people).items()}
-        best = asked[min(forms, key=lambda form: (expected[form], form))]
+        expected = {name: fit.mse**0.5 for name, fit in blending.forecast(score, invites, local_people).items()}
+        best = invites[min(forms, key=lambda form: (expected[form], form))]
         return best, {name: error for name, error in expected.items() if np.isfinite(error)}
 
     def _publish(
@@ -289,6 +289,9 @@ def _group(units: Units, people: int, fit: Fit | None) -> GroupEstimate:
 
 
 def regression_task(study: Declaration, place: int) -> RegressionTask:
-    asked = cast(Regression, study.questions[place])
-    bounds = VectorBounds.of(asked.lower, asked.upper)
-    return declared(RegressionTask, study, place, bounds=bounds, kind=asked.model)
+    question = cast(Regression, study.questions[place])
+    bounds = VectorBounds.of(question.lower, question.upper)
+    return declared(RegressionTask, study, place, bounds=bounds, kind=question.model)
+
+
+BUILDERS["regression"] = regression_task

@@ -11,11 +11,13 @@ together, and of the local people whose device drew it (`hybridp.public.shares`)
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack, cast
 
 import numpy as np
 
+from hybridp.blend.groups import Gap, share_gaps
 from hybridp.blend.shares import ReportPool, ShareBlend, ShareEstimator, blend_shares, to_simplex
 from hybridp.errors import must
 from hybridp.public import shares as public_shares
@@ -23,15 +25,16 @@ from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import Charge, Guarantee, NoiseName, PureDP
 from hybridp.public.messages import Conversation, Invite
 from hybridp.public.queries import SEPARATOR, Feature
+from hybridp.public.questions import Choice, Count
 from hybridp.public.randomisers import randomised_response, share_oracle
 from hybridp.public.rounds import Answer, Crowd, Options
 from hybridp.public.shares import NoisyCounts, OnOptions, ShareReports, count_noise, mixed_oracle, tick_noise
 from hybridp.public.shuffling import Mixing
-from hybridp.public.study import Choice, Count, Declaration
-from hybridp.release.facts import clipped_share
-from hybridp.release.receipt import Made
-from hybridp.release.release import GroupEstimate, Release, answer, as_count, gap_facts
-from hybridp.tasks.task import Batches, Draw, Task, declared, on_device, protected, task_receipt, told_shuffled
+from hybridp.public.study import Declaration
+from hybridp.release.facts import Facts, clipped_share
+from hybridp.release.release import GroupEstimate, Made, Release, answer, as_count, gap_facts
+from hybridp.tasks import task as tasks
+from hybridp.tasks.task import BUILDERS, Batches, Draw, Task, declared, on_device, protected
 
 __all__ = ["SharesTask", "field_rule", "publish_shares", "shares_task"]
 
@@ -59,6 +62,8 @@ class SharesTask(Task):
     answering: float = field(default=1.0, repr=False)
     counted: bool = field(default=False, repr=False)
     """Whether a number of people is told: of those with the first of two options."""
+
+    by_group = True
 
     def __post_init__(self) -> None:
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
@@ -88,20 +93,25 @@ class SharesTask(Task):
     def prepared_for(self, by: Grouping, columns: Any) -> SharesTask:
         rule = "must be an option for an answer by group: nobody can be left out of it yet"
         must(not self.question.excludes, "missing", rule, "exclude")
-        by.must_differ(columns.value)
-        return self
+        return super().prepared_for(by, columns)
 
-    def of_group(self, groups: int, *, joint: bool) -> SharesTask:
-        return replace(self, level=1 - (1 - self.level) / groups, joint=True) if joint else self
+    def of_group(self, level: float) -> SharesTask:
+        return replace(self, level=level, joint=True)
 
-    def blended(self, got: Answer) -> ShareBlend:
-        return blend_shares(got.trusted, got.local, self.estimator)
+    def blended(self, answer: Answer) -> ShareBlend:
+        return blend_shares(answer.trusted, answer.local, self.estimator)
+
+    def differ(self, blends: Sequence[ShareBlend], pairs: Sequence[tuple[int, int]], joint: bool) -> list[list[Gap]]:
+        return share_gaps(blends, pairs, self.level, joint=joint)
+
+    def doubts(self, blend: ShareBlend, facts: Facts) -> list[float] | None:
+        return super().doubts(blend, facts) if self.counted else blend.single_p_values()
 
     def ask(self, crowd: Crowd) -> Conversation:
         noise = None if self.estimator == "lm-only" else self.count_noise
         got = yield Options(self.invite, noise, heard=self.estimator != "tcm-only")
-        told = {"trusted_people": got.trusted_people, "mixed": got.mixed}
-        return publish_shares(self, got.trusted, got.local, **told, **crowd.made())
+        answered = {"trusted_people": got.trusted_people, "mixed": got.mixed}
+        return publish_shares(self, got.trusted, got.local, **answered, **crowd.made())
 
     @property
     def invite(self) -> OnOptions:
@@ -157,16 +167,16 @@ def publish_shares(
     shuffled = None
     if mixed is not None and mixed.people:
         weights = (1 - result.weights) * result.parts[-1]
-        shuffled = told_shuffled(study, mixed, _alone(mixed.summary, result), weights)
+        shuffled = tasks.told_shuffled(study, mixed, _alone(mixed.summary, result), weights)
     held, default = result.anchor, result.default
-    own, told = result.trusted, result.local
+    own, theirs = result.trusted, result.local
     more: dict[str, Any] = {"edges": list(question.edges)} if question.edges else {}
     if trusted is not None and trusted.left_out:
         scale, sd = trusted.noise.laplace_scale, math.sqrt(trusted.noise.normal_variance)
         missing = trusted.people - trusted.answered
         more["left_out"] = clipped_share(missing, trusted.people, scale, study.level, sd)
     options = list(question.values[:-1] if question.excludes else question.values)
-    apart = None if own is None or told is None else own - told
+    apart = None if own is None or theirs is None else own - theirs
     facts = answer(
         "histogram" if question.edges else "shares",
         np.clip(result.estimate, 0.0, 1.0) if question.most else to_simplex(result.estimate),
@@ -193,7 +203,7 @@ def publish_shares(
     release = Release(
         {question.name: {facts["task"]: facts}},
         study.level,
-        task_receipt(
+        tasks.task_receipt(
             None if trusted is None else protected(study.trusted_whole, Draw(what, trusted.noise.mechanism, several)),
             device if local is not None and local.people else None,
             study.estimator,
@@ -235,5 +245,8 @@ def field_rule(question: Feature) -> str:
 
 
 def shares_task(study: Declaration, place: int) -> SharesTask:
-    asked = cast(Choice | Count, study.questions[place])
-    return declared(SharesTask, study, place, question=asked.feature, counted=asked.as_count)
+    question = cast(Choice | Count, study.questions[place])
+    return declared(SharesTask, study, place, question=question.feature, counted=question.as_count)
+
+
+BUILDERS |= {"choice": shares_task, "count": shares_task}

@@ -22,11 +22,10 @@ from hybridp.public.mechanisms import Charge, PureDP, split_off
 from hybridp.public.messages import Conversation, OnNumber, VectorReportSums
 from hybridp.public.rounds import Crowd, Later, Numbers, Within
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Quartiles, WindowNoise, WindowSums
-from hybridp.release.receipt import Made, Protection
-from hybridp.release.release import Release, group_mean, mean_release
+from hybridp.release.release import Made, Protection, Release, group_mean, mean_release
 from hybridp.tasks.distribution import DistributionTask, ask_counts, trusted_words
-from hybridp.tasks.mean import MeanTask, OfMean, publish_mean
-from hybridp.tasks.task import task_receipt
+from hybridp.tasks.mean import MeanTask, OfMean, mean_task, publish_mean
+from hybridp.tasks.task import BUILDERS, task_receipt
 
 __all__ = ["SteeredTask"]
 
@@ -94,16 +93,16 @@ class SteeredTask(OfMean):
                 study.bounds, study.guarantee, at=(), spread=True, estimator="tcm-only", noise="laplace",
                 trusted_guarantee=part,
             )  # fmt: skip
-            heard = yield from ask_counts(counted, trusted, None)
-            looked, shape = trusted_words(heard), blended(heard, alone=False).both
+            evidence = yield from ask_counts(counted, trusted, None)
+            looked, shape = trusted_words(evidence), blended(evidence, alone=False).both
             seen = Quartiles(*(shape.quantile(share) for share in (0.25, 0.5, 0.75)))
         window = None if seen is None else many.window(seen)
         invite = replace(study.invite, question=names, windows=((0.0, 1.0),))
         if window is None:
             own = replace(study, trusted_guarantee=rest).decided(trusted, local)
             got = yield Numbers(own.named(names), own.sum_noise, own.squares_noise, heard=False)
-            told = yield Later(invite, about={"window": None})
-            result = self._plain(own, got.trusted, told, looked, seen, crowd)
+            answer = yield Later(invite, about={"window": None})
+            result = self._plain(own, got.trusted, answer, looked, seen, crowd)
         else:
             noise = WindowNoise.of(*_parted(rest, SQUARES_SHARE), *window.levels)
             inside, outside, squares = yield Within(study.invite, window, noise)
@@ -112,9 +111,9 @@ class SteeredTask(OfMean):
             ends, low, width = (window.low, window.high), self.bounds.lower, self.bounds.width
             invite = replace(invite, windows=(ends,)) if sums.within else invite
             natural = [low + width * end for end in ends] if sums.within else None
-            told = yield Later(invite, about={"window": natural})
+            answer = yield Later(invite, about={"window": natural})
             rows = crowd.rows(self.bounds.centre)
-            result = self._within(sums, None if told is None else told.local, looked, invite, rows, **crowd.made())
+            result = self._within(sums, None if answer is None else answer.local, looked, invite, rows, **crowd.made())
         return result.named(names[0])
 
     def _plain(self, own: MeanTask, said: Any, told: Any, looked: str, seen: Quartiles | None, crowd: Crowd) -> Release:
@@ -190,3 +189,6 @@ _WHOLE = (
     "too much for trusted people alone"
 )
 _ONE_REPORT = "a local person answers one invitation, once"
+
+
+BUILDERS["steered"] = lambda study, place: SteeredTask(mean_task(study, place))

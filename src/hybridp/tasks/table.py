@@ -28,15 +28,16 @@ from hybridp.public import synth as planning
 from hybridp.public.mechanisms import ApproxDP, Charge, PureDP
 from hybridp.public.messages import Conversation, Round
 from hybridp.public.queries import Schema, Threshold, Workload
+from hybridp.public.questions import Table
 from hybridp.public.rounds import Answer, Crowd, Later
 from hybridp.public.shares import MOST_REPORTED, MarginalReports, OnMarginals, ShareReports, marginal_invite
-from hybridp.public.study import Declaration, Table
+from hybridp.public.study import Declaration
 from hybridp.public.synth import MODEL_CELLS, MeasuredTable, Use, usual_method
 from hybridp.public.workloads import listed_workload
-from hybridp.release import receipt as receipts
-from hybridp.release.receipt import Protection, Receipt
+from hybridp.release import release as releasing
+from hybridp.release.release import Protection, Receipt
 from hybridp.release.synth import SyntheticModel
-from hybridp.tasks.task import Task
+from hybridp.tasks.task import BUILDERS, Task
 
 __all__ = ["Made", "Measure", "Method", "NoSignalWarning", "Reported", "TableTask", "chosen_invite"]
 __all__ += ["packed", "table_task", "unpacked"]
@@ -395,8 +396,8 @@ class TableTask(Task):
             drawn = f"one report on one of {len(invite.mechanism.marginals)} marginals, drawn on their own device"
             local = Protection(invite.promise, f"{drawn} whatever their data", "no amplification is claimed")
             assumes = [
-                receipts.public_choice("record is"),
-                receipts.choice_unprotected("record"),
+                releasing.public_choice("record is"),
+                releasing.choice_unprotected("record"),
                 self._domain_words("questions" if self.choose else "marginals"),
                 rule,
                 "one blend speaks for both groups: trusted and local people are taken to be alike",
@@ -404,9 +405,9 @@ class TableTask(Task):
                 "number",
             ]
         if self.choose and invite is not None:
-            assumes += [receipts.ASKED_BEFORE, "no trusted person answers the invitation"]
+            assumes += [releasing.ASKED_BEFORE, "no trusted person answers the invitation"]
         trusted = self.protection if self.trusted_people else None
-        return receipts.build_receipt(trusted, local, assumes=(*assumes, *notes), reads="rows", **crowd.made())
+        return releasing.build_receipt(trusted, local, assumes=(*assumes, *notes), reads="rows", **crowd.made())
 
 
 def chosen_invite(study: TableTask, tables: Sequence[MeasuredTable]) -> OnMarginals:
@@ -427,9 +428,12 @@ def chosen_invite(study: TableTask, tables: Sequence[MeasuredTable]) -> OnMargin
 
 
 def table_task(study: Declaration, place: int) -> TableTask:
-    asked, part = cast(Table, study.questions[place]), study.parts[place]
+    question, part = cast(Table, study.questions[place]), study.parts[place]
     assert isinstance(part.everybody, ApproxDP)
-    schema = Schema(tuple(one.feature for one in asked.features)).counting(asked.other)
-    workload = listed_workload(schema, asked.marginals)
-    chosen = "mixed" if study.trust.everyone != "trusted" else asked.method or usual_method(workload)
-    return TableTask(workload, part.everybody, method=cast(Method, chosen), rows=asked.rows)
+    schema = Schema(tuple(one.feature for one in question.features)).counting(question.other)
+    workload = listed_workload(schema, question.marginals)
+    chosen = "mixed" if study.trust.everyone != "trusted" else question.method or usual_method(workload)
+    return TableTask(workload, part.everybody, method=cast(Method, chosen), rows=question.rows)
+
+
+BUILDERS["table"] = table_task

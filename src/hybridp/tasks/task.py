@@ -6,25 +6,25 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from itertools import chain
 from operator import add
-from typing import Any, NamedTuple, Self, TypeVar, Unpack
+from typing import Any, NamedTuple, Self, TypeVar, Unpack, cast
 
 from hybridp.errors import must
 from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import ApproxDP, Charge, DiscreteLaplace, Guarantee, PureDP, promised
 from hybridp.public.messages import Conversation, ReportsByEpsilon
 from hybridp.public.personal import PersonalDP
+from hybridp.public.questions import KINDS
 from hybridp.public.rounds import AddedNoise, Crowd, Later
 from hybridp.public.shuffling import LevelMixing, Mixing
-from hybridp.public.study import Declaration
-from hybridp.release import receipt as receipts
+from hybridp.public.study import Declaration, Number, Question
+from hybridp.release import release as releasing
 from hybridp.release.facts import Facts
-from hybridp.release.receipt import COLLUDING, MIXED, Made, Promise, Protection, Receipt
-from hybridp.release.release import GroupEstimate
+from hybridp.release.release import COLLUDING, MIXED, GroupEstimate, Made, Promise, Protection, Receipt, Release
 
 __all__ = ["Batches", "Draw", "Task", "charge_all", "declared", "mixed_assumptions"]
 __all__ += ["mixed_batches", "mixed_facts", "mixed_levels", "mixed_promises", "noise_level", "on_device"]
@@ -51,6 +51,8 @@ class Task(ABC):
     """Whether an invitation names the columns that it is about."""
     of_everybody = ""
     """What it is called, where nobody who has no value can be left out of it."""
+    by_group = False
+    """Whether it can be answered for each public group."""
     reads_again = False
     """Whether a trial reads raw rows twice."""
     by_invitation = False
@@ -96,8 +98,28 @@ class Task(ABC):
 
     def prepared_for(self, by: Grouping, columns: Any) -> Self:
         """The same by group, where it can be told so."""
-        must(False, "by", "must be left out: only a mean or shares are told by a public group", by.column)
-        return self
+        must(self.by_group, "by", f"must be left out: {self.called} is not told by a public group", by.column)
+        columns.must_count("an answer by group")
+        must(by.column not in columns.names, "by", "must be another column than the value's", by.column)
+        return self.decided(0, 0)  # no one size speaks for all groups
+
+    def of_group(self, level: float) -> Self:
+        """The same of one of several groups, whose intervals hold together at a lower level."""
+        return replace(self, level=level)  # type: ignore[type-var]
+
+    def blended(self, answer: Any) -> Any:
+        """What a group's answer tells of its error beyond what is published, where groups are compared by that."""
+        return None
+
+    def differ(self, blends: Sequence[Any], pairs: Sequence[tuple[int, int]], joint: bool) -> Any:
+        """How far groups are apart, for each pair; None where published numbers say all that there is."""
+        return None
+
+    def doubts(self, blend: Any, facts: Facts) -> list[float] | None:
+        """The p-values of trusted and local people of one group being alike, one by one."""
+        p = (facts.get("disagreement") or {}).get("p_value")
+        every: list[Any] = p if isinstance(p, list) else [p]
+        return None if None in every else every
 
     def decided(self, trusted: int, local: int, shuffled: int = 0) -> Self:
         """The same for groups of so many people, before anything is charged or drawn."""
@@ -236,14 +258,14 @@ def task_receipt(
     *assumes: str,
     blindly: str = "the bounds",
     moves: str = "the local mean",
-    choice: tuple[str, ...] = (receipts.public_choice(), receipts.choice_unprotected()),
+    choice: tuple[str, ...] = (releasing.public_choice(), releasing.choice_unprotected()),
     rows: Iterable[str] = (),
     shuffled: GroupEstimate | None = None,
     unit: str = "one person, one record",
     **made: Unpack[Made],
 ) -> Receipt:
     """The receipt of a task: what every one of them assumes, its public rules on `rows`, and what it adds."""
-    return receipts.build_receipt(
+    return releasing.build_receipt(
         trusted,
         local,
         mixed=mixed_promises(shuffled),
@@ -253,7 +275,7 @@ def task_receipt(
             f"devices randomise as stated; a dishonest one shifts {moves} by one report's reach over their number",
             *mixed_assumptions(shuffled),
             *rows,
-            receipts.assumed_alike(estimator),
+            releasing.assumed_alike(estimator),
             *assumes,
         ),
         unit=unit,
@@ -312,8 +334,8 @@ def mixed_batches(mixing: Mixing, batches: tuple[int, ...]) -> list[dict[str, An
         whole = [(whole[0][0], sum(many for _, many in whole))]
     result: list[dict[str, Any]] = []
     for size, many in few + whole:
-        kept = mixing.promise(size)
-        result.append({"people": size, "batches": many, "epsilon": kept.epsilon, "delta": kept.delta})
+        promise = mixing.promise(size)
+        result.append({"people": size, "batches": many, "epsilon": promise.epsilon, "delta": promise.delta})
     if whole and result[len(few)]["delta"]:
         left = mixing.with_fakes(whole[0][0]).items()
         result[len(few)]["with_fakes"] = [{"fakes": fakes, "epsilon": epsilon} for fakes, epsilon in left]
@@ -325,8 +347,8 @@ _SIZES = 8
 
 def mixed_facts(mixing: Mixing, batches: tuple[int, ...], randomiser: str, **weight: Any) -> dict[str, Any]:
     """What is published of people who all have one epsilon and whose reports came through a mixer."""
-    kept = {"local_epsilon": mixing.epsilon, "least": mixing.batch, "batches": mixed_batches(mixing, batches)}
-    return {"randomiser": randomiser, **weight, **kept}
+    facts = {"local_epsilon": mixing.epsilon, "least": mixing.batch, "batches": mixed_batches(mixing, batches)}
+    return {"randomiser": randomiser, **weight, **facts}
 
 
 def told_shuffled(study: Any, mixed: Batches, group: GroupEstimate, weight: Any) -> GroupEstimate:
@@ -343,20 +365,20 @@ def mixed_promises(shuffled: GroupEstimate | None) -> list[Promise]:
     """
     if shuffled is None:
         return []
-    result, told, least = [], shuffled.mixing, shuffled.mixing["least"]
-    if "levels" not in told:
-        device = f"{told['randomiser']} report on their own device"
-        for batch in told["batches"]:
+    result, facts, least = [], shuffled.mixing, shuffled.mixing["least"]
+    if "levels" not in facts:
+        device = f"{facts['randomiser']} report on their own device"
+        for batch in facts["batches"]:
             few = f"fewer than the {least:,} that were promised: only the report's own epsilon holds"
             note = few if batch["people"] < least else _ALONE
             crowd = "a batch" if batch["batches"] == 1 else f"{batch['batches']:,} batches"
             text = f"{device}, in {crowd} of {batch['people']:,}"
             result.append(Promise("shuffled", MIXED, promised(batch["epsilon"], batch["delta"]), text, note))
-        return [*result, Promise("shuffled", COLLUDING, PureDP(told["local_epsilon"]), device)]
+        return [*result, Promise("shuffled", COLLUDING, PureDP(facts["local_epsilon"]), device)]
     device = "the best report for their own epsilon, on their own device"
     people: dict[float, int] = {}
     alone: dict[float, int] = {}
-    for level in told["levels"]:
+    for level in facts["levels"]:
         epsilon = float(level["local_epsilon"])
         people[epsilon] = level["people"]
         alone |= {epsilon: level["unhidden"]} if level["unhidden"] else {}
@@ -391,9 +413,9 @@ def mixed_levels(mixing: LevelMixing, sizes: Mapping[float, tuple[int, ...]]) ->
 def mixed_assumptions(shuffled: GroupEstimate | None) -> tuple[str, ...]:
     if shuffled is None:
         return ()
-    told, left, given = shuffled.mixing, "a report's own epsilon", ""
-    if "levels" not in told:
-        left += f" {told['local_epsilon']:.6g}"
+    facts, left, given = shuffled.mixing, "a report's own epsilon", ""
+    if "levels" not in facts:
+        left += f" {facts['local_epsilon']:.6g}"
     else:
         given = (
             "everybody's choice of an epsilon stands beside their report and tells nothing of their data: given the "
@@ -405,7 +427,7 @@ def mixed_assumptions(shuffled: GroupEstimate | None) -> tuple[str, ...]:
         given,
         "everybody shuffled sent one report, in one batch: who sent several keeps less, and was charged for one",
         "a batch hides a person among honest others: those in it who lie, or tell what they sent, do not count",
-        _fakes(chain.from_iterable(one["batches"] for one in told.get("levels", [told]))),
+        _fakes(chain.from_iterable(one["batches"] for one in facts.get("levels", [facts]))),
     )
 
 
@@ -417,3 +439,97 @@ def _fakes(batches: Iterable[Facts]) -> str:
         return who
     costs = ", ".join(f"{one['fakes']:,} fakes leave epsilon {one['epsilon']:.3g}" for one in batch["with_fakes"])
     return f"{who}: in a batch of {batch['people']:,} {costs}, at the same delta"
+
+
+# --- from a declared question to its task -----------------------------------------------------------------------------
+
+Builder = Callable[[Declaration, int], Task]
+BUILDERS: dict[str, Builder] = {}
+
+"""What makes the task of a declared question, by its kind; each file of `hybridp.tasks` adds its own."""
+
+
+def task_of(study: Declaration, place: int) -> Task:
+    """The question at this place, at its part of the promise.
+
+    >>> pay = {"name": "pay", "kind": "number", "lower": 0, "upper": 10}
+    >>> task_of(Declaration(promise=1.0, trust="trust", questions=[pay]), 0).guarantee.epsilon
+    1.0
+    """
+    question = study.questions[place]
+    if question.groups is not None and question.groups.private:
+        return BUILDERS["private groups"](study, place)
+    return question.entry(BUILDERS)(study, place)
+
+
+def register(kind: type[Question], builder: Builder) -> None:
+    """Let studies ask a kind of question: how it is declared, and the task that a declared one becomes."""
+    KINDS[kind.kind], BUILDERS[kind.kind] = kind, builder
+
+
+def _number(study: Declaration, place: int) -> Task:
+    return BUILDERS[cast(Number, study.questions[place]).wanted(study)](study, place)
+
+
+BUILDERS["number"] = _number
+
+
+# --- all questions together ------------------------------------------------------------------------------------------
+
+
+def ledger_totals(study: Declaration) -> dict[str, PureDP | ApproxDP]:
+    """The totals of a ledger that pays for the study once."""
+    if study.promise.personal:
+        return {**task_of(study, 0).accounts}  # type: ignore[attr-defined]
+    mixed: dict[str, PureDP | ApproxDP] = {}
+    if study.mixing is not None:  # whatever mixer and curator do, no more than a report's own epsilon
+        mixed["shuffled"] = PureDP(study.mixing.epsilon)
+    return {"trusted": study.trusted_guarantee, "local": study.guarantee, **mixed}
+
+
+def published(study: Declaration, answers: Mapping[str, Any], entries: tuple[int, ...]) -> Release:
+    """The answers under one receipt. Post-processing: no rows, no noise."""
+    if study.drawn:  # a sum or a count is about everybody, whichever question they answered
+        people = [people_in(answer) for answer in answers.values()]
+        everyone = max(trusted for trusted, _ in people) + sum(local for _, local in people)
+        answers = {n: releasing.about(a, everyone) if isinstance(a, Release) else a for n, a in answers.items()}
+    each = {name: answer.receipt for name, answer in answers.items()}
+    receipt = releasing.one_receipt(each, _split(study), once=answered_once(study))
+    # What an invitation cost was charged when it was made.
+    paid = tuple(dict.fromkeys((*receipt.ledger_entries, *entries)))
+    receipt = replace(receipt, assumes=receipt.assumes + _guessed(study), ledger_entries=paid)
+    facts = {name: next(iter(answer.questions.values())) for name, answer in answers.items()}
+    models = {name: answer for name, answer in answers.items() if not isinstance(answer, Release)}
+    level = study.level if models or len(answers) > 1 else next(iter(answers.values())).level
+    return Release(facts, level, receipt, study.title, joined=True, models=models)
+
+
+def answered_once(study: Declaration) -> tuple[str, ...]:
+    """The groups of which nobody answers more than one question: they spend the promise on it, and no more."""
+    return ("local",) if study.drawn else ()
+
+
+def _split(study: Declaration) -> str:
+    parts = [f"{part.question.name} {part.everybody}" for part in study.parts if part.everybody is not None]
+    own = [f"{part.question.name} {part.trusted}" for part in study.parts if part.trusted is not None]
+    if study.drawn:
+        likely = ", ".join(f"{name} {chance:.4g}" for name, chance in study.chances.items())
+        return (
+            "every local person answers one question with the whole promise, drawn by their device whatever their "
+            f"data, with these chances: {likely}; that of the trusted, who answer all, is split: {', '.join(own)}"
+        )
+    said = f"the promise is split over the questions by their weights: {', '.join(parts)}"
+    return f"{said}; of the trusted: {', '.join(own)}" if own else said
+
+
+def _guessed(study: Declaration) -> tuple[str, ...]:
+    names = [q.name for q in study.questions if q.guessed]
+    return (f"the bounds of {', '.join(names)} were guessed from names, and nobody has chosen them",) if names else ()
+
+
+def people_in(answer: Any) -> tuple[int, int]:
+    """Trusted people of an answer, and those who sent reports."""
+    people = answer.people
+    if not isinstance(people, Mapping):
+        return people, 0
+    return people["trusted"], sum(people.values()) - people["trusted"]

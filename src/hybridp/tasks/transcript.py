@@ -31,7 +31,7 @@ from hybridp.public.queries import Feature, Schema, Threshold, Workload
 from hybridp.public.randomisers import Bounds
 from hybridp.public.rounds import Chance, Crowd, Later
 from hybridp.public.shuffling import Mixing
-from hybridp.release.receipt import Receipt, values_rule
+from hybridp.release.release import Receipt, values_rule
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.kmeans import KMeansTask
@@ -155,13 +155,13 @@ class Transcript:
     def rounds(self) -> list[Round]:
         """All that was asked, and what people are asked next."""
         conversation = self.task.ask(Crowd(self.names, self._rows, dict, phased=True))
-        asked = [next(conversation)]
+        result = [next(conversation)]
         try:
             for answer in self.answers:
-                asked.append(conversation.send(asked[-1].restored(answer)))
+                result.append(conversation.send(result[-1].restored(answer)))
         except StopIteration:
             raise ValueError from None
-        return asked
+        return result
 
     @cached_property
     def asked(self) -> Later:
