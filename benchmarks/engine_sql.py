@@ -21,8 +21,8 @@ from benchmarks.engine_rows import SCHEMA
 from hybridp.curator.models import Codes
 from hybridp.public.randomisers import Bounds
 from hybridp.tables import Columns, Query, Report, Rows, add_up, discovery_counts, sample_records
+from hybridp.tables.counts import codes
 from hybridp.tables.engine import drop
-from hybridp.tables.totals import codes
 
 __all__ = ["AGGREGATIONS", "WAYS", "runner"]
 

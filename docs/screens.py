@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_bytes
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.noise import secure, seeded, synthetic_data_generator
-from hybridp.public.mixing import Signer, new_key, text
+from hybridp.public.mixing import Signer, text
 from hybridp.service import studies
 from hybridp.service.app import build_app, listen
 from hybridp.service.settings import Limits, Settings
@@ -58,7 +59,7 @@ def _study(*questions: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def _mixer() -> dict[str, Any]:
-    who = {"url": "https://mixer.example", "run_by": "the university", "key": text(Signer(new_key()).public)}
+    who = {"url": "https://mixer.example", "run_by": "the university", "key": text(Signer(token_bytes(32)).public)}
     return {"batch": 1000, "delta": 1e-6, **who}
 
 

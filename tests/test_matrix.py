@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from secrets import token_bytes
 from typing import Any
 
 import duckdb
@@ -32,7 +33,7 @@ from hybridp.device.client import local_report, trusted_report
 from hybridp.protocols.reports import add_file, invitation_tally, number_tally, save_tally
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import Invite
-from hybridp.public.mixing import Signer, new_key, text
+from hybridp.public.mixing import Signer, text
 from hybridp.public.randomisers import Bounds, dithered_bit
 from hybridp.service import studies
 from hybridp.service.core import Service
@@ -55,7 +56,7 @@ NAMES = {
 }
 TRUSTED, LOCAL = 200, 600
 EPSILONS = [0.5, 1.0, 2.0]
-MIXER = {"url": "https://mixer.example", "key": text(Signer(new_key()).public), "run_by": "the union"}
+MIXER = {"url": "https://mixer.example", "key": text(Signer(token_bytes(32)).public), "run_by": "the union"}
 BESIDE = {"name": "seven", "kind": "count", "column": "line", "value": "7"}
 
 

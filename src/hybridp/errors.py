@@ -68,7 +68,7 @@ from datetime import UTC, date, datetime
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeGuard, get_args, get_origin, overload
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeGuard, get_args, get_origin
 
 __all__ = ["LABEL", "LOCAL", "PUBLIC", "TRUSTED", "Answering", "BudgetExceeded", "Check", "Declared", "Fields", "Form"]
 __all__ += ["HybridpError", "InvalidInput", "LedgerProblem", "NotShown", "OtherMechanism", "PromiseWarning"]
@@ -187,11 +187,8 @@ class Check:
 
 
 positive = Check("must be positive and finite, such as 1.0", lambda x: 0 < x < math.inf)
-
 between_0_and_1 = Check("must be strictly between 0 and 1", lambda x: 0 < x < 1)
-
 share = Check("must be positive and at most 1", lambda x: 0 < x <= 1)
-
 named = Check("must be text of 1 to 200 characters", lambda text: 1 <= len(text) <= 200)
 
 
@@ -205,7 +202,6 @@ def short(most: int) -> Check:
 
 
 ABSENT: Any = object()
-
 """In place of a required field that was not given, until its class refuses it by name."""
 
 
@@ -265,7 +261,6 @@ class Declared:
 _FORMS: dict[Any, Form] = {
     str: "text", float: "number", int: "whole", bool: "yes/no", datetime: "moment", Path: "path",
 }  # fmt: skip
-
 _LISTS: dict[Form, str] = {"texts": "text", "numbers": "number", "values": "value", "tables": "table"}
 
 
@@ -456,7 +451,6 @@ _SINGLE: dict[str, tuple[str, Callable[[Any], object], Callable[[Any], Any]]] = 
     "path": ("must be the path of a file", lambda value: isinstance(value, (str, PathLike)), Path),
     "moment": ("must be a moment with its time zone, such as 2030-12-31T18:00:00Z", _moment, _moment),
 }
-
 """What a value of a form must be, in words and as a test, and what is made of it."""
 
 
@@ -527,23 +521,17 @@ def toml_value(value: Any) -> str:
 # --- trust ------------------------------------------------------------------------------------------------------------
 
 TRUSTED, LOCAL = "trusted", "local"
-
 PUBLIC = (
     "Columns of which everybody may know who holds what, exactly: those of groups (by), of own epsilons, and that of "
     "trust where a plan counts it."
 )
-
 """What it means to declare a column public, for a study's field and a command's option."""
-
 LABEL = "trusted_or_local"  # the column of labels where the table has none of its own
 # Words that a question about trust is usually answered with, those that agree and those that do not. Only these are
 # repeated in a message: whatever else stands in a column that was taken for one of choices may be somebody's data.
 _YES: tuple[str, ...] = ("yes", "y", "true", "t", "1", "ja", "oui", "si", "sí", "in", "opt-in")
-
 _YES += ("agree", "agreed", "accept", "accepted", "consent", "consented", "granted", "central", TRUSTED)
-
 _NO: tuple[str, ...] = ("no", "n", "false", "f", "0", "nein", "non", "out", "opt-out", "disagree")
-
 _NO += ("decline", "declined", "refused", "denied", "none", "never", LOCAL)
 
 
@@ -647,7 +635,6 @@ def _words(given: Any) -> Any:
 
 
 Trusts: TypeAlias = TrustRule | str
-
 """A rule, or the name of a column that holds `trusted` or `local`."""
 
 
@@ -670,22 +657,13 @@ def keyed(given: TrustRule, words: Sequence[int]) -> TrustRule:
     return replace(given, key="".join(f"{word:016x}" for word in words))
 
 
-@overload
-def label_column(given: Trusts) -> str: ...
-
-
-@overload
-def label_column(given: None) -> None: ...
-
-
-def label_column(given: Trusts | None) -> str | None:
+def label_column(given: Trusts) -> str:
     """The column that holds `trusted` or `local` once the table is open.
 
     >>> label_column("trust"), label_column(TrustRule(everyone="local"))
     ('trust', 'trusted_or_local')
     """
-    rule = rule_of(given)
-    return None if rule is None else rule.label
+    return (TrustRule(given) if isinstance(given, str) else given).label
 
 
 def suggestion(column: str, words: Iterable[str]) -> str:

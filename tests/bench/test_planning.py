@@ -17,12 +17,13 @@ from hybridp.curator.sums import Raw, release_sums, squares
 from hybridp.errors import InvalidInput
 from hybridp.noise import reports, seeded
 from hybridp.public.mechanisms import PureDP
-from hybridp.public.messages import LocalSummary, sum_noise, sup_over_best
+from hybridp.public.messages import LocalSummary, sum_noise
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import LEVELS, Bounds, randomiser
 from hybridp.release.plan import Plan
 from hybridp.tasks.mean import MeanTask
 from hybridp.tasks.shares import SharesTask
+from hybridp_lab.papers.mean2020.corrected import sup_over_best
 from hybridp_lab.simulate import trials
 
 UNIT = Bounds(0, 1)

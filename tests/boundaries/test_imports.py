@@ -47,9 +47,9 @@ TRESPASSES = {  # who reaches where; together they break every contract
     "blend/mean.py": "hybridp.noise",
     "public/kmeans.py": "hybridp.ledger",
     "device/heavy.py": "hybridp.tables.totals",
-    "protocols/heavy.py": "hybridp.tables.heavy",
+    "protocols/heavy.py": "hybridp.tables.counts",
     "cli/plan.py": "hybridp.tables",
-    "service/app.py": "hybridp.tables.source",
+    "service/app.py": "hybridp.tables.engine",
     "service/core.py": "hybridp.device.reports",
     "noise.py": "hybridp_lab",
 }
@@ -60,7 +60,7 @@ def test_every_trespass_is_caught(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for package in ("src/hybridp", "lab/hybridp_lab"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "static"))
-    for name, target in {**TRESPASSES, "device/files.py": "hybridp.tables.source"}.items():
+    for name, target in {**TRESPASSES, "device/files.py": "hybridp.tables.engine"}.items():
         place = tmp_path / "src" / "hybridp" / name
         place.touch()
         with place.open("a", encoding="utf-8") as code:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.results import sole
 
 from hybridp.ledger import Ledger
 from hybridp.public.mechanisms import PureDP
-from hybridp.release.release import sole
 from tests import warm
 
 from .conftest import Runner

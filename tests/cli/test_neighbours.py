@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from tests.questions import crowd, declare
+from tests.results import sole
 
 from hybridp import Ledger, seeded
-from hybridp.release.release import sole
 from hybridp.tasks.task import ledger_totals
 
 from .conftest import SECRET, Runner

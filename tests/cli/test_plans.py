@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.results import sole
 
-from hybridp.release.release import sole
 from hybridp_lab.baselines import personal
 
 from .conftest import Ran, Runner

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from hybridp.release.release import sole
+from tests.results import sole
 
 Runner = Callable[..., Any]
 SECRET = "Zanzibar-98765"  # a value that the schema does not list: no refusal may repeat it

@@ -14,6 +14,7 @@ from hybridp.curator.models import Codes, read_codes
 from hybridp.errors import InvalidInput
 from hybridp.public import queries
 from hybridp.public.queries import Feature, Schema, Threshold, Workload, counts
+from hybridp_lab.papers.rap2023.workloads import first_queries
 
 SCHEMA = Schema.from_domain({"a": 2, "b": 3, "c": 4, "d": 3})
 people = st.lists(st.tuples(*(st.integers(0, s - 1) for s in SCHEMA.sizes)), min_size=1, max_size=25)
@@ -35,7 +36,7 @@ def test_matching_people_are_counted_query_by_query(rows: list[tuple[int, ...]])
     wanted = by_hand(rows, WORK)
     found = list(counts(codes.values, WORK))
     assert np.concatenate([part for _, part in found]).tolist() == wanted
-    assert WORK.starts.tolist() == np.cumsum([0, *(len(part) for _, part in found)]).tolist()
+    assert first_queries(WORK).tolist() == np.cumsum([0, *(len(part) for _, part in found)]).tolist()
 
 
 def test_rows_in_lots_add_up(monkeypatch: pytest.MonkeyPatch) -> None:

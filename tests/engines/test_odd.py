@@ -32,8 +32,8 @@ from hybridp.tables import (
     records_at,
     sample_records,
 )
-from hybridp.tables.source import shown
-from hybridp.tables.totals import codes
+from hybridp.tables.counts import codes
+from hybridp.tables.engine import shown
 from hybridp.tasks.mean import MeanTask
 from tests import warm
 
@@ -168,14 +168,14 @@ LOG: Columns = {
 
 def test_settings_of_a_role_do_not_matter(server: str, connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of the database has the name of a temporary one and comes first; literals are read the old way."""
-    from hybridp.tables import heavy
+    from hybridp.tables import counts
 
     fill_postgres(server, "log", LOG)
     connection.execute("CREATE TABLE sample_mine (a int)")
     connection.execute("CREATE TABLE chosen_mine (a int)")
     connection.execute("CREATE USER guest")
     connection.execute("GRANT SELECT ON log TO guest")
-    monkeypatch.setattr(heavy, "fresh", lambda purpose: f"{purpose}_mine")
+    monkeypatch.setattr(counts, "fresh", lambda purpose: f"{purpose}_mine")
     options = "-c%20search_path%3Dpublic,pg_temp%20-c%20standard_conforming_strings%3Doff"
     guest = server.replace("hybridp@", "guest@") + f"&options={options}"
     with open_rows(guest, table="log") as rows:

@@ -29,7 +29,8 @@ from hybridp.tables import (
     records_at,
     sample_records,
 )
-from hybridp.tables.totals import codes, count_groups, kept_levels
+from hybridp.tables.counts import codes
+from hybridp.tables.totals import count_groups, kept_levels
 
 LEVELS, LOW, HIGH = 1000, 0.0, 100.0
 ODD = [

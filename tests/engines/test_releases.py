@@ -74,13 +74,13 @@ def test_a_cluster_through_spark_connect(tmp_path: Path) -> None:
 
 def test_rows_on_another_engine_cannot_be_copied(places: dict[str, str], tmp_path: Path) -> None:
     """Randomising is done to files, on the devices' side."""
+    from hybridp.device.files import Copy, write_copy
     from hybridp.errors import InvalidInput
-    from hybridp.tables.reports import Copy, write_reports
 
     location, table = places["postgresql"], "released"
     copy = Copy(values=("pay",), trust="trust")
     with open_rows(location, table=table) as rows, pytest.raises(InvalidInput, match="must be a file"):
-        write_reports(rows, copy, tmp_path / "out.csv")
+        write_copy(rows, copy, tmp_path / "out.csv")
     query = number_query(value="pay", trust="trust", lower=0.0, upper=100.0, local_raw=True, missing="middle")
     with open_rows(location, table=table) as rows:
         assert add_up(rows, query).trusted_people > 0

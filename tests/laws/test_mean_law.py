@@ -18,6 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.text import Text
+from tests.results import sole
 
 from hybridp import noise
 from hybridp.blend.mean import Rule, blend, seal
@@ -32,7 +33,7 @@ from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import LocalSummary, TrustedSummary, sum_noise
 from hybridp.public.randomisers import Bounds, DitheredBit, randomiser
-from hybridp.release.release import VIEWER, sole
+from hybridp.release.release import VIEWER
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.groups import PrivateGroupsTask
 from hybridp.tasks.mean import MeanTask

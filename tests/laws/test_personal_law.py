@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.results import sole
 
 from hybridp import noise
 from hybridp.ledger import Ledger
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import best_randomiser
-from hybridp.release.release import sole
 
 from .means import LEVELS, LOWER, UPPER, Row, command, level, read, write
 from .recording import Recording

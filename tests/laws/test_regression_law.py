@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from tests.results import sole
 
 from hybridp import PureDP, Study, seeded
 from hybridp.curator.models import held_rows
@@ -24,7 +25,6 @@ from hybridp.ledger import Ledger
 from hybridp.protocols.rows import LatticePeople
 from hybridp.public.messages import VectorBounds, drive
 from hybridp.public.rounds import Crowd
-from hybridp.release.release import sole
 from hybridp.tasks.regression import RegressionTask
 
 from .means import Row, command, in_steps, read, stated, write

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.results import sole
 
 from hybridp.ledger import Ledger
-from hybridp.release.release import sole
 from hybridp.testing import laws
 
 from .means import LEVELS, LOWER, UPPER, Row, command, write

@@ -14,7 +14,7 @@ import pytest
 
 from hybridp import InvalidInput, Ledger, PureDP, Study
 from hybridp.errors import BudgetExceeded
-from hybridp.ledger import Charge, Noted, tight_epsilon, together
+from hybridp.ledger import Charge, Spending, tight_epsilon, together
 from hybridp.public.mechanisms import ApproxDP
 
 from .means import LEVELS, LOWER, UPPER, command, level, whole, write
@@ -157,7 +157,7 @@ def test_charges_together_are_their_exact_sum_for_each_group() -> None:
         Charge("local", PureDP(0.1), "report", "a", digest="x"),
         Charge("local", PureDP(0.2), "report", "b", digest="y"),
     ]
-    book = Noted()
+    book = Spending()
     for charge in noted:
         book.charge([charge])
     trusted, local = together(book.noted, "all", "name")

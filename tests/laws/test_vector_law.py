@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.results import sole
 
 from hybridp.blend.mean import Rule
 from hybridp.curator.sums import Columns, read_answers, release_sums
@@ -20,7 +21,6 @@ from hybridp.curator.sums import read as read_totals
 from hybridp.ledger import Ledger
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import VectorBounds
-from hybridp.release.release import sole
 from hybridp.tables import open_rows
 from hybridp.tasks.mean import VectorTask
 

@@ -15,15 +15,15 @@ from starlette.testclient import TestClient
 from hybridp.cli.app import cli
 from hybridp.errors import InvalidInput
 from hybridp.mixer import Route, Store, build_app
-from hybridp.public.mixing import OVERHEAD, Signer, new_key, public, text, ticket
+from hybridp.public.mixing import OVERHEAD, Signer, public, text, ticket
 from hybridp.service.problems import Gate
 from hybridp.service.schema import connect
 
 
 def test_an_address_that_floods_the_mixer_waits_and_others_do_not(tmp_path: Path) -> None:
     engine = connect(f"sqlite:///{tmp_path / 'mixer.db'}")
-    store, own, collector = Store(engine), Signer(new_key()), Signer(new_key())
-    store.join(Route("s", "http://c", "http://c", 10, 8, collector.public, public(new_key()), None))
+    store, own, collector = Store(engine), Signer(secrets.token_bytes(32)), Signer(secrets.token_bytes(32))
+    store.join(Route("s", "http://c", "http://c", 10, 8, collector.public, public(secrets.token_bytes(32)), None))
     now = [0.0]
     app = build_app(store, own, Gate(rate=0.5, burst=2, clock=lambda: now[0]).wait)
 

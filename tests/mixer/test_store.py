@@ -21,15 +21,16 @@ from sqlalchemy import Engine, inspect
 from hybridp import mixer as send_module
 from hybridp.errors import InvalidInput
 from hybridp.mixer import Route, Sender, Store, Ticketed
-from hybridp.public.mixing import Signer, new_key, read_batch
+from hybridp.public.mixing import Signer, read_batch
 from hybridp.service.schema import connect
 
-MIXER = Signer(new_key())
+MIXER = Signer(secrets.token_bytes(32))
 STUDY = "s1"
 
 
 def route(batch: int, study: str = STUDY) -> Route:
-    return Route(study, "http://collector.example", "http://collector.example", batch, 8, new_key(), new_key(), None)
+    keys = secrets.token_bytes(32), secrets.token_bytes(32)
+    return Route(study, "http://collector.example", "http://collector.example", batch, 8, *keys, None)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -215,6 +216,6 @@ def test_a_study_must_say_what_it_said(store: Store) -> None:
     with pytest.raises(InvalidInput, match="must say what it said before"):
         store.join(replace(known, batch=2))
     with pytest.raises(InvalidInput, match="must say what it said before"):
-        store.join(replace(known, report_key=new_key()))
+        store.join(replace(known, report_key=secrets.token_bytes(32)))
     with pytest.raises(InvalidInput, match="must be one that this mixer mixes for"):
         store.close("nothing")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from tests.protocols.batches import run
+from tests.results import sole
 
 from hybridp.bench.models import plan_personal
 from hybridp.curator.sums import Columns, Source
@@ -23,7 +24,7 @@ from hybridp.protocols.driver import release as release_mean
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import Bounds
 from hybridp.public.shuffling import LevelMixing, central_epsilon, mixed_delta
-from hybridp.release.release import COLLUDING, MIXED, sole
+from hybridp.release.release import COLLUDING, MIXED
 from hybridp.tasks.personal import ACCOUNTS, MIXED_ACCOUNT, PersonalTask
 from hybridp.tasks.task import mixed_levels
 

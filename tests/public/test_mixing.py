@@ -15,7 +15,6 @@ from hybridp.public.mixing import (
     Signer,
     check_ticket,
     from_text,
-    new_key,
     pack_batch,
     public,
     read_batch,
@@ -25,7 +24,7 @@ from hybridp.public.mixing import (
     unseal,
 )
 
-KEY, OTHER = new_key(), new_key()
+KEY, OTHER = secrets.token_bytes(32), secrets.token_bytes(32)
 
 
 def test_one_length_whatever_the_report_and_never_twice_the_same() -> None:

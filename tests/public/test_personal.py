@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hybridp.errors import InvalidInput
 from hybridp.public.mechanisms import PureDP
-from hybridp.public.personal import PersonalDP, adpm_weights, local_terms, local_variances
+from hybridp.public.personal import PersonalDP, adpm_weights, local_terms
 from hybridp.public.randomisers import DitheredBit, best_randomiser
 
 INF = math.inf
@@ -168,7 +168,7 @@ def test_closed_forms_equal_the_verified_randomisers(epsilon: float) -> None:
     assert terms.constant[0] == pytest.approx(constant, rel=2e-5)
     assert terms.quadratic[0] == pytest.approx(quadratic, rel=2e-5, abs=1e-15)
     assert terms.reach[0] == pytest.approx(want.bound, rel=2e-5)
-    assert local_variances([epsilon])[0] == pytest.approx(want.worst_variance, rel=2e-5)
+    assert local_terms([epsilon]).worst[0] == pytest.approx(want.worst_variance, rel=2e-5)
     for mean, spread in ((0.0, 0.16), (0.7, 0.3)):
         stated = want.square_deviation(mean, spread)
         # At the largest epsilons the bound on a fourth moment is a small difference of large numbers.
@@ -177,9 +177,9 @@ def test_closed_forms_equal_the_verified_randomisers(epsilon: float) -> None:
 
 def test_more_epsilon_is_never_worse_and_the_ends_are_silence_and_thirty() -> None:
     eps = np.geomspace(0.001, 30, 3000)
-    assert (np.diff(local_variances(eps)) < 0).all()
-    assert local_variances([0.0, 0.00099]).tolist() == [math.inf] * 2
-    assert local_variances([30.0, 1e9, math.inf]).tolist() == [local_variances([30.0])[0]] * 3
+    assert (np.diff(local_terms(eps).worst) < 0).all()
+    assert local_terms([0.0, 0.00099]).worst.tolist() == [math.inf] * 2
+    assert local_terms([30.0, 1e9, math.inf]).worst.tolist() == [local_terms([30.0]).worst[0]] * 3
 
 
 def test_a_vector_of_epsilons() -> None:

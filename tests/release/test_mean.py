@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.results import sole
 
 from hybridp.blend.mean import Rule
 from hybridp.noise import secure, seeded
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import LocalSummary, TrustedSummary, sum_noise
 from hybridp.public.randomisers import LEVELS, Bounds, randomiser
-from hybridp.release.release import Release, sole
+from hybridp.release.release import Release
 from hybridp.tasks.mean import MeanTask, publish_mean
 
 STUDY = MeanTask(Bounds(100, 300), PureDP(1.0))

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
+from tests.results import sole
 
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import LEVELS, dithered_bit
-from hybridp.release.release import sole
 from hybridp.service.core import Service
 
 from .declared import study_of

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.results import sole
 
 from hybridp.device.client import (
     fetch_task,
@@ -19,7 +20,6 @@ from hybridp.device.client import (
 from hybridp.noise import seeded
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import Bounds, dithered_bit
-from hybridp.release.release import sole
 
 from . import live
 from .live import ASKED, FINE, HEAVY, LOOKS, PHONE, VECTOR, asked_study

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.results import sole
 
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.noise import seeded
-from hybridp.release.release import sole
 
 from . import live
 from .live import ASKED, FINE, HEAVY, LOOKS, PHONE, UNFOLD, VECTOR, asked_study

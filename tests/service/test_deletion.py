@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, func, select
+from tests.results import sole
 
-from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.schema import connect, progress, reports, study_keys

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, TableClause, insert, inspect, select, text
+from tests.results import sole
 
 from hybridp.errors import HybridpError
-from hybridp.release.release import sole
 from hybridp.service import schema, studies
 from hybridp.service.core import Service
 from hybridp.service.schema import NEWEST, STEPS, connect, prepare

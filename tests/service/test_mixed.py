@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from sqlalchemy import inspect
 from starlette.testclient import TestClient
+from tests.results import sole
 
 from hybridp.device.client import fetch_task, local_report, send_shuffled, shuffled_report, trusted_report
 from hybridp.errors import InvalidInput
 from hybridp.noise import seeded
-from hybridp.public.mixing import HEAD, Batch, Signer, check_ticket, from_text, new_key, pack_batch, public, seal, text
+from hybridp.public.mixing import HEAD, Batch, Signer, check_ticket, from_text, pack_batch, public, seal, text
 from hybridp.public.shuffling import central_epsilon, mixed_delta
-from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan
@@ -28,7 +28,7 @@ from hybridp.service.store import reading
 from . import live
 from .sent import rebuilt_counts
 
-MIXER = Signer(new_key())
+MIXER = Signer(secrets.token_bytes(32))
 STATED: dict[str, Any] = {"batch": 50, "delta": 1e-2, "url": "https://mixer.example", "key": text(MIXER.public)}
 
 
@@ -129,7 +129,7 @@ def test_a_batch_counts_once_and_what_came_before_is_left_out(make: Callable[...
     assert study.send(first, second, name=name).json() == {"taken": 2}  # no answer came: sent again
     assert study.send(third, name=name).json() == {"taken": 2}  # the same name: what was there stays
     junk = seal(b"{}", from_text(study.task["mixer"]["report_key"], 32, "key"), study.id)
-    stranger = seal(b"{}", public(new_key()), study.id)
+    stranger = seal(b"{}", public(secrets.token_bytes(32)), study.id)
     size = len(first)
     replayed = study.send(second, third, third, junk.ljust(size, b" "), stranger.ljust(size, b" "))
     assert replayed.json() == {"taken": 1}
@@ -147,7 +147,7 @@ def test_forged_changed_and_late_batches_are_refused_and_nothing_is_lost(make: C
     good = pack_batch(Batch(b"a" * 16, tuple(sealed[:2])), study.id, MIXER)
     where = f"/tasks/{study.id}/mixed"
     for wrong in (
-        pack_batch(Batch(b"a" * 16, tuple(sealed[:2])), study.id, Signer(new_key())),
+        pack_batch(Batch(b"a" * 16, tuple(sealed[:2])), study.id, Signer(secrets.token_bytes(32))),
         pack_batch(Batch(b"a" * 16, tuple(sealed[:2])), "another", MIXER),
         good[:-1] + bytes([good[-1] ^ 1]),
         good[: HEAD - 1],
@@ -260,7 +260,7 @@ def test_a_device_sends_nothing_where_the_mixer_was_told_something_else(tmp_path
         study = server.study(mixer={"batch": 30, "delta": 1e-2, "url": mixer.url, "key": mixer.key})
         mixer.run("join", f"{server.url}/s/{study}")
         task, rng = fetch_task(server.url, study), seeded(7)
-        tagged = {"report_key": text(public(new_key()))}, {"batch": 40}, {"key": text(MIXER.public)}
+        tagged = {"report_key": text(public(secrets.token_bytes(32)))}, {"batch": 40}, {"key": text(MIXER.public)}
         for change in tagged:
             shown = task | {"mixer": task["mixer"] | change}
             with pytest.raises(InvalidInput, match="what the mixer says"):

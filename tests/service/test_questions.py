@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from hybridp.device.client import local_report, trusted_report
-from hybridp.device.questions import answer_to
+from hybridp.device.client import answer_to, local_report, trusted_report
 from hybridp.device.reports import report_options
 from hybridp.errors import InvalidInput
 from hybridp.noise import secure, seeded

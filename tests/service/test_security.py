@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from tests.results import sole
 
-from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.problems import Gate
 from tests import warm

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import DBAPIError
+from tests.results import sole
 
 from hybridp import ledger as rule
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem
 from hybridp.ledger import Charge, Ledger
 from hybridp.public.mechanisms import ApproxDP, Neighbours, PureDP
-from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.formats import parse_upload

@@ -9,7 +9,7 @@ import pytest
 from hybridp.errors import UnusablePublicRows
 from hybridp.public.queries import Feature, Schema
 from hybridp.tables import open_rows
-from hybridp.tables.totals import codes
+from hybridp.tables.counts import codes
 
 
 def test_bins_of_what_is_no_number_are_refused_by_the_type(tmp_path: Path) -> None:

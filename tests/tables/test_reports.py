@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from hybridp.device.files import Copy, Reporting, write_copy
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.tables import Lattice, Number, Query, open_rows
-from hybridp.tables.reports import Copy, Reporting, write_reports
 
 BASE = Copy(values=("salary",), trust="trust")
 CSV = 'salary,trust,zip,name\n1.50,trusted,007,"a,b"\n2.5,local,010,"say ""hi"""\n99,local,,é\n'
@@ -38,7 +38,7 @@ def write(
         copy = replace(BASE, **changes)
         query = Query(values=(Number(copy.values[0], Lattice(0.0, 10.0, 100), missing),), trust=copy.trust, reads="all")
         told = Reporting(query=query, draw=randomise, reports=reports, mechanism=mechanism)
-        (count,) = write_reports(rows, replace(copy, told=(told,)), out, chunk=chunk, overwrite=overwrite)
+        (count,) = write_copy(rows, replace(copy, told=(told,)), out, chunk=chunk, overwrite=overwrite)
         assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
     return count
 

@@ -42,7 +42,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.heavy import Discovery, counting_noise, discovery
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import VectorBounds
-from hybridp.public.personal import LOCAL_LEAST, PersonalDP, Weights, adpm_weights, local_variances
+from hybridp.public.personal import LOCAL_LEAST, PersonalDP, Weights, adpm_weights, local_terms
 from hybridp.public.randomisers import Bounds, Floats, k_randomised_response
 from hybridp.public.regression import LADDER, NoisyRounds, OnLine, Trusted
 from hybridp.public.shuffling import Mixing
@@ -286,13 +286,13 @@ def plan_personal(
     many, many_own = (np.asarray(group[1], dtype=np.int64) for group in (trusted, local))
     _, devices = (PersonalDP.of(e, n) if e.size else None for e, n in ((eps, many), (own, many_own)))
     result: dict[str, dict[str, Any]] = {}
-    heard_t, heard_l = bool((eps > 0).any()), bool(np.isfinite(local_variances(own)).any())
+    heard_t, heard_l = bool((eps > 0).any()), bool(np.isfinite(local_terms(own).worst).any())
     must(heard_t or heard_l, "epsilons", "must be positive for at least one person", 0)
     best = adpm_weights(eps, variance=variance, width=width, counts=many) if heard_t else None
     if best is not None:
         result["adpm"] = _adpm(best, eps, many, width)
     # The two halves are independent: the best estimate from both weighs them by the inverse of their errors.
-    told = 0.0 if best is None else 1 / best.mse, float(many_own @ (1 / (variance + local_variances(own) * worst**2)))
+    told = 0.0 if best is None else 1 / best.mse, float(many_own @ (1 / (variance + local_terms(own).worst * worst**2)))
     alone = {name: 1 / one if one else math.inf for name, one in zip(("trusted_mse", "local_mse"), told, strict=True)}
     result["unified"] = {"mse": 1 / sum(told), "weight": told[0] / sum(told), **alone}
     sizes = int(many.sum()), int(many_own.sum())
@@ -332,7 +332,7 @@ def _moves(
         if not (LOCAL_LEAST <= epsilon < cap and 2 <= crowd <= people):
             continue
         own = Mixing.planned(ApproxDP(epsilon, delta), crowd, cap=cap).epsilon
-        stay, move = (variance + half**2 * local_variances([epsilon, own])).tolist()
+        stay, move = (variance + half**2 * local_terms([epsilon, own]).worst).tolist()
         yield {
             "epsilon": epsilon,
             "people": people,

@@ -25,7 +25,6 @@ from hybridp.public.queries import MISSING, Feature, Schema, Workload
 from hybridp.public.study import Promise
 from hybridp.public.synth import usual_method
 from hybridp.public.workloads import default_workload, listed_workload
-from hybridp.release.release import sole
 
 __all__ = ["FIXED_BY_INVITATION", "StatedSchema", "answer", "fit", "invite", "must_be_stated"]
 __all__ += ["report", "sample", "workload_of"]
@@ -321,7 +320,7 @@ def report(model: Path) -> Any:
     result = _load(model)
     utility = result.utility()
     document = result.to_dict() | {"model": str(model)}
-    sole(document)["utility"] = utility
+    document["questions"]["table"]["synthetic"]["utility"] = utility
 
     def show(most: int = 12) -> None:
         show_release(result)

@@ -4,19 +4,15 @@ records, with their noise.
 Everybody's columns are whole lattice steps, and what is added up are whole numbers; replacing one person moves all sums
 of all rounds together by what `hybridp.public.kmeans` and `hybridp.public.regression` state, so that discrete noise has
 exactly the stated guarantee. Assignments of trusted people to clusters are never released. Of records everybody has
-one, so that a replaced person moves one count down and another up by 1.
+one, so that a replaced person moves one count down and another up by 1. Which marginal a model misses most is selected
+by the exponential mechanism itself, drawn exactly: scores are whole numbers of lattice steps, so that their sensitivity
+is exact, and rounding changes no probability.
 
 Where every person brings their own epsilon the trusted sum is weighted: a person who asks for more privacy counts less.
 To stay exact, weights become whole numbers a_i, so that the weighted sum of levels is a whole number which person i
 moves by at most ``a_i LEVELS``. It is rounded to multiples of a coarser step (which adds at most one step to anybody's
 reach), and discrete Laplace noise of t of those steps makes the release ``(floor(a_i LEVELS/step) + 1)/t``-DP for
 person i, at most what they asked for. People with epsilon 0 are left out altogether, whatever their data.
-
-RAW: people's rows as codes, and local people's reports beside them; and what leaves the room: marginals with noise,
-and which one a model misses most.
-
-The selection is the exponential mechanism itself, drawn exactly: the scores are whole numbers of lattice steps, so that
-their sensitivity is exact, and rounding changes no probability.
 """
 
 from __future__ import annotations
@@ -38,21 +34,8 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator import sums as summing
-from hybridp.curator.sums import (
-    Answers,
-    Columns,
-    Raw,
-    Rows,
-    TableLike,
-    TrustedAnswers,
-    as_numbers,
-    column_reports,
-    noisy_sums,
-    people_query,
-    read,
-    report_sums,
-)
-from hybridp.errors import InvalidInput, label_column, must
+from hybridp.curator.sums import Answers, Columns, Raw, Rows, TableLike, TrustedAnswers, as_numbers, noisy_sums
+from hybridp.errors import must
 from hybridp.noise import Randomness, settle_below_exp
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, Grid, TotalsNoise, TrustedRound, nearest
@@ -64,23 +47,21 @@ from hybridp.public.regression import LADDER, TAIL, OnLine, farther, round_sums
 from hybridp.public.rounds import Products, Scale
 from hybridp.public.shares import OnMarginals
 from hybridp.public.synth import MeasuredTable, gumbel_scale
-from hybridp.tables import totals as marginals
-from hybridp.tables.engine import answers
-from hybridp.tables.heavy import local_slots
-from hybridp.tables.sql import VIEW
+from hybridp.tables import counts as marginals
+from hybridp.tables.counts import Record, local_slots
+from hybridp.tables.engine import VIEW, answers, column, text
 from hybridp.tables.totals import Query, count_groups, kept_levels
 
 __all__ = ["Codes", "LATTICE", "LatticeRows", "answer_codes", "answer_rows", "cell_counts", "cluster_totals"]
 __all__ += ["count_people", "discover_answers", "found_records", "gain", "groups_of", "held_rows", "local_slots"]
-__all__ += ["measure_table", "pick_table", "read_codes", "read_domain", "read_levels", "read_reports"]
-__all__ += ["release_cells", "release_moves", "release_products", "release_scale", "release_weighted_sum", "sample"]
-__all__ += ["slots_among", "table_rows", "threshold_counts"]
+__all__ += ["measure_table", "pick_table", "read_codes", "read_domain", "read_levels", "read_reports", "release_cells"]
+__all__ += ["release_moves", "release_products", "release_scale", "release_weighted_sum", "sample", "slots_among"]
+__all__ += ["table_rows", "threshold_counts"]
 
-_PART = 1 << 16
+_PART = 1 << 16  # people at a time
 _WEIGHT_STEPS = 2**40  # the largest whole-number weight
 _SCALE = 2**40  # the noise in steps: far finer than anything it must hide
 _LEAST = 1e-9  # below, rounding to steps would ask for more noise than the person's weight does
-_CHUNK = 1 << 15  # people at a time: the work stays in the cache
 _MANY = 1 << 20  # people from which threads pay
 
 
@@ -107,7 +88,7 @@ def table_rows(
     Values outside the bounds are clipped, those that are missing or no number count as the public `missing` of their
     column, and nobody is told how many.
     """
-    query = people_query(columns, bounds, local_raw=local_raw)
+    query = summing.people_query(columns, bounds, local_raw=local_raw)
 
     def group(name: str, people: int) -> LatticeRows:
         kept = cache(lambda: kept_levels(rows, query, name, _PART, **how))
@@ -123,13 +104,7 @@ def held_rows(steps: NDArray[Any]) -> LatticeRows:
 
 def answer_rows(answers: TrustedAnswers, steps: Callable[[Floats], NDArray[Any]], people: int) -> LatticeRows:
     """Numbers that a service keeps: those of its trusted people, and nobody else's."""
-
-    def parts() -> Iterator[NDArray[Any]]:
-        for values in map(as_numbers, answers):
-            for start in range(0, len(values), _PART):
-                yield steps(values[start : start + _PART])
-
-    return LatticeRows(people, parts)
+    return LatticeRows(people, lambda: (steps(as_numbers(some)) for some in answers))
 
 
 # --- regression -------------------------------------------------------------------------------------------------------
@@ -155,16 +130,15 @@ def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, a
     """Reports that answer the invitation, which they must name unless it is assumed. Private already."""
     names, mechanism = invite.encoding.names, invite.text
     bounds = VectorBounds.of((-1.0,) * len(names), (1.0,) * len(names))
-    query = Query.on(bounds, names, None, **column_reports(Invite(bounds, invite.mechanism), names))
+    query = Query.on(bounds, names, None, **summing.column_reports(Invite(bounds, invite.mechanism), names))
     with tables.open_rows(path, table=table) as rows:
+        rule = "must hold the reports that `hybridp randomise INVITATION.json` writes"
         for name in names:
-            if name not in rows.columns:
-                rule = "must hold the reports that `hybridp randomise INVITATION.json` writes"
-                raise InvalidInput(f"`file` {rule}. Got {rows.name} without the column `{name}`.")
+            must(name in rows.columns, "file", rule, f"{rows.name} without the column `{name}`")
         says, result = summing.check_mechanism(rows, None, MECHANISM, mechanism), tables.add_up(rows, query)
     assumed = summing.named_mechanism(MECHANISM, says, result.local_people, assume=assume)
     digest = reports_digest(mechanism, *result.fingerprint)
-    return Raw(0, None, report_sums(result, invite), bool(says), assumed, digest)
+    return Raw(0, None, summing.report_sums(result, invite), bool(says), assumed, digest)
 
 
 # --- K-means ----------------------------------------------------------------------------------------------------------
@@ -173,26 +147,19 @@ def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, a
 def cell_counts(rows: LatticeRows, grid: Grid) -> Ints:
     """RAW: people in every cell."""
     empty = np.zeros(grid.cells, dtype=np.int64)
-    return sum((np.bincount(grid.cell(x), minlength=grid.cells) for x in _pieces(rows)), start=empty)
+    return sum((np.bincount(grid.cell(part.T), minlength=grid.cells) for part in rows.parts()), start=empty)
 
 
 def cluster_totals(rows: LatticeRows, centres: Floats, radius: int) -> tuple[Ints, Ints]:
     """RAW: by nearest centre, all of whole steps: people, and exact sums of their deviations, cut to the radius."""
     counts, sums = np.zeros(len(centres), dtype=np.int64), np.zeros(np.shape(centres), dtype=np.int64)
-    workers, pieces = (os.cpu_count() or 1) if rows.people >= _MANY else 1, _pieces(rows)
+    workers, parts = (os.cpu_count() or 1) if rows.people >= _MANY else 1, rows.parts()
     with ThreadPoolExecutor(workers) as pool:  # whole numbers: the same totals in any order
-        while some := list(itertools.islice(pieces, 4 * workers)):
+        while some := [part.T for part in itertools.islice(parts, 2 * workers)]:
             add_up = partial(_cluster_totals, centres=centres, radius=radius)
             for more, moved in pool.map(add_up, some) if workers > 1 else map(add_up, some):
                 counts, sums = counts + more, sums + moved
     return counts, sums
-
-
-def _pieces(rows: LatticeRows) -> Iterator[Floats]:
-    """Some people at a time, a column each."""
-    for part in rows.parts():
-        for start in range(0, len(part), _CHUNK):
-            yield part[start : start + _CHUNK].T
 
 
 def _cluster_totals(x: Floats, centres: Floats, radius: int) -> tuple[Ints, Ints]:
@@ -206,7 +173,9 @@ def _cluster_totals(x: Floats, centres: Floats, radius: int) -> tuple[Ints, Ints
         square += row * row
     far = np.flatnonzero(square > float(radius) ** 2)
     if len(far):
-        surplus = _surplus(x[:, far] - centres.T[:, label[far]], square[far], radius)
+        # What must be taken off deviations longer than the radius: whole steps, after which no norm exceeds it.
+        deviation = x[:, far] - centres.T[:, label[far]]
+        surplus = np.asarray(deviation - np.trunc(deviation * (radius * (1 - 1e-9) / np.sqrt(square[far]))))
         sums -= _sums(surplus, label[far], k)
     return counts, sums.T - counts[:, None] * centres.astype(np.int64)
 
@@ -214,11 +183,6 @@ def _cluster_totals(x: Floats, centres: Floats, radius: int) -> tuple[Ints, Ints
 def _sums(x: Floats, label: Ints, clusters: int) -> Ints:
     """The sums of whole numbers by label, an array (coordinates, clusters)."""
     return np.stack([np.bincount(label, weights=row, minlength=clusters).astype(np.int64) for row in x])
-
-
-def _surplus(deviation: Floats, square: Floats, radius: int) -> Floats:
-    """What must be taken off deviations longer than the radius: whole steps, after which no norm exceeds the radius."""
-    return np.asarray(deviation - np.trunc(deviation * (radius * (1 - 1e-9) / np.sqrt(square))))
 
 
 def _draws(mechanism: TotalsNoise, size: int, rng: Randomness) -> Ints:
@@ -230,8 +194,7 @@ def _draws(mechanism: TotalsNoise, size: int, rng: Randomness) -> Ints:
 def release_cells(rows: LatticeRows, grid: Grid, mechanism: TotalsNoise, *, rng: Randomness) -> TrustedRound:
     """Noisy counts in every cell: private as `mechanism.spend` says."""
     must(mechanism.radius == 0, "mechanism", "must be made for counts alone", mechanism.radius)
-    counts = cell_counts(rows, grid) + _draws(mechanism, grid.cells, rng)
-    return TrustedRound(rows.people, counts, mechanism)
+    return TrustedRound(rows.people, cell_counts(rows, grid) + _draws(mechanism, grid.cells, rng), mechanism)
 
 
 def release_moves(rows: LatticeRows, centres: Floats, mechanism: TotalsNoise, *, rng: Randomness) -> TrustedRound:
@@ -251,15 +214,13 @@ def sample(rows: tables.Rows, columns: Columns, discovery_share: float, *, rng: 
     return tables.sample_records(rows, columns, int(rng.words(1)[0]), discovery_share=discovery_share)
 
 
-def found_records(
-    people: tables.RecordSample, mechanism: Discovery, *, rng: Randomness
-) -> tuple[list[tuple[str, ...]], Ints]:
+def found_records(people: tables.RecordSample, mechanism: Discovery, *, rng: Randomness) -> tuple[list[Record], Ints]:
     """The records that the discovery part shows, and their noisy counts."""
     passing, noisy = threshold_counts(tables.discovery_counts(people), mechanism, rng=rng)
     return _in_order(tables.records_at(people, passing), noisy)
 
 
-def _in_order(records: list[tuple[str, ...]], noisy: Ints) -> tuple[list[tuple[str, ...]], Ints]:
+def _in_order(records: list[Record], noisy: Ints) -> tuple[list[Record], Ints]:
     """Alphabetically: the order in which rows held them may tell of people."""
     order = sorted(range(len(records)), key=records.__getitem__)
     return [records[i] for i in order], noisy[order]
@@ -274,14 +235,14 @@ def slots_among(
 
 def discover_answers(
     answers: Answers, share: float, mechanism: Discovery, *, rng: Randomness
-) -> tuple[tuple[list[tuple[str, ...]], list[int], int], Counter[tuple[str, ...]]]:
+) -> tuple[tuple[list[Record], list[int], int], Counter[Record]]:
     """Of the answers that a service keeps, one record of each person: the records that a part of them show, their noisy
     counts, and how many these people are; and RAW: what the others hold.
 
     Who discovers and who counts is decided by a coin for each person, without looking at their record.
     """
     limit = np.uint64(int(share * 2**64))
-    halves: tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]] = (Counter(), Counter())
+    halves: tuple[Counter[Record], Counter[Record]] = (Counter(), Counter())
     for records in answers.records():
         counts_others = (rng.words(len(records)) >= limit).tolist()
         for record, half in zip(records, counts_others, strict=True):
@@ -357,6 +318,8 @@ def _unit(total: int, mass: int) -> float:
     return float(Fraction(2 * total, mass * LEVELS)) - 1
 
 
+# --- whole tables, as codes -------------------------------------------------------------------------------------------
+
 _MOST_READ = 4096  # Read from rows, a domain of more values is no domain: every value would be about somebody.
 LATTICE = 1 << 16  # Steps to a person: the answers of D' are rounded to them, which is post-processing.
 
@@ -378,7 +341,7 @@ class Codes:
 
 
 def read_codes(path: TableLike, schema: Schema, *, table: str | None = None) -> Codes:
-    """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.totals.codes`."""
+    """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.counts.codes`."""
     with tables.open_rows(path, table=table) as rows:
         return Codes(schema, marginals.codes(rows, schema))
 
@@ -395,7 +358,9 @@ def read_domain(path: TableLike, names: Iterable[str], *, table: str | None = No
     result = {}
     with tables.open_rows(path, table=table) as rows:
         for name in names:
-            values = marginals.domain(rows, name, _MOST_READ)
+            rows.need("columns", name)
+            distinct = f"SELECT DISTINCT {text(column(name))} AS v FROM {VIEW} LIMIT {_MOST_READ + 2}"
+            values = [row["v"] for row in answers(rows, distinct)]
             labels = [v for v in values if v is not None]
             rule = f"must be at most {_MOST_READ} to be read from a file: give --bins, or group them in --schema"
             must(len(labels) <= _MOST_READ, f"values of {name}", rule, "more")
@@ -413,9 +378,6 @@ def _order(label: str) -> tuple[bool, float, str]:
     return (math.isnan(size), 0.0 if math.isnan(size) else size, label)
 
 
-# --- both groups ------------------------------------------------------------------------------------------------------
-
-
 def groups_of(
     rows: Rows, schema: Schema, columns: Columns, invite: OnMarginals | None, *, local_raw: bool = False,
     assume: bool = False,
@@ -424,7 +386,7 @@ def groups_of(
 
     Without an invitation nobody is local. What a field counts as must be declared.
     """
-    labels = None if columns.trust is None else label_column(columns.trust)
+    labels = columns.trust_column
     if local_raw or rows.trust is None or rows.trust.everyone != "local":
         marginals.check_schema(rows, schema, declared=True)
     trusted = Codes(schema, marginals.codes(rows, schema, trust=labels))
@@ -433,10 +395,7 @@ def groups_of(
     if local_raw:
         held = Codes(schema, marginals.codes(rows, schema, trust=labels, label="local"))
         return Raw(trusted.people, trusted, simulated_reports=True, held=held, notes=rows.notes)
-    return replace(read(rows, columns, invite, assume=assume), trusted_people=trusted.people, trusted=trusted)
-
-
-# --- what leaves the room ---------------------------------------------------------------------------------------------
+    return replace(summing.read(rows, columns, invite, assume=assume), trusted_people=trusted.people, trusted=trusted)
 
 
 def measure_table(codes: Codes, features: tuple[int, ...], sigma: float, *, rng: Randomness) -> MeasuredTable:

@@ -7,10 +7,8 @@ field holds: everybody has one. Of a number by a private category everybody has 
 (`hybridp.public.groups`). Of several options a replaced person moves the counts by at most ``min(2 most, k)`` in all:
 of more ticks than `most` the first are counted. How many people are in each group is public under replacement.
 
-Where trusted people's rows come from: a table (`open_rows`) or a service's sealed answers (`Answers`).
-
-The one door to tables for everyone else, with what may be read of them that is public: who trusts, groups and epsilons,
-reports and how they were made.
+Trusted people's rows come from a table (`open_rows`) or a service's sealed answers (`Answers`). This is the one door to
+tables for everyone else, with what is public of them: who trusts, groups, epsilons, reports and how they were made.
 """
 
 from __future__ import annotations
@@ -18,15 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import errors, noise, tables
-from hybridp.errors import LOCAL, TRUSTED, InvalidInput, Trusts, UnusablePublicRows, UnusableRows, label_column, must
+from hybridp.errors import LOCAL, TRUSTED, Trusts, UnusablePublicRows, UnusableRows, label_column, must
 from hybridp.noise import Randomness, additive, voted_cells
 from hybridp.public import messages, shares
 from hybridp.public.distribution import by_window, invite_bins
@@ -36,33 +34,22 @@ from hybridp.public.messages import BATCH, MECHANISM, NoisySquares, OnNumber, On
 from hybridp.public.randomisers import LEVELS, Bounds, Ints, Lattice
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.steered_mean import Window, WindowNoise
-from hybridp.tables import sql
-from hybridp.tables.engine import answers, fresh, keep, local_copy, stream
-from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, TABLES, Rows, Source, TableLike, open_rows, shown, unstated
-from hybridp.tables.sql import VIEW, Columns, column, labelled, local_rows, named_mechanism, number_of, select, text
-from hybridp.tables.totals import (
-    CHUNK,
-    ByCategory,
-    Query,
-    Report,
-    count_groups,
-    count_options,
-    levels_of,
-    report_counts,
-    report_texts,
-    stretch_counts,
-)
+from hybridp.tables import ByCategory, Columns, Query, Report, Rows, Source, TableLike, engine, open_rows, totals
+from hybridp.tables import counts as counting
+from hybridp.tables.engine import CHOICES, NUMBERS, TABLES, VIEW, answers, column, column_must, select, shown, text
+from hybridp.tables.totals import CHUNK, local_rows, number_of
 
-__all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "NUMBERS", "Raw", "Rows", "Source", "TABLES"]
-__all__ += ["TableLike", "TrustedAnswers", "all_empty", "as_numbers", "batch_digest", "batch_names", "binned"]
-__all__ += ["check_answers", "check_batches", "check_mechanism", "column_reports", "count_answers", "count_between"]
-__all__ += ["count_people", "count_rows", "epsilon_counts", "group_sizes", "grouped", "levels", "local_numbers"]
-__all__ += ["local_rows", "lots", "must_be_public", "must_read_again", "named_mechanism"]
-__all__ += ["noisy_sums", "open_rows", "people_query", "read", "read_answers", "read_as"]
-__all__ += ["read_mechanism", "read_slots", "release_clipped", "release_counts", "release_sums", "release_totals"]
-__all__ += ["release_window", "report_sums", "rounded_cells", "rows_of", "shown", "sizes_of", "slot_counts"]
-__all__ += ["slots_told", "squares", "unstated", "with_public"]
+__all__ = ["Answers", "CHOICES", "Columns", "Counted", "NUMBERS", "Raw", "Rows", "Source", "TABLES", "TableLike"]
+__all__ += ["TrustedAnswers", "all_empty", "as_numbers", "batch_digest", "batch_names", "binned", "check_answers"]
+__all__ += ["check_batches", "check_mechanism", "column_reports", "count_answers", "count_between", "count_people"]
+__all__ += ["count_rows", "epsilon_counts", "group_sizes", "grouped", "levels", "local_numbers", "local_rows", "lots"]
+__all__ += ["must_be_public", "must_read_again", "named_mechanism", "noisy_sums", "open_rows", "people_query", "read"]
+__all__ += ["read_answers", "read_as", "read_mechanism", "read_slots", "release_clipped", "release_counts"]
+__all__ += ["release_sums", "release_totals", "release_window", "report_sums", "rounded_cells", "rows_of", "shown"]
+__all__ += ["sizes_of", "slot_counts", "slots_told", "squares", "with_public"]
 
+AddedNoise = DiscreteLaplace | DiscreteGaussian
+Levels = tuple[NDArray[np.float64], NDArray[np.int64]]
 TrustedAnswers = Iterable[NDArray[np.int64]]
 """RAW: trusted people's answers, some people at a time, one row a person: options by their places, ticks as bits, or
 numbers in the same bytes (`as_numbers`)."""
@@ -80,11 +67,9 @@ class Answers(TrustedAnswers, Protocol):
 
     def by_epsilon(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
         """Some people's numbers, all of them with one epsilon of their own."""
-        ...
 
     def records(self) -> Iterator[list[tuple[str, ...]]]:
         """Some people's records, one of each."""
-        ...
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
@@ -120,15 +105,13 @@ class Raw:
     def plus(self, other: Raw) -> Raw:
         """RAW: what is needed of the people in both."""
         people, squares = self.trusted_people + other.trusted_people, self.squares + other.squares
-        return replace(self, trusted_people=people, trusted=self.trusted + other.trusted, squares=squares)
+        return replace(other, trusted_people=people, trusted=self.trusted + other.trusted, squares=squares)
 
 
 # --- noise, and what is public ----------------------------------------------------------------------------------------
 
 
-def noisy_sums(
-    sums: Iterable[int], mechanism: DiscreteLaplace | DiscreteGaussian, *, rng: Randomness
-) -> tuple[int, ...]:
+def noisy_sums(sums: Iterable[int], mechanism: AddedNoise, *, rng: Randomness) -> tuple[int, ...]:
     """Whole numbers, each with a draw of the mechanism's noise: what its guarantee is about."""
     totals = [int(total) for total in sums]
     drawn = additive(mechanism, len(totals), rng=rng)
@@ -159,14 +142,12 @@ def with_public(data: TableLike | None, public: tuple[str, ...]) -> Any:
     return replace(source, public=public)
 
 
-def must_be_public(data: TableLike, option: str, column: str) -> None:
+def must_be_public(data: TableLike, option: str, column: str | None) -> None:
     """Refuse to publish exactly who holds what in a column, unless it is declared public. No row is read for it."""
-    if not isinstance(data, Source) or column not in data.public:
-        raise InvalidInput(
-            f"`{option}` must be declared public, as how many people hold what in it is told exactly: add it to "
-            f"people.public, or --public {column}, if everybody may know it (`Source(data, public=...)` in Python). "
-            f"Got `{column}`, which is not."
-        )
+    rule = "must be declared public, as how many people hold what in it is told exactly: add it to people.public, or "
+    rule += f"--public {column}, if everybody may know it (`Source(data, public=...)` in Python)"
+    public = column is None or (isinstance(data, Source) and column in data.public)
+    must(public, option, rule, f"`{column}`, which is not")
 
 
 # --- how many people there are: public under replacement --------------------------------------------------------------
@@ -184,41 +165,30 @@ def check_answers(
     label = label_column(trust)
     with open_rows(data, table=table, trust=trust, person=person) as rows:
         # Each question sees the rows that answer it alone: only here two of them meet.
-        _, local = count_groups(rows, Query(values=(), trust=label, person=person))
+        _, local = totals.count_groups(rows, Query(values=(), trust=label, person=person))
         if any(name not in rows.columns for names in (*reports.values(), (column_of,)) for name in names):
             if local:
-                raise UnusablePublicRows(
-                    f"{local_rows(label)}, and no column `{column_of}` names the one question that each of them drew: "
-                    "make their reports with `hybridp randomise`, or add --simulate-local for a trial on raw rows."
-                )
+                why = f"no column `{column_of}` names the one question that each of them drew: make their reports with"
+                raise totals.no_reports(label, f"{why} `hybridp randomise`")
             return dict.fromkeys(reports, 0)
-        said = [labelled(column(column_of), name) for name in reports]
-        outputs = {"named": sql.count_if(" OR ".join(said))}
+        said = [engine.labelled(column(column_of), name) for name in reports]
+        outputs = {"named": engine.count_if(" OR ".join(said))}
         for i, (one, columns) in enumerate(zip(said, reports.values(), strict=True)):
-            outputs[f"answered{i}"] = sql.count_if(one)
+            outputs[f"answered{i}"] = engine.count_if(one)
             if columns:
                 empty = " AND ".join(f"{column(name)} IS NULL" for name in columns)
-                outputs[f"astray{i}"] = sql.count_if(f"COALESCE({one}, FALSE) = ({empty})")
-        (result,) = answers(rows, select(outputs, VIEW, sql.of_local(label)))
-    if int(result["named"] or 0) != local:
-        raise UnusablePublicRows(
-            f"Column `{column_of}` must name one of the questions in every local row, as `hybridp randomise` writes "
-            "it: every local person answers one drawn question."
-        )
+                outputs[f"astray{i}"] = engine.count_if(f"COALESCE({one}, FALSE) = ({empty})")
+        (result,) = answers(rows, select(outputs, VIEW, engine.of_local(label)))
+    rule = "must name one of the questions in every local row, as `hybridp randomise` writes it: every local person "
+    column_must(int(result["named"] or 0) == local, column_of, f"{rule}answers one drawn question")
+    rule = f"must hold a report where `{column_of}` names its question, and nothing in any other local row: a person "
     for i, columns in enumerate(reports.values()):
-        if result.get(f"astray{i}"):
-            raise UnusablePublicRows(
-                f"Column `{columns[0]}` must hold a report where `{column_of}` names its question, and nothing in any "
-                "other local row: a person answers one question with the whole promise."
-            )
+        alone = not result.get(f"astray{i}")
+        column_must(alone, next(iter(columns), None), f"{rule}answers one question with the whole promise")
     return {name: int(result[f"answered{i}"] or 0) for i, name in enumerate(reports)}
 
 
-Levels = tuple[NDArray[np.float64], NDArray[np.int64]]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Counted:
+class Counted(NamedTuple):
     """The people of both groups; with own epsilons, each group's different ones and how many people have each."""
 
     trusted: int
@@ -228,10 +198,8 @@ class Counted:
 
 def _counted(rows: Rows, fields: Mapping[str, str], person: str | None = None, more: str = "") -> list[dict[str, Any]]:
     """How many people (rows, without `person`) there are of each kind by these fields."""
-    many = "COUNT(*)"
-    if person is not None:
-        rows.need("person", person)
-        many = f"COUNT(DISTINCT {column(person)})"
+    rows.need("person", person)
+    many = "COUNT(*)" if person is None else f"COUNT(DISTINCT {column(person)})"
     return answers(rows, select({**fields, "people": many}, VIEW, f"GROUP BY {', '.join(fields.values())} {more}"))
 
 
@@ -248,7 +216,7 @@ def count_rows(rows: Rows, trust: str, person: str | None, epsilon: str | None =
     if epsilon is not None:
         rows.need("epsilon-column", epsilon)
         own = number_of(rows, epsilon)
-        fields["asked"] = f"CASE WHEN ABS({own}) < {sql.INFINITY} THEN {own} ELSE {sql.double(0.0)} END"
+        fields["asked"] = f"CASE WHEN ABS({own}) < {engine.INFINITY} THEN {own} ELSE {engine.double(0.0)} END"
     groups = _counted(rows, fields, person)
     if not {group["label"] for group in groups} <= {TRUSTED, LOCAL}:
         raise rows.unlabelled(trust)
@@ -268,9 +236,8 @@ def count_people(
 ) -> Counted:
     """How many people are in each group, by their choices alone; of the columns of `answers` only that they exist."""
     rule = errors.rule_of(trust)
-    for option, named in (("trust", None if rule is None else rule.column), ("epsilon-column", epsilon)):
-        if named is not None:
-            must_be_public(data, option, named)
+    must_be_public(data, "trust", None if rule is None else rule.column)
+    must_be_public(data, "epsilon-column", epsilon)
     with open_rows(data, table=table, trust=trust, person=person) as rows:
         for question, columns in answers.items():
             for name in columns:
@@ -282,8 +249,8 @@ def epsilon_counts(rows: Rows, epsilon: str) -> Levels:
     """The distinct epsilons of a column and how many rows have each: what a plan needs, and no value."""
     rows.need("epsilon-column", epsilon)
     groups = _counted(rows, {"asked": number_of(rows, epsilon)})
-    if not all(group["asked"] is not None and group["asked"] >= 0 for group in groups):
-        raise UnusablePublicRows(f"Column `{epsilon}` must hold an epsilon of 0 or more for every person.")
+    stated = all(group["asked"] is not None and group["asked"] >= 0 for group in groups)
+    column_must(stated, epsilon, "must hold an epsilon of 0 or more for every person")
     return _levels(groups)
 
 
@@ -298,13 +265,12 @@ _GROUP = "group of the person"
 def _kept_by_group(rows: Rows, by: str, columns: Iterable[str | None]) -> Rows:
     """These columns of all rows, those that there are, kept with everybody's group while the rows are open."""
     rows.need("by", by)
-    if rows.columns[by] in ("FLOAT", "DOUBLE"):  # their text differs between engines
-        raise UnusablePublicRows(f"Column `{by}` must hold text or whole numbers to name a group.")
+    rows.need_words(by, " to name a group")
     wanted = {name: rows.columns[name] for name in dict.fromkeys(columns) if name is not None and name in rows.columns}
-    table, rows = fresh("grouped"), local_copy(rows, [*wanted, by])
-    keep(rows, table, select(sql.chosen(wanted) | {_GROUP: text(column(by))}, VIEW))
+    table, rows = engine.fresh("grouped"), engine.local_copy(rows, [*wanted, by])
+    engine.keep(rows, table, select(engine.chosen(wanted) | {_GROUP: text(column(by))}, VIEW))
     result = {**wanted, _GROUP: "VARCHAR"}
-    return replace(rows, columns=MappingProxyType(result), part=select(sql.chosen(result), table))
+    return replace(rows, columns=MappingProxyType(result), part=select(engine.chosen(result), table))
 
 
 def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -> Rows:
@@ -315,31 +281,28 @@ def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -
             rows.need_missing(value, missing, ways)
     report = columns.report
     beside = () if report is None else (*columns.reports, f"{report}_mechanism", f"{report}_batch")
-    own = (*columns.names, label_column(columns.trust), columns.person, columns.record_key)
+    own = (*columns.names, columns.trust_column, columns.person, columns.record_key)
     return _kept_by_group(rows, by, (*own, *beside))
 
 
 def rows_of(kept: Rows, groups: Iterable[str]) -> Rows:
     """The rows of people in one of these groups."""
-    return replace(kept, part=f"{kept.part} WHERE {sql.is_one_of(column(_GROUP), groups)}")
+    return replace(kept, part=f"{kept.part} WHERE {engine.is_one_of(column(_GROUP), groups)}")
 
 
 def sizes_of(kept: Rows, by: str, trust: str, person: str | None) -> dict[str, tuple[int, int]]:
     """How many trusted and local people each group has, in the order of the names. Everybody is in one group."""
-    group, trusted = column(_GROUP), labelled(column(trust), TRUSTED)
+    group, trusted = column(_GROUP), engine.labelled(column(trust), TRUSTED)
     if person is not None:
         kept.need("person", person)
         each = select({"many": f"COUNT(DISTINCT {group})"}, VIEW, f"GROUP BY {column(person)}")
         (result,) = answers(kept, f"SELECT MAX(many) AS most FROM ({each}) AS groups")
-        if (result["most"] or 0) > 1:
-            raise UnusablePublicRows(f"Column `{by}` must hold one group for each person, not several.")
+        column_must((result["most"] or 0) <= 1, by, "must hold one group for each person, not several")
     sizes: dict[Any, list[int]] = {}
     for row in _counted(kept, {"name": group, "trusted": trusted}, person, f"LIMIT {2 * MOST_GROUPS + 3}"):
         sizes.setdefault(row["name"], [0, 0])[0 if row["trusted"] else 1] += int(row["people"])
-    if None in sizes or "" in sizes:
-        raise UnusablePublicRows(f"Column `{by}` must name a group in every row.")
-    if len(sizes) > MOST_GROUPS:
-        raise UnusablePublicRows(f"Column `{by}` must hold at most {MOST_GROUPS} different groups: merge some first.")
+    column_must(not {None, ""} & set(sizes), by, "must name a group in every row")
+    column_must(len(sizes) <= MOST_GROUPS, by, f"must hold at most {MOST_GROUPS} different groups: merge some first")
     return {name: (sizes[name][0], sizes[name][1]) for name in sorted(sizes)}
 
 
@@ -372,9 +335,8 @@ def slot_counts(rows: Rows, name: str, slots: int) -> NDArray[np.int64]:
     out = np.zeros(slots, dtype=np.int64)
     for group in _counted(rows, {"slot": number_of(rows, name)}):
         slot = group["slot"]
-        if slot is None or not 0 <= slot < slots or slot != int(slot):
-            rule = f"must hold the number of a slot of the invitation, 0 to {slots - 1}"
-            raise UnusablePublicRows(f"Column `{name}` {rule}.")
+        known = slot is not None and 0 <= slot < slots and slot == int(slot)
+        column_must(known, name, f"must hold the number of a slot of the invitation, 0 to {slots - 1}")
         out[int(slot)] += int(group["people"])
     return out
 
@@ -402,16 +364,25 @@ def check_mechanism(rows: Rows, trust: str | None, mechanism_column: str, real: 
 
     Without `trust` all rows are local. None for a table without that column, which says nothing (`named_mechanism`).
     """
-    if trust is not None:
-        rows.need("trust", trust)
+    rows.need("trust", trust)
     if mechanism_column not in rows.columns:
         return None
-    words = {"real": real, "simulated": f"{real}{_SIMULATED}"}
-    asked = {name: sql.count_if(labelled(text(column(mechanism_column)), word)) for name, word in words.items()}
-    (result,) = answers(rows, select({"local": "COUNT(*)", **asked}, VIEW, sql.of_local(trust)))
+    words, said = {"real": real, "simulated": f"{real}{_SIMULATED}"}, text(column(mechanism_column))
+    asked = {name: engine.count_if(engine.labelled(said, word)) for name, word in words.items()}
+    (result,) = answers(rows, select({"local": "COUNT(*)", **asked}, VIEW, engine.of_local(trust)))
     if (result["real"] or 0) + (result["simulated"] or 0) != result["local"]:
         raise errors.OtherMechanism(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
     return bool(result["simulated"])
+
+
+def named_mechanism(mechanism_column: str, says: bool | None, people: int, *, assume: bool) -> bool:
+    """Refuse reports that name no mechanism, unless it is assumed; True when it is."""
+    if says is not None or not people:
+        return False
+    rule = "must name the mechanism and the question beside every report, as `hybridp randomise` writes them; "
+    rule += "--assume-mechanism takes them at your word, and the receipt will say so"
+    column_must(assume, mechanism_column, rule)
+    return True
 
 
 def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: int) -> Iterator[Any]:
@@ -422,9 +393,9 @@ def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: 
         rows.need("report", name)
         rows.need_number(name, text=True)
         value = number_of(rows, name)
-        fields |= {f"n{i}": value, f"text{i}": sql.not_a_number(column(name), value)}
-    rows = local_copy(rows, [*names, trust])
-    for part in stream(rows, select(fields, VIEW, sql.of_local(trust)), chunk):
+        fields |= {f"n{i}": value, f"text{i}": totals.not_a_number(column(name), value)}
+    rows = engine.local_copy(rows, [*names, trust])
+    for part in engine.stream(rows, select(fields, VIEW, engine.of_local(trust)), chunk):
         for i, name in enumerate(names):
             if bool(np.any(part[f"text{i}"])):
                 raise UnusableRows(f"Column `{name}` must hold numbers.")
@@ -433,7 +404,7 @@ def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: 
 
 def read_mechanism(rows: Rows, where: Columns) -> tuple[str | None, bool]:
     """The text of the one mechanism that reports name (None without reports), and whether some say SIMULATED."""
-    label = label_column(where.trust)
+    label = where.trust_column
     if label is not None:
         rows.need_labels(label)
         count_rows(rows, label, None)  # refuses a row without a label
@@ -448,8 +419,7 @@ def read_mechanism(rows: Rows, where: Columns) -> tuple[str | None, bool]:
 def batch_names(rows: Rows, batch: str) -> list[str]:
     """The different names of batches that stand beside reports, in the column `batch`."""
     result = rows.texts(batch, _MOST_BATCHES + 1) if batch in rows.columns else []
-    if len(result) > _MOST_BATCHES:
-        raise UnusablePublicRows(f"Column `{batch}` must hold at most {_MOST_BATCHES:,} different names.")
+    column_must(len(result) <= _MOST_BATCHES, batch, f"must hold at most {_MOST_BATCHES:,} different names")
     return result
 
 
@@ -475,7 +445,6 @@ def check_batches(data: TableLike, table: str | None, column: str, reports: Tabl
         )
 
 
-AddedNoise = DiscreteLaplace | DiscreteGaussian
 _SLACK = 1 + 1e-9
 
 
@@ -535,8 +504,7 @@ def _numbers(
     sum_squares: bool = False, epsilon: str | None = None,
 ) -> Raw:  # fmt: skip
     """Of one number or several; with own epsilons by each of them, ascending."""
-    if epsilon is not None:
-        rows.need("epsilon-column", epsilon)
+    rows.need("epsilon-column", epsilon)
     steps = invite.encoding.square_steps * sum_squares
     how: dict[str, Any] = {"count_clipped": count_clipped, "square_steps": steps, "epsilon": epsilon}
     result = tables.add_up(rows, _query(rows, columns, invite, local_raw, **how))
@@ -560,14 +528,14 @@ def report_sums(found: tables.Totals, invite: Any) -> messages.VectorReportSums:
 def _option(rows: Rows, columns: Columns, invite: OnOptions, local_raw: bool, *, joint: Joint | None = None) -> Raw:
     query = _query(rows, columns, invite, local_raw, joint)
     ticks, sets = bool(invite.encoding.most), invite.mechanism.size > 1
-    result = count_options(rows, query, named=not sets)
+    result = counting.count_options(rows, query, named=not sets)
     counts, steps, held = result.sums, 1, result.held if ticks else result.report_counts
     if result.counts is not None and joint is not None:
         steps, held = joint.steps, None  # whose numbers are rounded by `rounded_cells`
         counts = np.column_stack([result.sums, steps * result.counts - result.sums]).ravel()
     told = result.report_counts if ticks or not (sets or local_raw) else np.zeros(invite.encoding.size, dtype=np.int64)
     local: Any = ShareReports(int(told.sum()), told, invite.mechanism)
-    for texts in report_texts(rows, query, CHUNK) if sets and result.local_people and not local_raw else ():
+    for texts in counting.report_texts(rows, query, CHUNK) if sets and result.local_people and not local_raw else ():
         local = local + shares.read_reports(
             invite.mechanism, texts, shares.unreadable(columns.report or "", invite.text)
         )
@@ -581,12 +549,10 @@ def _marginal(rows: Rows, columns: Columns, invite: Any, local_raw: bool) -> Raw
     told, digest = shares.MarginalReports.nobody(invite), None
     if count_rows(rows, labels, None).local:
         if report not in rows.columns:
-            raise UnusablePublicRows(
-                f"{local_rows(labels)}, and no column `{report}` holds their reports: make them with `hybridp "
-                "randomise synth`, or add --simulate-local for a trial on raw rows."
-            )
+            why = f"no column `{report}` holds their reports: make them with `hybridp randomise synth`"
+            raise totals.no_reports(labels, why)
         query = Query(values=(), trust=labels, reports=(Report(report, text=True),))
-        for texts in report_texts(rows, query, CHUNK):
+        for texts in counting.report_texts(rows, query, CHUNK):
             told = told + shares.read_marginal_reports(invite, texts, report)
         counts = np.concatenate([one.counts for one in told.told])
         digest = batch_digest(rows, columns, invite.text, counts, told.people)
@@ -603,10 +569,7 @@ _READERS: dict[str, Callable[..., Raw]] = {
 
 def read_answers(answers: TrustedAnswers, invite: Any, joint: Joint | None = None) -> Raw:
     """RAW: the trusted people's totals of what the invitation asks; they add up over people (`Raw.plus`)."""
-    result: Raw | None = None
-    for raw in _ANSWERS[invite.way](answers, invite, joint):
-        result = raw if result is None else result.plus(raw)
-    return Raw(0, 0) if result is None else result
+    return reduce(Raw.plus, _ANSWERS[invite.way](answers, invite, joint), Raw(0, 0))
 
 
 def _number_answers(answers: TrustedAnswers, invite: OnNumber | OnVector, joint: None) -> Iterator[Raw]:
@@ -725,7 +688,7 @@ def levels(
     rows: Rows, columns: Columns, invite: Any, group: str = "trusted", *, local_raw: bool = False, chunk: int = CHUNK
 ) -> Iterator[Ints]:
     """RAW: the levels of a table's trusted people or, in a trial, of local ones, in parts: a row each."""
-    return levels_of(rows, _query(rows, columns, invite, local_raw or group == "local"), group, chunk)
+    return totals.levels_of(rows, _query(rows, columns, invite, local_raw or group == "local"), group, chunk)
 
 
 def rounded_cells(rows: Rows, columns: Columns, invite: OnOptions, joint: Joint, *, rng: Randomness) -> Ints:
@@ -733,7 +696,7 @@ def rounded_cells(rows: Rows, columns: Columns, invite: OnOptions, joint: Joint,
     query = _query(rows, columns, invite, True, joint)
     counts = np.zeros(invite.encoding.size, dtype=np.int64)
     assert isinstance(query.values[0], ByCategory)
-    for part in levels_of(rows, query, "local"):
+    for part in totals.levels_of(rows, query, "local"):
         cells = voted_cells(part[:, 0], query.values[0].stride, joint.steps, rng=rng)
         counts += np.bincount(cells, minlength=len(counts))
     return counts
@@ -751,13 +714,10 @@ def lots(shares: Sequence[float], *, rng: Randomness) -> Callable[[int, int], An
     return phase
 
 
-# --- counts between public places of a number's range -----------------------------------------------------------------
-
-
 def binned(rows: Rows, columns: Columns, invite: OnNumber, people: int) -> Any:
     """The local reports by public bins, or the answers within an invitation's windows, after `read` checked them."""
     query = _query(rows, columns, invite, local_raw=False)
-    return by_window(report_counts(rows, query, invite_bins(invite), people), invite)
+    return by_window(counting.report_counts(rows, query, invite_bins(invite), people), invite)
 
 
 def count_between(
@@ -772,7 +732,7 @@ def count_between(
     rng: Randomness,
 ) -> NoisyCounts:
     """How many trusted people lie at or below each of the places (0 to 1 of the range), with the stated noise."""
-    raw = stretch_counts(rows, _query(rows, columns, invite, local_raw), _cuts(places), people)
+    raw = counting.stretch_counts(rows, _query(rows, columns, invite, local_raw), _cuts(places), people)
     return release_counts(Raw(people, raw), stated, rng=rng)
 
 

@@ -22,53 +22,56 @@ Of several values some are reported, or one direction, with the whole epsilon:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import must
-from hybridp.noise import (
-    Randomness,
-    bernoulli,
-    categories,
-    oracle_reports,
-    reports,
-    simulate_counts,
-    uniform_below,
-    voted_cells,
-)
+from hybridp import noise
+from hybridp.errors import InvalidInput, must
+from hybridp.noise import Randomness, bernoulli, categories, oracle_reports, reports, uniform_below
 from hybridp.public import randomisers
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import OnMap
-from hybridp.public.mechanisms import PureDP
+from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import Invite, OnNumber, OnVector
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.randomisers import LEVELS, Bounds, Floats, Ints, Randomiser, ScalarReports, UnitVector
 from hybridp.public.regression import OnLine
 from hybridp.public.shares import MarginalReports, OnMarginals, OnOptions, ShareReports, kept, written_reports
 
-__all__ = ["answer_map", "answer_question", "choose_names", "chosen_levels", "own_randomiser"]
-__all__ += ["randomise_many", "randomise_own", "randomise_steps", "reach_reports"]
-__all__ += ["option_reports", "report_marginals", "report_options", "simulated_marginals"]
-__all__ += ["simulated_reports", "tick_places"]
-
+__all__ = ["answer_map", "answer_question", "choose_names", "chosen_levels", "must_accept", "own_randomiser"]
+__all__ += ["randomise_many", "randomise_own", "randomise_steps", "reach_reports", "report_marginals", "report_options"]
+__all__ += ["simulated_marginals", "simulated_reports", "tick_places"]
 
 _CHUNK = 1 << 20  # codebook entries at a time
 _PART = 1 << 16  # people at a time
 
 
-# --- a number ---------------------------------------------------------------------------------------------------------
+def must_accept(asked: PureDP | ApproxDP, epsilon: float | None, delta: float = 0.0) -> None:
+    """Refuse a report that tells more than its person accepts, whatever an invitation says of itself.
+
+    >>> must_accept(PureDP(4.0), 1.0)
+    Traceback (most recent call last):
+        ...
+    hybridp.errors.InvalidInput: `epsilon` must be at least the 4 that the invitation asks of every report. Got 1.0.
+    """
+    if epsilon is None:
+        raise InvalidInput("`epsilon` must be given with an invitation: the most that people accept. Got none.")
+    rule = "must be at least the {:g} that the invitation asks of every report"
+    must(asked.epsilon <= epsilon < math.inf, "epsilon", rule.format(asked.epsilon), epsilon)
+    must(asked.delta <= delta, "delta", rule.format(asked.delta), delta)
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def randomise_many(values: Sequence[float] | Floats, invite: OnNumber, *, rng: Randomness) -> Floats:
     """One report a person in the values' own unit, each with their own independent randomness: private as
     `invite.promise` says, unbiased for the clipped value."""
     return randomise_steps(invite.encoding.levels(values)[:, None], invite, rng=rng)[:, 0]
-
-
-# --- with the person's own epsilon ------------------------------------------------------------------------------------
 
 
 def own_randomiser(epsilon: float) -> Randomiser | None:
@@ -94,9 +97,6 @@ def randomise_own(levels: Ints, epsilons: Floats, bounds: Bounds, *, rng: Random
     return bounds.centre + bounds.half * out
 
 
-# --- numbers on their lattice -----------------------------------------------------------------------------------------
-
-
 def randomise_steps(steps: Ints, invite: OnNumber | OnVector, *, rng: Randomness) -> Floats:
     """One report for each row, in the values' own units: private as `invite.promise` says, for the whole row.
 
@@ -113,9 +113,6 @@ def reach_reports(steps: Ints, invite: Invite[Any, Any], *, rng: Randomness) -> 
     if isinstance(invite.mechanism, ScalarReports):
         return _some_coordinates(invite.mechanism, steps, invite.encoding.reach_steps, rng)
     return _one_direction(invite.mechanism, steps, invite.encoding.reach_steps, rng)
-
-
-# --- some coordinates -------------------------------------------------------------------------------------------------
 
 
 def _some_coordinates(plan: ScalarReports, steps: Ints, reach: int, rng: Randomness) -> Floats:
@@ -145,9 +142,6 @@ def _subsets(d: int, k: int, people: int, rng: Randomness) -> Ints:
         j = i + uniform_below(d - i, people, rng=rng)
         cards[row, i], cards[row, j] = cards[row, j], cards[row, i]
     return cards[:, :k]
-
-
-# --- one direction ----------------------------------------------------------------------------------------------------
 
 
 def _one_direction(plan: UnitVector, steps: Ints, reach: int, rng: Randomness) -> Floats:
@@ -197,9 +191,6 @@ def choose_names(inner: Floats, plan: UnitVector, *, rng: Randomness) -> tuple[I
     return index, np.where(place < pairs, towards, -towards)
 
 
-# --- regression -------------------------------------------------------------------------------------------------------
-
-
 def answer_question(steps: Ints, invite: OnLine, *, rng: Randomness) -> Floats:
     """Reports of people (a row each, on the lattice, the target last), in reach coordinates; NaN where none is told.
 
@@ -219,21 +210,23 @@ def answer_question(steps: Ints, invite: OnLine, *, rng: Randomness) -> Floats:
     return reach_reports(line.steps(steps), Invite(line.vector, invite.mechanism), rng=rng)
 
 
-# --- an option, or yes or no to one of several that the device drew ---------------------------------------------------
+# --- options, yes or no to one of several that the device drew, records, and cells of a map ---------------------------
 
 
-def option_reports(held: Ints, invite: OnOptions, joint: Joint | None = None, *, rng: Randomness) -> NDArray[Any]:
-    """The reports of many people, each with their own randomness: private as `invite.promise` says.
+def report_options(held: Ints, invite: OnOptions, joint: Joint | None = None, *, rng: Randomness) -> list[str]:
+    """The reports of many people as texts, each with their own randomness: private as `invite.promise` says.
 
     `held` are the numbers of options, or sets of those ticked; of a value and a private category together, a number is
     rounded to one of its bounds first. A report is the number of an option, or numbers of several; of ticks, the place
     among what a report may say.
     """
-    if invite.encoding.most:
-        return tick_places(held, invite, rng=rng)
     if joint is not None and isinstance(joint.answers, Bounds):
-        held = voted_cells(held, 2 * joint.steps, joint.steps, rng=rng)
-    return oracle_reports(invite.mechanism, held, rng=rng)
+        held = noise.voted_cells(held, 2 * joint.steps, joint.steps, rng=rng)
+    if invite.encoding.most:
+        sent: NDArray[Any] = tick_places(held, invite, rng=rng)
+    else:
+        sent = oracle_reports(invite.mechanism, held, rng=rng)
+    return written_reports(invite.mechanism, sent, invite.encoding.told)
 
 
 def tick_places(sets: Ints, invite: OnOptions, *, rng: Randomness) -> Ints:
@@ -243,22 +236,14 @@ def tick_places(sets: Ints, invite: OnOptions, *, rng: Randomness) -> Ints:
     return 2 * option + categories(invite.mechanism, no, rng=rng)
 
 
-def report_options(held: Ints, invite: OnOptions, joint: Joint | None = None, *, rng: Randomness) -> list[str]:
-    """The same as texts."""
-    return written_reports(invite.mechanism, option_reports(held, invite, joint, rng=rng), invite.encoding.told)
-
-
 def simulated_reports(counts: Ints, invite: OnOptions, values: Ints | None = None, *, rng: Randomness) -> ShareReports:
     """For a trial: everybody's reports, added up, where so many people hold each option, or each of the `values`."""
     everyone = np.repeat(np.arange(len(counts)) if values is None else values, counts)
     if invite.encoding.most:
         supports = np.bincount(tick_places(everyone, invite, rng=rng), minlength=len(invite.encoding.told))
     else:
-        supports = simulate_counts(invite.mechanism, everyone, rng=rng)
+        supports = noise.simulate_counts(invite.mechanism, everyone, rng=rng)
     return ShareReports(len(everyone), supports, invite.mechanism)
-
-
-# --- a record: one report on one drawn marginal -----------------------------------------------------------------------
 
 
 def _drawn(codes: NDArray[np.uint16], invite: OnMarginals, rng: Randomness) -> Iterator[tuple[int, Ints, NDArray[Any]]]:
@@ -292,9 +277,6 @@ def simulated_marginals(codes: NDArray[np.uint16], invite: OnMarginals, *, rng: 
         ]
         result = result + MarginalReports(tuple(told))
     return result
-
-
-# --- a point: a cell of the map ---------------------------------------------------------------------------------------
 
 
 def answer_map(levels: Floats, invite: OnMap, *, rng: Randomness) -> Ints:

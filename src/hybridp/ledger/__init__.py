@@ -1,13 +1,14 @@
 """THE LEDGER: who was charged what. A durable file that refuses an overdraft before any data is read.
 
 The ledger is one SQLite file (rollback journal, every commit synced to disk), so a charge is there in full or not at
-all, two processes cannot both spend the last of a budget, and a crash loses nothing. Levels are stored as whole numbers
-(10^-12 of an epsilon, 10^-18 of a delta), both charges and totals rounded up, so that a total pays for a
-charge of the same size. A charge is written *before* the
-rows are read. It is voided, which stays on record, only where nothing of the rows came out: a refusal that raw values
-decided is an answer about them, and stays charged as `refused`. What is released is kept in the same file before
-anybody sees it, so that what was paid for can be shown again. A ledger is for releases or for trials, from its creation
-on.
+all, two processes cannot both spend the last of a budget, and a crash loses nothing. The service keeps the same tables,
+under the same rule: it hands in its connection as a `Book`, inside a transaction. Levels are whole numbers (10^-12 of
+an epsilon, 10^-18 of a delta), charges and totals rounded up, so that a total pays for a charge of the same size; the
+database itself refuses an overdraft (``UPDATE ... WHERE spent + e <= total``), and the very same reports are charged
+once. A charge is written *before* the rows are read. It is voided, which stays on record, only where nothing of the
+rows came out: a refusal that raw values decided is an answer about them, and stays charged as `refused`. What is
+released is kept in the same file before anybody sees it, so that what was paid for can be shown again. A ledger is for
+releases or for trials, from its creation on.
 
 >>> import tempfile, pathlib
 >>> folder = tempfile.TemporaryDirectory()
@@ -27,15 +28,6 @@ Several questions are paid for at once, each group by the sum of what its people
 >>> both = [Charge("trusted", PureDP(share), "Laplace", name) for name, share in (("salary", 0.25), ("age", 0.75))]
 >>> [(charge.people, charge.budget.epsilon) for charge in together(both, "pay and age")]
 [('trusted', 1.0)]
-
-What a charge costs, when it is refused, and how a history composes: one rule in SQL, for a file and for the service.
-
-Whole numbers, charges and totals rounded up; an overdraft is refused by the database itself (``UPDATE ... WHERE spent
-+ e <= total``); the very same reports are charged once. A store hands in its connection as a `Book`, inside a
-transaction that makes all of it happen or nothing.
-
->>> units(0.1, EPSILON)
-100000000000
 """
 
 from __future__ import annotations
@@ -46,19 +38,19 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hybridp import errors
-from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem, UnusablePublicRows, must
+from hybridp.errors import BudgetExceeded, HybridpError, LedgerProblem, UnusablePublicRows, must
 from hybridp.public.envelope import appearing
 from hybridp.public.mechanisms import SEALED, SHARES, ZCDP, ApproxDP, Charge, Neighbours, PureDP, added, as_approx
 from hybridp.public.messages import reports_digest
 
-__all__ = ["Account", "Book", "Charge", "DELTA", "EPSILON", "Entry", "Kept", "Ledger", "Noted", "SEALED", "SHARES"]
+__all__ = ["Account", "Book", "Charge", "DELTA", "EPSILON", "Entry", "Kept", "Ledger", "SEALED", "SHARES"]
 __all__ += ["Spending", "account", "accounts", "budget_of", "charge", "open_accounts", "such_reports_paid"]
 __all__ += ["tells_nothing", "tight_epsilon", "together", "units"]
 
@@ -66,11 +58,15 @@ EPSILON, DELTA = 10**12, 10**18
 """How many units of the ledger an epsilon of 1 has, and a delta of 1."""
 
 _MOST = 1e6
-_SPENT = "state = 'spent'"
+_COARSE, _FINE = 2**16, 2.0**20
 
 
 def units(level: float, scale: int) -> int:
-    """A level as a whole number, rounded up: .1 is what its shortest decimal says, in nobody's decimal context."""
+    """A level as a whole number, rounded up: .1 is what its shortest decimal says, in nobody's decimal context.
+
+    >>> units(0.1, EPSILON)
+    100000000000
+    """
     return math.ceil(Fraction(repr(float(level))) * scale)
 
 
@@ -96,8 +92,7 @@ class Book(NamedTuple):
         return self.run(f"INSERT INTO {table} ({', '.join(every)}) VALUES ({named}){tail}", every)
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(NamedTuple):
     """One group of people: what they were promised in total, what is spent, and what they can still be asked for."""
 
     people: str
@@ -120,40 +115,30 @@ def open_accounts(book: Book, totals: Mapping[str, PureDP | ApproxDP]) -> None:
     """The totals are what people are promised; nothing ever raises them."""
     for people, budget in totals.items():
         must(budget.epsilon < _MOST, "epsilon", "must be below one million for a ledger", budget.epsilon)
-        book.insert(
-            "accounts",
-            people=people,
-            neighbours=budget.neighbours.value,
-            epsilon_total=units(budget.epsilon, EPSILON),
-            delta_total=units(budget.delta, DELTA),
-            epsilon_spent=0,
-            delta_spent=0,
-        )
+        own: dict[str, Any] = {"people": people, "neighbours": budget.neighbours.value}
+        own |= {"epsilon_total": units(budget.epsilon, EPSILON), "delta_total": units(budget.delta, DELTA)}
+        book.insert("accounts", **own, epsilon_spent=0, delta_spent=0)
 
 
 def accounts(book: Book) -> list[Account]:
     """Every group, the trusted ones first."""
-    rows = book.ask(f"SELECT {_ACCOUNT} FROM accounts WHERE {{here}} 1 = 1 ORDER BY people DESC").fetchall()
-    return [_account(row) for row in rows]
+    named = "people, neighbours, epsilon_total, delta_total, epsilon_spent, delta_spent"
+    rows = book.ask(f"SELECT {named} FROM accounts WHERE {{here}} 1 = 1 ORDER BY people DESC").fetchall()
+    result = []
+    for people, relation, epsilon, delta, epsilon_spent, delta_spent in rows:
+        levels = (epsilon, delta), (epsilon_spent, delta_spent), (epsilon - epsilon_spent, delta - delta_spent)
+        result.append(Account(people, *(budget_of(*level, relation) for level in levels)))
+    return result
 
 
 def account(book: Book, people: str) -> Account:
-    row = book.ask(f"SELECT {_ACCOUNT} FROM accounts WHERE {{here}} people = :people", people=people).fetchone()
-    if row is None:
+    result = next((one for one in accounts(book) if one.people == people), None)
+    if result is None:
         raise LedgerProblem(
             f"`ledger` must hold an account for the {people} group. It has none; `hybridp ledger "
             "create` makes a ledger of both groups, before anything is charged."
         )
-    return _account(row)
-
-
-_ACCOUNT = "people, neighbours, epsilon_total, delta_total, epsilon_spent, delta_spent"
-
-
-def _account(row: Any) -> Account:
-    people, relation, epsilon, delta, epsilon_spent, delta_spent = row
-    levels = (epsilon, delta), (epsilon_spent, delta_spent), (epsilon - epsilon_spent, delta - delta_spent)
-    return Account(people, *(budget_of(*level, relation) for level in levels))
+    return result
 
 
 def budget_of(epsilon: int, delta: int, relation: str) -> ApproxDP:
@@ -200,97 +185,82 @@ def charge(book: Book, charges: Iterable[Charge], at: str | int) -> list[int]:
                 f"The {one.people} group was asked for epsilon {one.budget.epsilon:g}, delta "
                 f"{one.budget.delta:g}, but has epsilon {left.epsilon:g}, delta {left.delta:g} left."
             )
-        entered = book.insert(
-            "charges",
-            " RETURNING id",
-            at=at,
-            people=one.people,
-            epsilon=epsilon,
-            delta=delta,
-            mechanism=one.mechanism,
-            purpose=one.purpose,
-            collection=one.collection,
-            digest=one.digest,
-            noise=json.dumps(one.noise),
-            state="spent",
-        )
-        ids.append(int(entered.fetchone()[0]))
+        said = {name: getattr(one, name) for name in ("people", "mechanism", "purpose", "collection", "digest")}
+        said |= {"epsilon": epsilon, "delta": delta, "noise": json.dumps(one.noise), "at": at, "state": "spent"}
+        ids.append(int(book.insert("charges", " RETURNING id", **said).fetchone()[0]))
     return ids
+
+
+class _Paid(NamedTuple):
+    """A charge that stands."""
+
+    id: int
+    price: tuple[int, int, str]
+    collection: str | None
+    digest: str | None
+
+
+def _paid(book: Book, people: str) -> list[_Paid]:
+    """The charges of a group for reports, or under a name, that stand."""
+    asked = "SELECT id, epsilon, delta, mechanism, collection, digest FROM charges WHERE {here} people = :people AND "
+    rows = book.ask(f"{asked} state = 'spent' AND coalesce(digest, collection) IS NOT NULL", people=people).fetchall()
+    return [_Paid(row[0], tuple(row[1:4]), *row[4:]) for row in rows]
 
 
 def _beside_paid(book: Book, one: Charge) -> bool:
     """Whether the set that these reports stand beside is paid for at their price, and their phase has no other set."""
-    epsilon, delta, _ = _price(one)
-    result = f"SELECT digest FROM charges WHERE {{here}} people = :people AND {_SPENT} AND "
-    first = book.ask(result + "digest = :digest AND epsilon = :epsilon AND delta = :delta", people=one.people,
-                     digest=one.beside, epsilon=epsilon, delta=delta).fetchone()  # fmt: skip
-    phase = book.ask(result + "collection = :collection", people=one.people, collection=one.collection).fetchone()
-    return first is not None and (phase is None or phase[0] == one.digest)
+    paid = _paid(book, one.people)
+    first = any(other.digest == one.beside and other.price[:2] == _price(one)[:2] for other in paid)
+    phase = {other.digest for other in paid if other.collection is not None and other.collection == one.collection}
+    return first and phase <= {one.digest}
 
 
 def _already_charged(book: Book, one: Charge, price: tuple[int, int, str]) -> bool:
     """Whether these very reports were paid for; a name that was charged for other ones is refused."""
-    paid = f"SELECT epsilon, delta, mechanism, digest FROM charges WHERE {{here}} people = :people AND {_SPENT} AND "
+    paid = _paid(book, one.people)
     if one.digest is not None:
-        _check_alone(book, one)
-        row = book.ask(paid + "digest = :digest", people=one.people, digest=one.digest).fetchone()
-        if row is not None and tuple(row[:3]) == price:
+        _check_alone(book, one, paid)
+        known = {other.price for other in paid if other.digest == one.digest}
+        if price in known:
             return True
-        rule = "must keep the mechanism and the guarantee that they were charged for"
-        must(row is None, "reports", rule, "other ones")
+        must(not known, "reports", "must keep the mechanism and the guarantee that they were charged for", "other ones")
     if one.collection is None:
         return False
-    row = book.ask(paid + "collection = :collection", people=one.people, collection=one.collection).fetchone()
-    if row is not None and tuple(row) != (*price, one.digest):
-        raise InvalidInput(
-            "`collection` must name one set of reports, made by one mechanism with one guarantee. Got "
-            f"{one.collection}, which was charged for other ones: give these another name, or none."
-        )
-    return row is not None
+    named = {(other.price, other.digest) for other in paid if other.collection == one.collection}
+    rule = "must name one set of reports, made by one mechanism with one guarantee"
+    other_ones = f"{one.collection}, which was charged for other ones: give these another name, or none"
+    must(named <= {(price, one.digest)}, "collection", rule, other_ones)
+    return bool(named)
 
 
-def _check_alone(book: Book, one: Charge) -> None:
+def _check_alone(book: Book, one: Charge, paid: Iterable[_Paid]) -> None:
     """An amplified promise holds while nothing else about the reports is published, in whichever order.
 
     The very same reports have the same digest. A set that shares some of them has another one, which tells nothing of
     it: beside other sets one must be named as a collection of its own, which is the analyst's word that it is.
     """
-    result = book.ask(f"SELECT id, digest, mechanism FROM charges WHERE {{here}} people = :people AND {_SPENT} "
-                     "AND digest IS NOT NULL", people=one.people).fetchall()  # fmt: skip
     alone, unmarked = SEALED in one.mechanism, book.amplified()
-    sealed = {digest for number, digest, mechanism in result if SEALED in mechanism or number in unmarked}
-    every = {digest for _, digest, _ in result}
-    if one.digest in sealed:
-        raise InvalidInput(
-            "`reports` must be ones of which no estimate was published alone: local people were promised that nothing "
-            "else is told of theirs. Got reports that had such a release: show that one again (`hybridp ledger show "
-            "--release`), or collect new reports."
-        )
-    if alone and one.digest in every:
-        raise InvalidInput(
-            "`publish` must be full for reports that were released before: what is known of them already ends the "
-            "amplification. Got estimate-only."
-        )
-    if one.collection is None and (every if alone else sealed) - {one.digest}:
-        raise InvalidInput(
-            "`collection` must name these reports, beside others in this ledger, where an estimate of some is "
-            "published alone: the name says that no report is in two sets. Got none."
-        )
+    every = {other.digest for other in paid} - {None}
+    sealed = {other.digest for other in paid if SEALED in other.price[2] or other.id in unmarked} - {None}
+    rule = "must be ones of which no estimate was published alone: local people were promised that nothing else is "
+    known = "reports that had such a release: show that one again (`hybridp ledger show --release`), or collect new "
+    must(one.digest not in sealed, "reports", f"{rule}told of theirs", f"{known}reports")
+    rule = "must be full for reports that were released before: what is known of them already ends the amplification"
+    must(not (alone and one.digest in every), "publish", rule, "estimate-only")
+    rule = "must name these reports, beside others in this ledger, where an estimate of some is published alone: the "
+    rule += "name says that no report is in two sets"
+    named = one.collection is not None or not (every if alone else sealed) - {one.digest}
+    must(named, "collection", rule, "none")
 
 
 def such_reports_paid(book: Book, one: Charge) -> bool:
     """Whether a set of reports of this mechanism and price is paid for; it may be the one that is about to be read."""
-    epsilon, delta, mechanism = _price(replace(one, mechanism=one.mechanism.replace(SEALED, "")))
-    row = book.ask(
-        f"SELECT 1 FROM charges WHERE {{here}} people = :people AND {_SPENT} AND digest IS NOT NULL "
-        "AND replace(mechanism, :sealed, '') = :mechanism AND epsilon = :epsilon AND delta = :delta",
-        people=one.people,
-        mechanism=mechanism,
-        sealed=SEALED,
-        epsilon=epsilon,
-        delta=delta,
-    ).fetchone()
-    return row is not None
+
+    def plain(price: tuple[int, int, str]) -> tuple[int, int, str]:
+        return *price[:2], price[2].replace(SEALED, "")
+
+    paid = (other.price for other in _paid(book, one.people) if other.digest is not None)
+    return plain(_price(one)) in map(plain, paid)
 
 
 # --- a whole history --------------------------------------------------------------------------------------------------
@@ -312,12 +282,10 @@ def tight_epsilon(ledger: Ledger, people: str, delta: float, own_epsilon: float 
     must(0 < delta < 1, "delta", "must be strictly between 0 and 1", delta)
     unit = 1.0
     if people.endswith(SHARES):
-        if own_epsilon is None or not 0 < own_epsilon <= 1e4:
-            raise InvalidInput(
-                "`epsilon` must be positive and at most 10,000 for an account in shares of own epsilons, which "
-                f"compose differently for every epsilon. Got {'none' if own_epsilon is None else own_epsilon}."
-            )
-        unit = float(own_epsilon)
+        unit = float(own_epsilon or 0)
+        rule = "must be positive and at most 10,000 for an account in shares of own epsilons, which compose "
+        given = "none" if own_epsilon is None else own_epsilon
+        must(0 < unit <= 1e4, "epsilon", f"{rule}differently for every epsilon", given)
     spent = [e for e in ledger.history() if e.people == people and e.state != "void" and e.budget.epsilon > 0]
     total, off, rho, every = pld.identity(), 0.0, 0.0, 0
     for entry in spent:
@@ -341,9 +309,6 @@ def tight_epsilon(ledger: Ledger, people: str, delta: float, own_epsilon: float 
     result = min(map(composed, parts)) / unit if spent else 0.0
     fits = math.fsum(e.budget.delta for e in spent) <= delta
     return min(result, math.fsum(e.budget.epsilon for e in spent)) if fits else result
-
-
-_COARSE, _FINE = 2**16, 2.0**20
 
 
 def _drawn(kind: str, multiplier: float, steps: int) -> tuple[Any, float]:
@@ -393,8 +358,7 @@ CREATE TABLE about (trial INTEGER NOT NULL CHECK (trial IN (0, 1)));
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of the history."""
 
     id: int
@@ -412,32 +376,26 @@ class Entry:
 
 
 class Spending(list[int]):
-    """The ids of the charges of one release; reports are charged in its course, when they have been read."""
+    """The ids of the charges of one release; reports are charged in its course, when they have been read.
+
+    Without a ledger they are `noted`: of several questions that are answered one by one, whoever asks pays for all.
+    """
 
     def __init__(self, ledger: Ledger | None = None, ids: Iterable[int] = (), *, trial: bool = False) -> None:
         super().__init__(ids)
         self._ledger, self._trial = ledger, trial
-
-    def charge(self, charges: Iterable[Charge], *, digest: str | None = None) -> None:
-        """More charges of the same release, all or none; nothing without a ledger. Those for reports have a digest."""
-        if self._ledger is not None:
-            named = charges if digest is None else [replace(one, digest=digest) for one in charges]
-            self.extend(self._ledger.charge(named, trial=self._trial))
-
-
-class Noted(Spending):
-    """Charges that are noted, while several questions are answered one by one: whoever asks them pays for all."""
-
-    def __init__(self) -> None:
-        super().__init__()
         self.noted: list[Charge] = []
 
     def charge(self, charges: Iterable[Charge], *, digest: str | None = None) -> None:
-        self.noted += charges if digest is None else [replace(one, digest=digest) for one in charges]
+        """More charges of the same release, all or none. Those for reports have a digest."""
+        named = charges if digest is None else [replace(one, digest=digest) for one in charges]
+        if self._ledger is None:
+            self.noted += named
+        else:
+            self.extend(self._ledger.charge(named, trial=self._trial))
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """A release in the ledger's file: its number, and the charges that paid for it."""
 
     id: int
@@ -508,6 +466,10 @@ class Ledger:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
+    def _rows(self, sql: str, *values: Any) -> list[Any]:
+        with self._db() as db:
+            return db.execute(sql, values).fetchall()
+
     def accounts(self) -> list[Account]:
         with self._db() as db:
             return accounts(_book(db))
@@ -518,47 +480,41 @@ class Ledger:
             return account(_book(db), people).left
 
     def history(self) -> list[Entry]:
-        with self._db() as db:
-            relation = dict(db.execute("SELECT people, neighbours FROM accounts").fetchall())
-            rows = db.execute(
-                "SELECT id, at, people, epsilon, delta, mechanism, purpose, collection, noise, state, digest "
-                "FROM charges ORDER BY id"
-            ).fetchall()
+        rows = self._rows(
+            "SELECT id, at, people, epsilon, delta, neighbours, mechanism, purpose, collection, noise, state, digest "
+            "FROM charges JOIN accounts USING (people) ORDER BY id"
+        )
         return [
-            Entry(i, at, p, budget_of(e, d, relation[p]), m, purpose, c, *_noise(noise), state, digest)
-            for i, at, p, e, d, m, purpose, c, noise, state, digest in rows
+            Entry(i, at, p, budget_of(e, d, relation), m, purpose, c, *_noise(noise), state, digest)
+            for i, at, p, e, d, relation, m, purpose, c, noise, state, digest in rows
         ]
 
     @property
     def trial(self) -> bool:
         """Whether it was made for trials."""
-        with self._db() as db:
-            return _is_trial(db)
+        return bool(self._rows("SELECT trial FROM about")[0][0])
 
     def releases(self) -> list[Kept]:
         """What was released, in the order in which it was kept."""
-        with self._db() as db:
-            rows = db.execute("SELECT id, at, purpose, entries FROM releases ORDER BY id").fetchall()
+        rows = self._rows("SELECT id, at, purpose, entries FROM releases ORDER BY id")
         return [Kept(i, at, purpose, tuple(json.loads(entries))) for i, at, purpose, entries in rows]
 
     def release(self, number: int) -> dict[str, Any]:
         """The document of one release, as it was published; with a `warning` where it promised what does not hold."""
-        with self._db() as db:
-            row = db.execute("SELECT document FROM releases WHERE id = ?", (number,)).fetchone()
-            last = db.execute("SELECT max(id) FROM releases").fetchone()[0]
-        rule = "must be one of the ledger's releases" + (f", 1 to {last}" if last else ", which has none yet")
-        must(row is not None, "release", rule, number)
         from hybridp.public.shuffling import overstated
 
-        result: dict[str, Any] = json.loads(row[0])
+        rows = self._rows("SELECT document FROM releases WHERE id = ?", number)
+        ((last,),) = self._rows("SELECT max(id) FROM releases")
+        rule = "must be one of the ledger's releases" + (f", 1 to {last}" if last else ", which has none yet")
+        must(bool(rows), "release", rule, number)
+        result: dict[str, Any] = json.loads(rows[0][0])
         warning = overstated(result)
         return {"warning": warning, **result} if warning else result
 
     def keeps(self, digest: str, measured: str) -> bool:
         """Whether the document of this digest, such as an invitation, was paid for and is kept here, or a model of what
         was measured under that one. Only where documents state them: a purpose may say anything."""
-        with self._db() as db:
-            every = [json.loads(row[0]) for row in db.execute("SELECT document FROM releases").fetchall()]
+        every = [json.loads(row[0]) for row in self._rows("SELECT document FROM releases")]
         facts = (one for kept in every for some in kept.get("questions", {}).values() for one in some.values())
         fitted = any((one.get("measured") or {}).get("digest") == measured for one in facts)
         return fitted or any(kept.get("digest") == digest for kept in every)
@@ -606,9 +562,8 @@ class Ledger:
                 self._end(ids, "refused" if stands else "void")
             except LedgerProblem:
                 said = str(failure) if isinstance(failure, HybridpError) else "The release did not come to its end."
-                raise LedgerProblem(
-                    f"{said} Nothing was released, but its charge could not be voided: it stands."
-                ) from None
+                said += " Nothing was released, but its charge could not be voided: it stands."
+                raise LedgerProblem(said) from None
             if stands and ids and isinstance(failure, HybridpError | KeyboardInterrupt):
                 said = f"{failure} What people's rows hold may be the reason, so that the charge stands."
                 failure.args = (said.strip(),)
@@ -674,27 +629,20 @@ def _noise(text: str) -> tuple[tuple[str, float] | None, int]:
     return ((str(value[0]), float(value[1])), int(value[2]) if len(value) > 2 else 0) if value else (None, 0)
 
 
-def _is_trial(db: sqlite3.Connection) -> bool:
-    return bool(db.execute("SELECT trial FROM about").fetchone()[0])
-
-
 def _check_trial(db: sqlite3.Connection, trial: bool) -> None:
     """A trial must not use up what people were promised, and nothing real may be paid for by play money."""
-    made_for_trials = _is_trial(db)
-    if trial and not made_for_trials:
-        raise InvalidInput(
-            "`ledger` must have been made for trials (`hybridp ledger create --trial`) to be charged by one (a seed, "
-            "or simulated reports): a trial never spends what people were promised. Got a real ledger."
-        )
-    if made_for_trials and not trial:
-        raise InvalidInput("`ledger` must be a real one to pay for a release. Got one that was made for trials.")
+    made_for_trials = bool(db.execute("SELECT trial FROM about").fetchone()[0])
+    rule = "must have been made for trials (`hybridp ledger create --trial`) to be charged by one (a seed, or "
+    rule += "simulated reports): a trial never spends what people were promised"
+    must(made_for_trials or not trial, "ledger", rule, "a real ledger")
+    rule = "must be a real one to pay for a release"
+    must(trial or not made_for_trials, "ledger", rule, "one that was made for trials")
 
 
 @contextmanager
 def _connection(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that never makes a file by itself; the rollback journal, SQLite's default, is kept."""
-    address = f"{path.absolute().as_uri()}?mode=rw"
-    db = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None)
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=30, isolation_level=None)
     try:
         db.execute("PRAGMA synchronous = EXTRA")
         yield db

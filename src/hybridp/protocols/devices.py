@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from hybridp.curator.sums import Columns, batch_names, open_rows, with_public
 from hybridp.device.files import Asked, draw_questions, write_reports
-from hybridp.device.questions import must_accept
+from hybridp.device.reports import must_accept
 from hybridp.errors import Answering, TrustRule, drawn_trust, must, rule_of
 from hybridp.noise import Randomness, secure
 from hybridp.protocols.driver import columns_of, trust_rule

@@ -44,7 +44,7 @@ from hybridp.curator.sums import Columns, Raw, Rows, TableLike, open_rows
 from hybridp.device.files import Asked, write_reports
 from hybridp.device.reports import reach_reports, simulated_reports
 from hybridp.errors import LABEL, TrustRule, Trusts, drawn_trust, label_column, must
-from hybridp.ledger import Charge, Ledger, Noted, Spending, together
+from hybridp.ledger import Charge, Ledger, Spending, together
 from hybridp.noise import Randomness, secure, seeded
 from hybridp.protocols.reports import load_tally, read_batches, tally_for
 from hybridp.protocols.rows import CodePeople, LatticePeople, SummedPeople, report_slots, sum_reports
@@ -227,7 +227,7 @@ def _sizes(rows: Rows, columns: Any, raw: bool) -> summing.Counted:
             if values:
                 rows.need_number(name)
                 rows.need_missing(name, columns.absent)
-    return summing.count_rows(rows, label_column(columns.trust), columns.person)
+    return summing.count_rows(rows, columns.trust_column, columns.person)
 
 
 def _expected(task: Any, columns: Any, sizes: Any, given: int | None, raw: bool, inviting: bool) -> int:
@@ -610,7 +610,7 @@ def release_study(
     later = together([charge for way in ways.values() for charge in way.later], study.purpose, collection, once=once)
     must(collection is None or not simulate_local, "collection", "must not name the reports of a trial", collection)
     trial = rng.simulated or simulate_local or any(way.trial for way in ways.values())
-    noted, drew, answers = Noted(), None, dict[str, Any]()
+    noted, drew, answers = Spending(), None, dict[str, Any]()
     reports: dict[str, tuple[str, ...]] = {}
     with charged(ledger, first, later, trial=trial) as entries:
         if study.drawn and not simulate_local:
@@ -664,7 +664,7 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Any, run: Map
         if invite is not None:
             must(not run["simulate_local"], "simulate_local", "must not join reports that answer an invitation", True)
             if not task.planned:
-                only = label_column(trust) == LABEL  # no column says who trusts, and only local people answer
+                only = columns.trust_column == LABEL  # no column says who trusts, and only local people answer
                 how: dict[str, Any] = {"trust": None if only else trust, "person": columns.person, "mixed": mixed}
                 how |= {"report": columns.report or "report", "tally": run.get("tally"), "purpose": question.name}
                 how |= {"level": study.level, "joint": getattr(task, "joint", None)}
@@ -709,9 +709,9 @@ _UNASKED = (
 _UNHEARD = ": give their --reports with the --invite that they answer (`hybridp randomise INVITATION.json`)"
 
 
-def not_invited(trust: Trusts, instead: str = _UNASKED) -> errors.UnusablePublicRows:
+def not_invited(trust: Trusts | None, instead: str = _UNASKED) -> errors.UnusablePublicRows:
     """Rows of local people whom nobody asked, or whose answers are not there."""
-    rows = summing.local_rows(label_column(trust) or LABEL)
+    rows = summing.local_rows(LABEL if trust is None else label_column(trust))
     return errors.UnusablePublicRows(f"{rows}{instead}, or add --simulate-local for a trial on raw rows.")
 
 

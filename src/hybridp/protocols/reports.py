@@ -23,7 +23,7 @@ from hybridp.blend.tally import Tally, invite_in
 from hybridp.curator import sums
 from hybridp.curator import sums as summing
 from hybridp.curator.sums import Columns, Raw, Rows, TableLike, open_rows
-from hybridp.errors import InvalidInput, OtherMechanism, TrustRule, UnusablePublicRows, UnusableRows, label_column, must
+from hybridp.errors import InvalidInput, OtherMechanism, TrustRule, UnusablePublicRows, UnusableRows, must
 from hybridp.public.envelope import appearing
 from hybridp.public.messages import Invite, reports_digest
 from hybridp.public.shuffling import MOST_LEVELS, LevelMixing, Mixing
@@ -123,7 +123,7 @@ def add_file(
         if own and epsilon is None:
             raise InvalidInput("`epsilon-column` must name the column of personal epsilons for this tally. Got none.")
         read = names or (columns.report or "", *((epsilon,) if own and epsilon else ()))
-        for part in summing.local_numbers(rows, read, label_column(columns.trust), max(1, _CHUNK // len(read))):
+        for part in summing.local_numbers(rows, read, columns.trust_column, max(1, _CHUNK // len(read))):
             numbers = _numbers(part, read, own=own, some=bool(names))
             ready = ready.add(numbers if own or names else numbers[:, 0])
     return ready

@@ -35,7 +35,6 @@ from hybridp.public.randomisers import Floats, Randomiser
 __all__ = ["LOOSEST", "MOST_COST", "SPREAD_SHARE", "TIGHTEST", "VECTOR_SPREAD_SHARE", "Anchoring", "anchoring"]
 __all__ += ["clipping_loss", "leash", "mean_anchoring"]
 
-
 TIGHTEST, LOOSEST = 1.5, 3.0
 """The leash in standard errors of the difference: "alike" takes none that is shorter, or longer."""
 

@@ -32,7 +32,6 @@ from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, Floats, Ints, 
 __all__ = ["BINS", "CELLS", "PHASES", "BinnedReports", "ReportBins", "by_window", "cell_chances"]
 __all__ += ["chances_at", "invite_bins", "report_bins"]
 
-
 CELLS = 128
 """Cells of one width between the bounds, in which a distribution function is told."""
 _WITHIN = 8  # places in a cell, over which the chances of people anywhere in it are averaged

@@ -13,7 +13,6 @@ groups map a record to its slot the same way: the record itself, else its query'
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import unicodedata
@@ -90,11 +89,8 @@ class HeadList:
         return {slot: i for i, slot in enumerate(self.slots)}
 
     def slot_of(self, record: tuple[str, ...]) -> int:
-        index = self._index
-        for candidate in (record, (record[0], *(None,) * (self.depth - 1))):
-            if candidate in index:
-                return index[candidate]
-        return len(self.slots) - 1
+        wildcard = self._index.get((record[0], *(None,) * (self.depth - 1)), len(self) - 1)
+        return self._index.get(record, wildcard)
 
     @cached_property
     def queries(self) -> tuple[str | None, ...]:
@@ -116,20 +112,14 @@ class HeadList:
 
     def fold(self, into: HeadList) -> Ints:
         """For each slot here, its slot in a trimmed list."""
-        index = into._index
-        whole = len(into) - 1
-        return np.array([index.get(slot, whole) for slot in self.slots], dtype=np.int64)
+        return np.array([into._index.get(slot, len(into) - 1) for slot in self.slots], dtype=np.int64)
 
 
 def _arranged(records: list[tuple[str, ...]], depth: int) -> tuple[Record, ...]:
     """Alphabetically, each query's wildcard behind its records, and that of everything last."""
-    if depth == 1:
-        return (*sorted(set(records)), (None,))
-    slots: list[Record] = []
-    for query, urls in itertools.groupby(sorted(set(records)), key=lambda record: record[0]):
-        slots.extend(urls)
-        slots.append((query, None))
-    return (*slots, (None,) * depth)
+    wildcards = {(record[0], *(None,) * (depth - 1)) for record in records}  # of one column the records themselves
+    slots: set[Record] = {*records, *wildcards}
+    return (*sorted(slots, key=lambda slot: (slot[0], None in slot, slot)), (None,) * depth)
 
 
 # --- the trusted group ------------------------------------------------------------------------------------------------

@@ -34,7 +34,6 @@ __all__ += ["lloyd", "map_invite", "map_noise", "nearest", "packing", "round_noi
 Spend = PureDP | ZCDP
 
 LEAST_CLUSTERED = 0.02
-"""The smallest epsilon of a clustering."""
 STEPS = 2**20
 """Lattice steps over the widest side of the box."""
 _CHUNK = 1 << 15  # people at a time: the work stays in the cache, and threads seldom wait for each other
@@ -88,9 +87,8 @@ class Box:
 
     def values(self, levels: ArrayLike) -> Floats:
         """Points given in steps (last axis: coordinates) in the data's own units."""
-        widths = np.asarray(self.upper) - np.asarray(self.lower)
-        steps: Floats = np.asarray(widths / np.asarray(self.tops), dtype=np.float64)
-        return np.asarray(np.asarray(self.lower) + np.asarray(levels, dtype=np.float64) * steps)
+        steps = np.subtract(self.upper, self.lower) / self.tops
+        return np.asarray(self.lower + np.asarray(levels, dtype=np.float64) * steps)
 
     def inside(self, levels: ArrayLike) -> Floats:
         return np.clip(np.asarray(levels, dtype=np.float64), 0.0, np.asarray(self.tops, dtype=np.float64))

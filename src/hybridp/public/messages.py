@@ -89,11 +89,9 @@ __all__ += ["ReportsByEpsilon", "Round", "Setting", "SlotReports", "TrustedSumma
 __all__ += ["WeightedSum", "answered_noise", "critical_c", "critical_n", "drive", "farthest_kept", "full_lm", "holm"]
 __all__ += ["hybrid", "kvh_weight", "learned_variance", "log_upper_tail", "over_best", "over_worst"]
 __all__ += ["posterior_variance", "predicted_se", "pwh_weight", "raw_variance", "reports_digest", "sampling_variance"]
-__all__ += ["sum_noise", "sup_over_best", "tcm_only", "upper_variance", "vector_noise"]
-
+__all__ += ["sum_noise", "tcm_only", "upper_variance", "vector_noise"]
 
 SYNONYMS: dict[str, Any] = {"naive": "everyone", "trusted": "tcm-only", "local": "lm-only"}
-
 """Other names of estimators; the papers' for the stratified one is naive."""
 
 
@@ -198,14 +196,6 @@ def critical_n(s: Setting) -> Floats:
     return _array(np.where(room > 0, at, np.inf))
 
 
-def sup_over_best(epsilon: ArrayLike, sd: ArrayLike, width: ArrayLike) -> Floats:
-    """sup R of KVH with Laplace noise over all n and c: ``2 + (epsilon sd/width)^2/2``, approached but not attained.
-
-    At most 17/8 for epsilon <= 1, since sd <= width/2 (P Cor. 4.4 allows up to 16/7).
-    """
-    return _array(2 + (_array(epsilon) * _array(sd) / _array(width)) ** 2 / 2)
-
-
 # --- the trusted group's noise ----------------------------------------------------------------------------------------
 
 
@@ -236,15 +226,10 @@ def answered_noise(on_sum: DiscreteLaplace | DiscreteGaussian) -> DiscreteLaplac
 
 
 WORST_VARIANCE = 1.0
-
 """Of anything on [-1, 1] (Popoviciu)."""
-
 PILOT_VARIANCE = 0.16
-
 """The prior's mean, near enough: only the weight of a pilot mean depends on it."""
-
 SMALLEST_VARIANCE = 1 / 400
-
 """The prior's lower end, 1/1600 of the squared range: below it the weight hardly changes any more."""
 
 
@@ -389,26 +374,20 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
     [0.03, 0.06, 0.06, 0.02]
     """
     must(all(0 <= p <= 1 for p in p_values), "p_values", "must lie between 0 and 1", "others")
-    out = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        out[index] = largest
-    return tuple(out)
+    p = np.asarray(p_values, dtype=np.float64)
+    order, left = np.argsort(p), np.arange(len(p), 0, -1)
+    result = np.empty_like(p)
+    result[order] = np.maximum.accumulate(np.minimum(left * p[order], 1.0))
+    return tuple(result.tolist())
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 OWN_EPSILON = "best-for-own-epsilon"
-
 MECHANISM = "report_mechanism"
-
 """The column beside reports that says how they were made, and on which question."""
-
 BATCH = "report_batch"
-
 """The column beside reports of slots that holds a random name of the batch that a device, or several, sent."""
-
 _NAMED = 8
 
 
@@ -430,7 +409,6 @@ class OwnEpsilon(randomisers._Told):
 
 
 E = TypeVar("E")
-
 M = TypeVar("M")
 
 
@@ -504,7 +482,6 @@ class Invite(Generic[E, M]):
 
 
 OnNumber: TypeAlias = Invite[Bounds, Randomiser]
-
 OnList: TypeAlias = Invite[HeadList, OneSlot | randomisers.Oracle]
 
 
@@ -646,13 +623,10 @@ class ReportsByEpsilon:
     @classmethod
     def pooled(cls, parts: Sequence[ReportsByEpsilon]) -> ReportsByEpsilon:
         """The reports of several collections as one: people of one epsilon have one randomiser, wherever they sent."""
-        epsilons, place = np.unique(np.concatenate([np.zeros(0), *(p.epsilons for p in parts)]), return_inverse=True)
-
-        def added(name: str) -> Floats:
-            values = np.concatenate([np.zeros(0), *(getattr(p, name) for p in parts)])
-            return np.bincount(place, weights=values, minlength=len(epsilons)).astype(np.float64)
-
-        return cls(epsilons, added("people").astype(np.int64), added("totals"), added("squares"))
+        every = (np.concatenate([np.zeros(0), *(getattr(p, f.name) for p in parts)]) for f in fields(cls))
+        epsilons, place = np.unique(next(every), return_inverse=True)
+        people, totals, squares = (np.bincount(place, one, len(epsilons)).astype(np.float64) for one in every)
+        return cls(epsilons, people.astype(np.int64), totals, squares)
 
     @property
     def count(self) -> int:
@@ -704,13 +678,9 @@ class SlotReports(ReportSums):
 
 # --- vector -----------------------------------------------------------------------------------------------------------
 
-
 NormName = Literal["l1", "l2"]
-
 SHRINK = 1 - 2.0**-45
-
 """A clipped vector is made this much shorter than its radius: more than six roundings of a double can add to it."""
-
 SMALLEST_RADIUS = 0.001
 
 

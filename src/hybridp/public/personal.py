@@ -4,19 +4,16 @@ The curator holds values on an interval of length `width` and releases one affin
 
 .. math:: \hat\mu = \sum_i w_i x_i + \mathrm{Laplace}(b), \qquad b = \mathrm{width} \cdot \max_i w_i/\epsilon_i ,
 
-which is :math:`\epsilon_i`-differentially private for person i when neighbours replace that person's value
-(Chaudhuri and Courtade 2023, Definition 1). This file holds what can be computed from the epsilons alone,
-before any value is seen: the best weights, the error they give and the saturation point beyond which a larger
-epsilon buys nothing, so that some privacy is free. Fallah et al. (NeurIPS 2022) study people who have a local and a
-central epsilon at once; here each person chooses one kind of trust.
+which is :math:`\epsilon_i`-differentially private for person i: replacing their value changes the probability of any
+outcome by at most a factor e^epsilon_i (Chaudhuri and Courtade 2023, Definition 1). This file holds what can be
+computed from the epsilons alone, before any value is seen: the best weights, the error they give and the saturation
+point beyond which a larger epsilon buys nothing, so that some privacy is free. Fallah et al. (NeurIPS 2022) study
+people who have a local and a central epsilon at once; here each person chooses one kind of trust.
 
-The epsilons are treated as public. Where people's values and their choice of epsilon are correlated, the choice
-itself says something about the value, and no noise added later protects it (arXiv 2509.02856); the estimate is then
-biased too, because the weights follow the choice.
-
-A mechanism is (epsilon_1, ..., epsilon_n)-DP when replacing person i's data changes the probability of any outcome by
-at most a factor e^epsilon_i (Chaudhuri and Courtade 2023, Def. 1). epsilon_i = 0: the person's data must have no
-influence; infinity: their data is public. The vector of epsilons is public. Pure guarantees only.
+The epsilons are treated as public; one of 0 means that the person's data must have no influence, infinity that it is
+public. Pure guarantees only. Where people's values and their choice of epsilon are correlated, the choice itself says
+something about the value, and no noise added later protects it (arXiv 2509.02856); the estimate is then biased too,
+because the weights follow the choice.
 
 >>> promise = PersonalDP.of([0.5, 2.0, 2.0, float("inf")])
 >>> promise.people, promise.least, promise.levels
@@ -36,8 +33,7 @@ from hybridp.public.mechanisms import Neighbours
 from hybridp.public.randomisers import Floats
 
 __all__ = ["LOCAL_LEAST", "LOCAL_MOST", "ROUND_UP", "LocalTerms", "PersonalDP", "Weights", "adpm_weights"]
-__all__ += ["local_terms", "local_variances"]
-
+__all__ += ["local_terms"]
 
 LOCAL_LEAST, LOCAL_MOST = 0.001, 30.0
 """The range of epsilons for which a device draws a report; below, it says nothing; above, it gives 30."""
@@ -91,6 +87,11 @@ class LocalTerms:
     reach: Floats
     dithered: NDArray[np.bool_]
 
+    @property
+    def worst(self) -> Floats:
+        """The variance wherever it is largest."""
+        return self.constant + self.quadratic
+
     def square_deviation(self, mean: float, spread: float) -> Floats:
         """sd of (report - mean)^2, as `DitheredBit.square_deviation` and `Piecewise.square_deviation`."""
         gain2 = self.constant + 2 / 3
@@ -104,6 +105,9 @@ def local_terms(epsilons: ArrayLike) -> LocalTerms:
     """Closed forms, vectorised, of the dithered bit and of the piecewise mechanism with ``t = e^(epsilon/3)``.
 
     Epsilons below `LOCAL_LEAST` are silent: infinite variance.
+
+    >>> local_terms([0.0, 1.0, 4.0]).worst.round(3).tolist()
+    [inf, 4.016, 0.167]
     """
     eps = np.minimum(np.asarray(epsilons, dtype=np.float64), LOCAL_MOST)
     heard = eps >= LOCAL_LEAST
@@ -120,16 +124,6 @@ def local_terms(epsilons: ArrayLike) -> LocalTerms:
         reach=np.where(dithered, gain + 1, (grown + 1 + t) * (t + 1) / (t * grown)),
         dithered=dithered,
     )
-
-
-def local_variances(epsilons: ArrayLike) -> Floats:
-    """Worst-case variance, in the unit coordinate, of the best local report for each epsilon; infinite where silent.
-
-    >>> local_variances([0.0, 1.0, 4.0]).round(3).tolist()
-    [inf, 4.016, 0.167]
-    """
-    terms = local_terms(epsilons)
-    return np.asarray(terms.constant + terms.quadratic)
 
 
 # Weights are rounded to nearest, at most 2^-53 off; the scale is rounded up by more than all roundings together,

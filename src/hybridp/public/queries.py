@@ -284,18 +284,11 @@ class Workload:
         for threshold in self.thresholds:
             must(threshold.k <= known, "k", f"must be at most the number of features ({known})", threshold.k)
             must(max(threshold.features) < known, "features", f"must be positions below {known}", threshold.features)
-        total = sum(self.schema.cells(t.features) for t in self.thresholds)
-        must(total < _MOST_QUERIES, "workload", "must have fewer than 2^62 consistent queries", total)
+        must(self.queries < _MOST_QUERIES, "workload", "must have fewer than 2^62 consistent queries", self.queries)
 
     @cached_property
-    def starts(self) -> NDArray[np.int64]:
-        """The number of each threshold's first query, and at the end the number of queries."""
-        cells = [self.schema.cells(t.features) for t in self.thresholds]
-        return np.concatenate([[0], np.cumsum(np.array(cells, dtype=np.int64))]).astype(np.int64)
-
-    @property
     def queries(self) -> int:
-        return int(self.starts[-1])
+        return sum(self.schema.cells(t.features) for t in self.thresholds)
 
 
 def at_least_coefficients(r: int, k: int) -> NDArray[np.int64]:
@@ -342,11 +335,8 @@ def table_counts(values: NDArray[np.uint16], sizes: Sequence[int], features: Seq
     out = np.zeros(math.prod(shape), dtype=np.int64)
     step = max(_LOT, len(out))
     for start in range(0, values.shape[1], step):
-        cell, *codes = (values[f, start : start + step].astype(np.int64) for f in features)
-        for code, size in zip(codes, shape[1:], strict=True):
-            cell *= size
-            cell += code
-        out += np.bincount(cell, minlength=len(out))
+        codes = tuple(values[f, start : start + step] for f in features)
+        out += np.bincount(np.ravel_multi_index(codes, shape), minlength=len(out))
     return out.reshape(shape)
 
 

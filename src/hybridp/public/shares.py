@@ -51,14 +51,12 @@ from hybridp.public.queries import Feature, Schema, Workload
 from hybridp.public.randomisers import Floats, Ints, Oracle, k_randomised_response, share_oracle, support_counts
 from hybridp.public.shuffling import Mixing
 
-__all__ = ["LEAST_COUNTED", "CountNoise", "NoisyCounts", "OnOptions", "ShareReports"]
-__all__ += ["count_noise", "kept", "mixed_oracle", "read_reports", "share_mixing", "tick_counts"]
-__all__ += ["tick_noise", "unreadable", "written_reports"]
-__all__ += ["MOST_REPORTED", "DrawnMarginals", "MarginalReports", "OnMarginals", "marginal_invite"]
-__all__ += ["read_marginal_reports"]
+__all__ = ["LEAST_COUNTED", "MOST_REPORTED", "CountNoise", "DrawnMarginals", "MarginalReports", "NoisyCounts"]
+__all__ += ["OnMarginals", "OnOptions", "ShareReports", "count_noise", "kept", "marginal_invite", "mixed_oracle"]
+__all__ += ["read_marginal_reports", "read_reports", "share_mixing", "tick_counts", "tick_noise", "unreadable"]
+__all__ += ["written_reports"]
 
 LEAST_COUNTED = 0.001
-"""The least epsilon of counts."""
 _FINE = 2**20  # steps of a count under Gaussian noise: an L2 sensitivity of sqrt 2 is no whole number of people
 
 
@@ -310,7 +308,7 @@ class DrawnMarginals:
             rule = "must be whole marginals where local people take part, such as age,sex"
             must(asked.r == asked.k, "marginals", rule, f"{asked.r}-of-{asked.k}")
         for features in self.marginals:
-            cells = self.schema.cells(features)
+            cells = self.workload.schema.cells(features)
             rule = f"must have at most {MOST_REPORTED} cells each where local people take part"
             must(cells <= MOST_REPORTED, "marginals", rule, cells)
         ok = not self.weights or (len(self.weights) == len(self.marginals) and min(self.weights) >= 1)
@@ -322,10 +320,6 @@ class DrawnMarginals:
         """Which whole numbers from 0 stand for which marginal: the i-th for those below its step, and not before."""
         return np.cumsum(np.array(self.weights or [1] * len(self.marginals), dtype=np.int64))
 
-    @property
-    def schema(self) -> Schema:
-        return self.workload.schema
-
     @cached_property
     def marginals(self) -> tuple[tuple[int, ...], ...]:
         """The features of each marginal, in rising order; a marginal that is stated twice is one."""
@@ -334,17 +328,17 @@ class DrawnMarginals:
     @cached_property
     def oracles(self) -> tuple[Oracle, ...]:
         """How each marginal is answered: as one question whose options are the numbers of its cells."""
-        return tuple(share_oracle(self.guarantee, self.schema.cells(features)) for features in self.marginals)
+        return tuple(share_oracle(self.guarantee, self.workload.schema.cells(features)) for features in self.marginals)
 
     @property
     def about(self) -> dict[str, Any]:
         """What is said of an invitation: the marginals, and how often each is drawn."""
-        names, total = self.schema.names, int(self.steps[-1])
+        schema, total = self.workload.schema, int(self.steps[-1])
         parts = np.diff(self.steps, prepend=0) / total
         return {
             "epsilon": self.guarantee.epsilon,
             "marginals": [
-                {"columns": [names[f] for f in features], "cells": self.schema.cells(features), "drawn_by": part}
+                {"columns": [schema.names[f] for f in features], "cells": schema.cells(features), "drawn_by": part}
                 for features, part in zip(self.marginals, parts.tolist(), strict=True)
             ],
         }

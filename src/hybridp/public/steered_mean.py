@@ -43,7 +43,6 @@ from hybridp.public.randomisers import LEVELS, Floats
 __all__ = ["GAIN", "LEAST_COUNTS", "LOSS", "PILOT_SHARE", "SQUARES_SHARE", "Crowd", "Quartiles", "Window"]
 __all__ += ["WindowNoise", "WindowSums", "best_weight", "normal_people"]
 
-
 PILOT_SHARE = 0.045
 """The part of the trusted people's epsilon that names a window: where it is of no use, it raises an error by less than
 a twentieth."""

@@ -610,8 +610,9 @@ class Number(Grouped):
         self.must(asked or mean, "statistics", rule, ", ".join(self.statistics))
         rule = "must be left out where trusted people are asked first, and local people around what they say"
         self.must(self.estimator in (None, "everyone"), "estimator", rule, self.estimator)
+        self.left_out(rule, "by")
         if mean:
-            self.left_out(rule, "sd", "local_sd", "gap", "by", "publish", "clipped_share")
+            self.left_out(rule, "sd", "local_sd", "gap", "publish", "clipped_share")
             self.must(self.noise != "gaussian", "noise", "must not be gaussian where a mean is steered", self.noise)
             return
         rule = "must be dithered, or left out, where people are asked around quantiles"

@@ -18,6 +18,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any, NoReturn
 
@@ -139,70 +140,60 @@ def parse_formula(schema: Schema, text: str) -> Formula:
     """
     reader = _Reader(schema, text)
     node = reader.joined()
-    reader.blank()
-    if reader.at < len(text):
+    if not reader.taken(r"\Z"):
         reader.fail("`and`, `or`, a comma inside `of:`, or the end")
     return Formula(node)
 
 
-_COUNTED = re.compile(r"(at least|at most|exactly)\s+(\d+)\s+of\b\s*:?", re.IGNORECASE)
+_COUNTED = r"(at least|at most|exactly)\s+(\d+)\s+of\b\s*:?"
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_RANGE = re.compile(rf"({_NUMBER}?(?=\.\.)|{_NUMBER})\s*\.\.\s*({_NUMBER})")
+_RANGE = rf"({_NUMBER}?(?=\.\.)|{_NUMBER})\s*\.\.\s*({_NUMBER})"
 
 
 class _Reader:
     """A recursive descent over the text; `at` is how far it has come."""
 
     def __init__(self, schema: Schema, text: str) -> None:
-        self.schema = schema
-        self.text = text
-        self.at = 0
+        self.schema, self.text, self.at = schema, text, 0
 
     def fail(self, wanted: str) -> NoReturn:
         rest = self.text[self.at : self.at + 40]
         raise InvalidInput(f"`formula` must have {wanted} at character {self.at + 1}. Got {rest!r}.")
 
-    def blank(self) -> None:
+    def taken(self, pattern: str) -> re.Match[str] | None:
+        """Step over blanks, and over what matches behind them."""
         self.at = len(self.text) - len(self.text[self.at :].lstrip())
-
-    def taken(self, word: str) -> bool:
-        """Step over a sign, or a word that ends there."""
-        self.blank()
-        end = self.at + len(word)
-        result = self.text[self.at : end].lower() == word
-        if result and word.isalpha() and end < len(self.text) and (self.text[end].isalnum() or self.text[end] == "_"):
-            return False
-        self.at = end if result else self.at
+        result = re.compile(pattern, re.IGNORECASE).match(self.text, self.at)
+        self.at = self.at if result is None else result.end()
         return result
 
     def joined(self, word: str = "or") -> Node:
-        parts = [self.negation() if word == "and" else self.joined("and")]
-        while self.taken(word):
-            parts.append(self.negation() if word == "and" else self.joined("and"))
+        deeper = self.negation if word == "and" else partial(self.joined, "and")
+        parts = [deeper()]
+        while self.taken(rf"{word}\b"):
+            parts.append(deeper())
         many = len(parts)
         return parts[0] if many == 1 else Count(many if word == "and" else 1, many, tuple(parts))
 
     def negation(self) -> Node:
-        self.blank()
-        counted = _COUNTED.match(self.text, self.at)
         # A feature may be called `not` or `exactly`: it is one where a comparison follows.
-        if not self.named():
-            if counted:
-                self.at = counted.end()
-                return self.counted(counted[1].lower(), int(counted[2]))
-            if self.taken("not"):
-                return Count(0, 0, (self.negation(),))
-            if self.taken("("):
-                return self.closed(self.joined())
-        return self.atom()
+        if name := self.named():
+            return self.atom(name)
+        if counted := self.taken(_COUNTED):
+            return self.counted(counted[1].lower(), int(counted[2]))
+        if self.taken(r"not\b"):
+            return Count(0, 0, (self.negation(),))
+        if self.taken(r"\("):
+            return self.closed(self.joined())
+        self.fail(f"a comparison with one of the features {', '.join(self.schema.names)}")
 
     def closed(self, node: Node) -> Node:
-        if not self.taken(")"):
+        if not self.taken(r"\)"):
             self.fail("a closing parenthesis")
         return node
 
     def counted(self, kind: str, count: int) -> Node:
-        inside = self.taken("(")
+        inside = self.taken(r"\(")
         parts = [self.joined()]
         while self.taken(","):
             parts.append(self.joined())
@@ -214,35 +205,32 @@ class _Reader:
 
     def named(self) -> str | None:
         """The feature whose name and comparison come next."""
-        result = [n for n in self.schema.names if re.match(rf"{re.escape(n)}\s*!?=", self.text[self.at :])]
+        rest = self.text[self.at :].lstrip()
+        result = [n for n in self.schema.names if re.match(rf"{re.escape(n)}\s*!?=", rest)]
         return max(result, key=len, default=None)
 
-    def atom(self) -> Node:
-        name = self.named()
-        if name is None:
-            self.fail(f"a comparison with one of the features {', '.join(self.schema.names)}")
+    def atom(self, name: str) -> Node:
         index = self.schema.index(name)
-        self.at += len(name)
+        self.taken(re.escape(name))
         differs = self.taken("!")
         self.taken("=")
         codes = set(self.values(self.schema.features[index]))
-        while self.taken("|"):
+        while self.taken(r"\|"):
             codes |= set(self.values(self.schema.features[index]))
         node = Atom(index, frozenset(codes))
         return Count(0, 0, (node,)) if differs else node
 
     def values(self, feature: Feature) -> Iterable[int]:
-        self.blank()
+        self.taken("")
         rest = self.text[self.at :]
         fits = [v for v in feature.values if rest.startswith(v) and re.match(r"\s|[,)|]|$", rest[len(v) :])]
         label = max(fits, key=len, default=None)
         if label is not None:
             self.at += len(label)
             return [feature.code(label)]
-        span = _RANGE.match(rest)
+        span = self.taken(_RANGE)
         if span is None:
             self.fail(f"a value of {feature.name}")
-        self.at += span.end()
         return _between(feature, float(span[1]), float(span[2]), span[0])
 
 

@@ -119,8 +119,7 @@ def _centres(question: str, name: str, facts: Facts) -> Iterator[Cell]:
     ):
         for column, x in zip(facts["columns"], centre, strict=True):
             yield Cell(question, name, f"{i}: {column}", x)
-        reach = math.nan if error is None or size is None else 1.96 * error
-        ends = (None, None) if math.isnan(reach) else (size - reach, size + reach)
+        ends = (None, None) if error is None or size is None else (size - 1.96 * error, size + 1.96 * error)
         yield Cell(question, name, f"{i}: people", size, *ends)
 
 
@@ -171,17 +170,14 @@ def clipped_share(count: float, people: int, scale: float, level: float, sd: flo
 # --- sentences --------------------------------------------------------------------------------------------------------
 
 
-def _levels(budgets: Iterable[Budget]) -> str:
+def _levels(budgets: Sequence[Budget]) -> str:
     """The weakest of these promises: epsilon 1, delta 1e-06."""
-    largest, delta, own = 0.0, 0.0, None
-    for budget in budgets:
-        if isinstance(budget, PersonalDP):
-            own = budget if own is None or budget.most > own.most else own
-        else:
-            largest, delta = max(largest, budget.epsilon), max(delta, budget.delta)
-    if own is not None:
+    if personal := [one for one in budgets if isinstance(one, PersonalDP)]:
+        own = max(personal, key=lambda one: one.most)
         return f"an epsilon of their own ({own.least:g} to {own.most:g})"
-    return f"epsilon {largest:.6g}" + (f", delta {delta:.3g}" if delta else "")
+    levels = [(one.epsilon, one.delta) for one in budgets if not isinstance(one, PersonalDP)]
+    epsilon, delta = map(max, zip(*levels, strict=True))
+    return f"epsilon {epsilon:.6g}" + (f", delta {delta:.3g}" if delta else "")
 
 
 def promise_words(receipt: Receipt) -> str:
@@ -310,9 +306,15 @@ def remarks(facts: Facts) -> Iterator[str]:
         yield "A range of ranks: those records cannot be told apart."
         shares = zip(rest["records"], rest["estimate"], strict=True)
         yield f"The rest: {'; '.join(f'{label(record)}: {100 * x:.3g}%' for record, x in shares)}."
-    if facts["task"] == "regression" and any(x is None or math.isinf(x) for x in facts["interval"][0]):
+    if facts["task"] == "regression" and None in facts["interval"][0]:
         yield "The spread of the columns cannot be told from the noise: the intervals have no ends."
-    yield from _merged(facts.get("by"))
+    if by := facts.get("by"):
+        few = f"fewer than {by['least']:,} people{', by noisy counts' if by['private'] else ''}"
+        for name, members in zip(by["categories"], by["members"], strict=True):
+            if len(members) > 1:
+                yield f"`{name}` is {', '.join(members)}: groups of {few}."
+        if by["withheld"]:
+            yield f"Withheld: {', '.join(by['withheld'])}, together {few}."
 
 
 def _numbers(values: Any) -> list[float]:
@@ -338,17 +340,6 @@ def _anchored(anchor: Facts, facts: Facts) -> str:
     else:
         what = f"no share moves farther than {max(far, default=0.0):.2%}"
     return f"Whatever reports say, {what} from the trusted group's; --json has every bound, and the blend without it."
-
-
-def _merged(by: Facts | None) -> Iterator[str]:
-    if by is None:
-        return
-    few = f"fewer than {by['least']:,} people{', by noisy counts' if by['private'] else ''}"
-    for name, members in zip(by["categories"], by["members"], strict=True):
-        if len(members) > 1:
-            yield f"`{name}` is {', '.join(members)}: groups of {few}."
-    if by["withheld"]:
-        yield f"Withheld: {', '.join(by['withheld'])}, together {few}."
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------

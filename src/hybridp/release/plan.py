@@ -51,6 +51,7 @@ _ERRORS = {
 """The name of an error in a table, and beside a picture."""
 _TOLD = {"weight": "weight", OVERALL: "overall error (half-ranges)", "mse": "mse"}
 _TOLD |= {**{key: name for key, (name, _) in _ERRORS.items()}, "R": "R", "r": "r"}
+_DIGITS = {"R": ".3f", "r": ".3g", "total_variation": ".3f"}
 _OF_TABLES = {"sd": "sd of a cell", "expected_largest_error": "largest error",
               "expected_total_error": "total error", "smallest_visible_share": "visible from"}  # fmt: skip
 _SCALARS = {
@@ -104,15 +105,12 @@ class Plan(Result):
 
     def adding(self, **facts: Any) -> Plan:
         """The same, with more predicted of every statistic."""
-        told = {
-            name: {key: {**one, "predicted": {**one["predicted"], **facts}} for key, one in some.items()}
-            for name, some in self.questions.items()
-        }
-        return replace(self, questions=told)
+        more = self._changed(lambda _, own: {**own, "predicted": {**own["predicted"], **facts}})
+        return replace(self, questions=more)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
-        told = {name: {key: dict(facts) for key, facts in some.items()} for name, some in self.questions.items()}
+        told = self._changed(lambda _, facts: dict(facts))
         whole = {"people": dict(self.people), "promise": dict(self.promise), **self.more}
         return {"schema": SCHEMA, "questions": told, **whole}
 
@@ -144,7 +142,9 @@ class Plan(Result):
 
     def heading(self) -> str:
         every, promise = self._each(), self.promise
-        what = f"errors of {every[0][0]}" if len(every) > 1 else f"error of {_lowered(heading(*every[0]))}"
+        what = heading(*every[0])
+        what = {"Mean": "a mean", "Sum": "a sum"}.get(what, f"{what[0].lower()}{what[1:]}")
+        what = f"errors of {every[0][0]}" if len(every) > 1 else f"error of {what}"
         groups = (self.people.get(name, 0) for name in ("trusted", "local", "shuffled"))
         epsilon, own, delta = promise["epsilon"], promise["trusted_epsilon"], promise["delta"]
         kept = "an epsilon of their own"
@@ -277,16 +277,13 @@ def _grid(facts: Facts) -> tuple[Row, list[Row]]:
     for name, one in known.items():
         more = [f"{gains / (one.get(OVERALL) or math.nan):.3g}"] if gains else []
         more += ["best" if name == best else ""] if best else []
-        result.append((WAYS.get(name, name), *(_cell(key, one.get(key)) for key in keys), *more))
+        numbers = ((one.get(key), _DIGITS.get(key)) for key in keys)
+        cells = (figure(x) if x is None or digits is None else f"{x:{digits}}" for x, digits in numbers)
+        result.append((WAYS.get(name, name), *cells, *more))
     of = {"regression": "local people are asked", "synthetic-data": "who takes part"}
     first = of.get(facts["task"], "estimator")
     heads = (_TOLD[key] for key in keys)
     return (first, *heads, *["times better"] * bool(gains), *[""] * bool(best)), result
-
-
-def _cell(key: str, x: float | None) -> str:
-    digits = {"R": ".3f", "r": ".3g", "total_variation": ".3f"}
-    return figure(x) if x is None or key not in digits else f"{x:{digits[key]}}"
 
 
 def _scalars(facts: Facts) -> list[Row]:
@@ -384,10 +381,6 @@ def _three_groups(facts: Facts, three: Facts) -> Words:
 # --- sentences --------------------------------------------------------------------------------------------------------
 
 
-def _lowered(what: str) -> str:
-    return {"Mean": "a mean", "Sum": "a sum"}.get(what, f"{what[0].lower()}{what[1:]}")
-
-
 def axis(facts: Facts) -> str:
     """What an error is, beside a picture."""
     known = next(iter(ways(facts).values()), {})
@@ -433,28 +426,17 @@ def _remarks(facts: Facts) -> Iterator[str]:
         yield f"{adpm['saturated']:,} people would get more privacy than they ask for, for free."
         if adpm["constant_better"]:
             yield "These epsilons are too small: the midpoint of the bounds is a better answer than any estimate."
-    yield from _of_rows(told)
+    if "marginals" in told:
+        yield f"Total variation distance: the mean over {told['marginals']} marginals."
+    if (gain := told.get("gain_by_local")) is not None:
+        helped = f"{100 * gain:.0f} % less error than" if gain > _HELP else "no less error than"
+        yield f"With the local people, {helped} with the trusted people alone."
+    if (below := told.get("local_outweigh_below_opt_in")) is not None:
+        where = f"where at most {100 * below:.2g} % of the people trust"
+        yield f"On an empty cell, local people count for more than the trusted {where}."
     yield from _asides(facts)
     if len(known) > 5 and all(name in ESTIMATORS for name in known):
         yield "\n".join(["How the groups are weighed:", *(f"  {name}: {ESTIMATORS[name]}" for name in known)])
-    yield from _of_trust(told)
-
-
-def _of_rows(told: Facts) -> Iterator[str]:
-    """Of synthetic rows: what local people add."""
-    if "gain_by_local" not in told:
-        return
-    yield f"Total variation distance: the mean over {told['marginals']} marginals."
-    if (gain := told["gain_by_local"]) is not None:
-        helped = f"{100 * gain:.0f} % less error than" if gain > _HELP else "no less error than"
-        yield f"With the local people, {helped} with the trusted people alone."
-    if (below := told["local_outweigh_below_opt_in"]) is not None:
-        where = f"where at most {100 * below:.2g} % of the people trust"
-        yield f"On an empty cell, local people count for more than the trusted {where}."
-
-
-def _of_trust(told: Facts) -> Iterator[str]:
-    """Of a mean: how many opt-ins a target needs."""
     many = told.get("opt_ins", {})
     for name, enough in many.get("to_reach_target", {}).items():
         result = "no number of" if enough is None else f"{enough:,}"

@@ -151,30 +151,27 @@ def _curve(release: Release, question: str, statistics: Any, ax: Axes | None) ->
     facts = statistics["distribution"]
     ax.fill_between(facts["at"], *facts["interval"], color=style.TRUSTED, alpha=0.22, lw=0)
     ax.plot(facts["at"], facts["estimate"], color=style.INK, lw=2)
-    if told := statistics.get("quantiles"):
-        for at, x, low, high in zip(told["at"], told["estimate"], *told["interval"], strict=True):
+    if quantiles := statistics.get("quantiles"):
+        for at, x, low, high in zip(quantiles["at"], quantiles["estimate"], *quantiles["interval"], strict=True):
             ax.plot([low, high], [at, at], color=style.LOCAL, alpha=0.5, lw=style.points(ax, 4))
             ax.plot(x, at, "o", color=style.LOCAL, ms=style.points(ax, 6.5), mec="white", mew=1)
             said, off = f"{style.percent(at)} are at most {style.shortly(x, high - low)}", style.points(ax, 8)
             style.note(ax, said, (x, at), (off, -style.points(ax, 6)), 9, style.LOCAL, va="top")
     ax.set_xlim(*facts["clipped_to"])
     ax.set_ylim(0, 1)
-    if told := statistics.get("mean"):
-        _mean(ax, told["estimate"], *told["interval"])
+    if mean := statistics.get("mean"):
+        x, (low, high) = mean["estimate"], mean["interval"]
+        ax.axvspan(low, high, color=style.INK, alpha=0.12, lw=0)
+        ax.axvline(x, color=style.INK, lw=style.points(ax, 1.2), ls="--")
+        first, last = facts["clipped_to"]  # above the curve, left of the mean, nothing else is said: if there is room
+        left = x - first > 0.2 * (last - first)
+        place, off = ((low, 0.97), -5) if left else ((high, 0.02), 5)
+        side = {"ha": "right", "va": "top"} if left else {"ha": "left", "va": "bottom"}
+        style.note(ax, f"mean {style.shortly(x, high - low)}", place, (style.points(ax, off), 0), 9, style.INK, **side)
     band = "The band is made of such intervals, each by itself."
     joint = any(one.get("joint") for one in statistics.values())
     axes: dict[str, Any] = {"x": question, "y": "people at or below", "percents": "y"}
     return _dress(release, ax, {**facts, "joint": joint}, "number", band, grid="both", **axes)
-
-
-def _mean(ax: Axes, x: float, low: float, high: float) -> None:
-    ax.axvspan(low, high, color=style.INK, alpha=0.12, lw=0)
-    ax.axvline(x, color=style.INK, lw=style.points(ax, 1.2), ls="--")
-    first, last = ax.get_xlim()  # above the curve, left of the mean, nothing else is said: if there is room
-    left = x - first > 0.2 * (last - first)
-    at, off = ((low, 0.97), -5) if left else ((high, 0.02), 5)
-    side = {"ha": "right", "va": "top"} if left else {"ha": "left", "va": "bottom"}
-    style.note(ax, f"mean {style.shortly(x, high - low)}", at, (style.points(ax, off), 0), 9, style.INK, **side)
 
 
 def _centres(release: Release, facts: Facts, ax: Axes | None) -> Axes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["ASKED_BEFORE", "COLLUDING", "CURATOR", "MIXED", "VIEWER", "Budget", "GroupEstimate", "Numbers", "Promise"]
 __all__ += ["Protection", "Receipt", "Release", "Result", "Words", "about", "answer", "as_count", "assumed_alike"]
 __all__ += ["build_receipt", "choice_unprotected", "first", "gap_facts", "group_mean", "mean_release", "noted"]
-__all__ += ["one_receipt", "people_of", "plain", "public_choice", "read", "result_schema", "sole", "statistic"]
+__all__ += ["one_receipt", "people_of", "plain", "public_choice", "read", "result_schema", "statistic"]
 __all__ += ["values_rule"]
 
 _DRAWN = ("distribution", "synthetic")
@@ -62,6 +62,10 @@ class Result(ABC):
         """Every statistic, with the names of its question and its own."""
         return [(name, key, facts) for name, some in self.questions.items() for key, facts in some.items()]
 
+    def _changed(self, change: Callable[[str, Facts], Facts]) -> dict[str, dict[str, Facts]]:
+        """The facts of every statistic, each changed by its name and what it says."""
+        return {name: {key: change(key, facts) for key, facts in some.items()} for name, some in self.questions.items()}
+
     @property
     def facts(self) -> Facts:
         """What is said of the only statistic."""
@@ -69,6 +73,11 @@ class Result(ABC):
         rule = "must be those of the only statistic: name one as questions[...][...]"
         must(len(every) == 1, "facts", rule, len(every))
         return every[0][2]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a trial made it, which protects nobody."""
+        return bool(getattr(getattr(self, "receipt", None), "simulated", False))
 
     @abstractmethod
     def in_words(self) -> Words:
@@ -79,12 +88,11 @@ class Result(ABC):
         return [self.in_words()]
 
     def __str__(self) -> str:
-        words, receipt = self.in_words(), getattr(self, "receipt", None)
+        words = self.in_words()
         wide = [max(map(len, column)) for column in zip(words.columns, *words.rows, strict=True)]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, wide, strict=True)).rstrip()
                  for row in (words.columns, *words.rows)]  # fmt: skip
-        mark = [f"[{SIMULATED}]"] if receipt is not None and receipt.simulated else []
-        return "\n".join([words.title, *lines, *words.remarks, *mark])
+        return "\n".join([words.title, *lines, *words.remarks, *[f"[{SIMULATED}]"] * self.simulated])
 
     def _repr_html_(self) -> str:
         return wording.page(self.all_words(), getattr(self, "receipt", None))
@@ -119,10 +127,6 @@ class Release(Result):
             must(not told, "receipt", rule, f"an amplified promise beside {', '.join(dict.fromkeys(told))}")
 
     # --- what it says -------------------------------------------------------------------------------------------------
-
-    @property
-    def simulated(self) -> bool:
-        return self.receipt.simulated
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -199,7 +203,7 @@ class Release(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints, `--out` writes, a ledger keeps and the service hands out."""
-        told = {name: {key: dict(facts) for key, facts in some.items()} for name, some in self.questions.items()}
+        told = self._changed(lambda _, facts: dict(facts))
         document = {"schema": SCHEMA, "questions": told, "level": self.level, "simulated": self.simulated}
         if self.title:
             document["title"] = self.title
@@ -211,9 +215,8 @@ class Release(Result):
     def of_dict(cls, document: Any, name: str = "release") -> Release:
         """A release from its document, which a refusal calls by this name."""
         ok = isinstance(document, Mapping) and document.get("schema") == SCHEMA and "receipt" in document
-        if not ok or not isinstance(document["questions"], Mapping):
-            rule = f"must be a release, as --out and --json write it (schema {SCHEMA})"
-            raise InvalidInput(f"`{name}` {rule}. Got another.")
+        ok = ok and isinstance(document.get("questions"), Mapping)
+        must(ok, name, f"must be a release, as --out and --json write it (schema {SCHEMA})", "another")
         said, title = Receipt.of(document["receipt"]), document.get("title") or ""
         return cls(document["questions"], document["level"], said, title, tuple(document.get("notes") or ()), True)
 
@@ -297,7 +300,7 @@ class Release(Result):
         at, low, high = cell.texts()
         interval = f"{100 * (self.level or 0.0):.6g}% interval {low} to {high}"
         more = "".join(f"; {line}" for line in (wording.said_of_gap(facts), *self.notes) if line)
-        mark = f"  [{SIMULATED}]" if self.simulated else ""
+        mark = f"  [{SIMULATED}]" * self.simulated
         return f"{at}  ({interval}; {facts.get('what') or self._called(cell)}){more}{mark}"
 
 
@@ -347,17 +350,8 @@ def statistic(
 ) -> dict[str, Any]:
     """What a release says about one statistic: the keys that all have, then its own."""
     known = {"task": task, "estimate": estimate, "interval": interval, "trusted": trusted, "local": local}
-    result: dict[str, Any] = _listed({**known, **details})
+    result: dict[str, Any] = plain({**known, **details})
     return result
-
-
-def _listed(value: Any) -> Any:
-    """Plain data, in which arrays and tuples are lists."""
-    if isinstance(value, Mapping):
-        return {name: _listed(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_listed(one) for one in value]
-    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def people_of(facts: Facts) -> dict[str, int]:
@@ -460,13 +454,6 @@ def read(path: str | PathLike[str], name: str = "release") -> Release:
     return Release.of_dict(document, name)
 
 
-def sole(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The only statistic of a document about one question; what more of them say is under their own names."""
-    ((facts,),) = (found.values() for found in document["questions"].values())
-    told: dict[str, Any] = facts
-    return told
-
-
 def result_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) that every release and plan keeps to.
 
@@ -500,12 +487,11 @@ def first(value: Any) -> Any:
 
 def about(answer: Release, people: int) -> Release:
     """The same where there are so many people: sums and counts, of which not everybody was asked, are about all."""
-    result = {
-        name: {key: times(facts, people / facts["people"], people=people) if key in ("sum", "count") else facts
-               for key, facts in some.items()}
-        for name, some in answer.questions.items()
-    }  # fmt: skip
-    return replace(answer, questions=result)
+
+    def of_all(statistic: str, facts: Facts) -> Facts:
+        return times(facts, people / facts["people"], people=people) if statistic in ("sum", "count") else facts
+
+    return replace(answer, questions=answer._changed(of_all))
 
 
 def group_mean(
@@ -607,18 +593,33 @@ class Promise:
     note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
+        budget = self.budget
+        level: dict[str, Any] = {"epsilon": None, "delta": None}
+        if isinstance(budget, PersonalDP):
+            public = sum(n for e, n in budget.levels if math.isinf(e))
+            levels = [[e if math.isfinite(e) else "inf", n] for e, n in budget.levels]
+            ends = {"least": budget.least, "most": budget.most, "people": budget.people, "public_people": public}
+            level = {"epsilon": "personal", "delta": 0.0, "epsilons": {**ends, "levels": levels}}
+        elif budget is not None:
+            level = {"epsilon": budget.epsilon, "delta": budget.delta}
         return {
             "group": self.people,
             "against": self.against,
-            **_levels(self.budget),
-            "neighbours": None if self.budget is None else self.budget.neighbours.value,
+            **level,
+            "neighbours": None if budget is None else budget.neighbours.value,
             "mechanism": self.mechanism,
             "note": self.note,
         }
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Promise:
-        return cls(told["group"], told["against"], _budget(told), told["mechanism"], told["note"])
+        budget: Budget | None = None
+        if told["epsilon"] == "personal":
+            levels = tuple((float(e), n) for e, n in told["epsilons"]["levels"])
+            budget = PersonalDP(levels, Neighbours(told["neighbours"]))
+        elif told["epsilon"] is not None:
+            budget = promised(told["epsilon"], told["delta"], Neighbours(told["neighbours"]))
+        return cls(told["group"], told["against"], budget, told["mechanism"], told["note"])
 
     @property
     def little(self) -> str:
@@ -630,30 +631,6 @@ class Promise:
         level = "no guarantee, by their own choice" if self.budget is None else str(self.budget)
         tail = "".join(f"; {said}" for said in (self.little, self.note) if said)
         return f"{self.people}, against {self.against}: {level}, by {self.mechanism}{tail}"
-
-
-def _levels(budget: Budget | None) -> dict[str, Any]:
-    if budget is None:
-        return {"epsilon": None, "delta": None}
-    if isinstance(budget, PersonalDP):
-        public = sum(n for e, n in budget.levels if math.isinf(e))
-        return {
-            "epsilon": "personal",
-            "delta": 0.0,
-            "epsilons": {"least": budget.least, "most": budget.most, "people": budget.people, "public_people": public,
-                         "levels": [[e if math.isfinite(e) else "inf", n] for e, n in budget.levels]},
-        }  # fmt: skip
-    return {"epsilon": budget.epsilon, "delta": budget.delta}
-
-
-def _budget(told: Mapping[str, Any]) -> Budget | None:
-    """The guarantee that `_levels` wrote down."""
-    if told["epsilon"] is None:
-        return None
-    relation = Neighbours(told["neighbours"])
-    if told["epsilon"] == "personal":
-        return PersonalDP(tuple((float(e), n) for e, n in told["epsilons"]["levels"]), relation)
-    return promised(told["epsilon"], told["delta"], relation)
 
 
 def values_rule(missing: Any = None, middle: Any = None) -> str:
@@ -676,6 +653,8 @@ def plain(value: Any) -> Any:
     """What JSON can hold: dataclasses as objects of what they show, an enumeration's value, null for NaN, infinity."""
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if is_dataclass(value) and not isinstance(value, type):
@@ -921,19 +900,13 @@ def _added(people: str, against: str, said: Sequence[tuple[str, Promise]], once:
     if trust or once:
         most = None if trust else max(known, key=lambda budget: (budget.epsilon, budget.delta))
         return Promise(people, against, most, "; ".join(dict.fromkeys(one.mechanism for _, one in said)), notes)
-    mechanism = "; ".join(f"{name}: {one.mechanism}{_level(one)}" for name, one in said)
+    parts = []
+    for (name, one), budget in zip(said, known, strict=True):
+        level = f"epsilon {budget.epsilon:.12g}" + (f", delta {budget.delta:g}" if budget.delta else "")
+        whole = f", in all {level}" if "(epsilon " in one.mechanism else f" ({level})"
+        parts.append(f"{name}: {one.mechanism}{'' if one.mechanism.endswith(f'({level})') else whole}")
+    mechanism = "; ".join(parts)
     return Promise(people, against, added(known), mechanism, notes)
-
-
-def _level(promise: Promise) -> str:
-    budget = promise.budget
-    if not isinstance(budget, (PureDP, ApproxDP)):
-        return ""
-    delta = f", delta {budget.delta:g}" if budget.delta else ""
-    level = f"epsilon {budget.epsilon:.12g}{delta}"
-    if promise.mechanism.endswith(f"({level})"):
-        return ""
-    return f", in all {level}" if "(epsilon " in promise.mechanism else f" ({level})"
 
 
 # --- a release with it ------------------------------------------------------------------------------------------------

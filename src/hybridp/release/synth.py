@@ -91,10 +91,6 @@ class SyntheticModel(Result):
     def rows(self) -> int:
         return len(self.records)
 
-    @property
-    def simulated(self) -> bool:
-        return self.receipt.simulated
-
     @cached_property
     def answered(self) -> tuple[Any, ...]:
         return tuple(asked.plain(answer) for asked, answer in self.said)
@@ -229,13 +225,12 @@ class SyntheticModel(Result):
     def _model_reach(self, level: float, wanted: tuple[int, ...]) -> float:
         """How far the records may be off: 1 where nothing was measured about one of these features."""
         wide = [t for t in self.tables if len(t.features) > 1] or list(self.tables)
-        errors = [np.abs(self._residuals(table)[0]) for table in wide]
-        kept = np.concatenate(errors) if errors else np.zeros(0)
-        if not len(kept) or not {f for table in self.tables for f in table.features}.issuperset(wanted):
+        errors = np.concatenate([np.zeros(0), *(np.abs(self._residuals(table)[0]) for table in wide)])
+        if not len(errors) or not {f for table in self.tables for f in table.features}.issuperset(wanted):
             return 1.0
         # Records may follow the noise of what they were fitted to, so that the residuals alone say too little.
         sigma = max(t.sigma for t in wide) / self.people
-        return math.hypot(float(np.quantile(kept, level)), NormalDist().inv_cdf((1 + level) / 2) * sigma)
+        return math.hypot(float(np.quantile(errors, level)), NormalDist().inv_cdf((1 + level) / 2) * sigma)
 
     def answers(self, workload: Workload | None = None) -> Iterator[tuple[Threshold, Floats]]:
         """The answers to all consistent queries of each threshold; marginals that were measured settle theirs (free).
@@ -390,7 +385,7 @@ class SyntheticModel(Result):
         return ax
 
     def __str__(self) -> str:
-        mark = f"  [{style.SIMULATED}]" if self.simulated else ""
+        mark = f"  [{style.SIMULATED}]" * self.simulated
         return f"{self.rows:,} synthetic rows for {self.workload.queries:,} queries ({self.method}){mark}"
 
 
@@ -451,10 +446,8 @@ def _values(feature: Feature, codes: NDArray[np.uint16], rng: np.random.Generato
     bins = len(edges) - 1
     low, high = edges[:-1], edges[1:].copy()
     inside = np.minimum(codes, bins - 1).astype(np.int64)
-    numbers: list[Any]
-    if bool((edges == np.floor(edges)).all()):
-        high[-1] += 1  # the last bin holds its upper edge
-        numbers = np.floor(rng.uniform(low[inside], high[inside])).astype(np.int64).tolist()
-    else:
-        numbers = rng.uniform(low[inside], high[inside]).tolist()
+    whole = bool((edges == np.floor(edges)).all())
+    high[-1] += whole  # the last bin holds its upper edge
+    drawn = rng.uniform(low[inside], high[inside])
+    numbers = np.floor(drawn).astype(np.int64).tolist() if whole else drawn.tolist()
     return [None if code >= bins else number for code, number in zip(codes.tolist(), numbers, strict=True)]

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
-
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from hybridp.blend.groups import published_gap
 from hybridp.errors import InvalidInput, must
@@ -89,43 +83,30 @@ def _numbers(name: str, key: str, facts: Facts) -> Iterator[tuple[str, tuple[flo
         named = [one if members == [one] else f"{one} ({', '.join(members)})" for one, members in groups]
         raw["by"] = {**by, "categories": named}
     for cell in cells(name, key, raw, curves=True):
-        if cell.estimate is not None and cell.low is not None and cell.high is not None:
-            yield cell.name, _reaching(cell.estimate, cell.low, cell.high, limits)
-
-
-def _reaching(x: float, low: float, high: float, limits: Any) -> tuple[float, float, float]:
-    """The estimate and how far its error reaches: a mean's interval is cut at the bounds, its error is not."""
-    if limits is None:
-        return min(max(x, low), high), low, high
-    wide = limits[1] - limits[0]
-    reach = wide if low <= limits[0] and high >= limits[1] else max(x - low, high - x)
-    return x, x - reach, x + reach
-
-
-_ALIKE = (
-    "assumes in each wave that people who trust and people who do not are alike, as an estimator there does: if they "
-    "are not, a change of who trusts shows as a change of the answer"
-)
-
-
-def _taken_alike(wave: Release) -> bool:
-    """Whether an answer counts its groups by something else than their numbers of people."""
-    every = (facts.get("estimator") for _, _, facts in wave._each())
-    return any(name is not None and not {"everyone", "full-lm"}.issuperset(str(name).split(" / ")) for name in every)
+        x, low, high = cell.estimate, cell.low, cell.high
+        if x is None or low is None or high is None:
+            continue
+        if limits is None:
+            yield cell.name, (min(max(x, low), high), low, high)
+        else:  # a mean's interval is cut at the bounds, its error is not
+            cut = low <= limits[0] and high >= limits[1]
+            reach = limits[1] - limits[0] if cut else max(x - low, high - x)
+            yield cell.name, (x, x - reach, x + reach)
 
 
 def _receipt(waves: list[Release]) -> Receipt:
-    simulated = any(wave.simulated for wave in waves)
-    return Receipt(
-        promises=(),
-        randomness="none: two releases were compared",
-        simulated=simulated,
-        unit=" / ".join(dict.fromkeys(wave.receipt.unit for wave in waves)),
-        assumes=(
-            "nothing was read but the two releases, and nothing was spent; whoever is in both waves has paid for both",
-            "the errors of the waves are independent but for people who are in both; where their answers stay alike, "
-            "the intervals are wider than need be",
-            *((_ALIKE,) if any(map(_taken_alike, waves)) else ()),
-            *(("SIMULATION: one of the releases, or both, was a trial",) if simulated else ()),
-        ),
-    )
+    assumes = [
+        "nothing was read but the two releases, and nothing was spent; whoever is in both waves has paid for both",
+        "the errors of the waves are independent but for people who are in both; where their answers stay alike, "
+        "the intervals are wider than need be",
+    ]
+    estimators = (facts.get("estimator") for wave in waves for _, _, facts in wave._each())
+    if {rule for name in estimators if name is not None for rule in str(name).split(" / ")} - {"everyone", "full-lm"}:
+        assumes.append(
+            "assumes in each wave that people who trust and people who do not are alike, as an estimator there does: "
+            "if they are not, a change of who trusts shows as a change of the answer"
+        )
+    if simulated := any(wave.simulated for wave in waves):
+        assumes.append("SIMULATION: one of the releases, or both, was a trial")
+    unit = " / ".join(dict.fromkeys(wave.receipt.unit for wave in waves))
+    return Receipt((), "none: two releases were compared", simulated, unit, tuple(assumes))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from hybridp.public.randomisers import Lattice
-from hybridp.tables.heavy import RecordSample, discovery_counts, head_counts, local_slots, records_at, sample_records
-from hybridp.tables.source import ENGINES, Rows, Source, TableLike, open_rows
-from hybridp.tables.sql import Columns
-from hybridp.tables.totals import ByCategory, Category, Number, Query, Report, Totals, add_up, levels_of
+from hybridp.tables.counts import RecordSample, discovery_counts, head_counts, local_slots, records_at, sample_records
+from hybridp.tables.engine import ENGINES, Rows, Source, TableLike, open_rows
+from hybridp.tables.totals import ByCategory, Category, Columns, Number, Query, Report, Totals, add_up, levels_of
 
 __all__ = ["ENGINES", "ByCategory", "Category", "Columns", "Lattice", "Number", "Query", "RecordSample", "Report"]
 __all__ += ["Rows", "Source", "TableLike", "Totals", "add_up", "discovery_counts", "head_counts", "levels_of"]

@@ -1,4 +1,15 @@
-"""Asking an engine: where its errors are replaced; and DuckDB, embedded and without network, for files and frames.
+"""Opening a table and asking about its rows: a CSV, Parquet or DuckDB file, one that Python holds, or a table of
+PostgreSQL or Spark.
+
+Whatever holds the rows, every query is written against one name, `rows`. Who trusts is settled here too: whatever the
+table says of it, and in which words, the open rows have one column that holds `trusted` or `local`.
+
+Queries are text in DuckDB's SQL, which `hybridp.tables.servers` translates for others. Names of a table's columns and
+texts are quoted here, always; bare words are the queries' own. A part that is no call, cast, CASE or name has brackets
+of its own. Three facts that the queries rely on hold on every engine: NaN is greater than infinity and equal to itself,
+a comparison with NULL selects no branch of a CASE, and arithmetic on doubles is IEEE. LEAST(GREATEST(x, lower), upper)
+is avoided: it turns NULL into `lower` and NaN into `upper`. The sum of whole numbers is exact on every engine; one of
+doubles, or of 0 and 1, says so by a cast to DOUBLE or INT.
 
 An engine's message may quote the value that it could not convert. No such text leaves this module: it is replaced by
 one sentence, and the original exception is not even kept as the context of the new one.
@@ -6,32 +17,512 @@ one sentence, and the original exception is not even kept as the context of the 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import glob
 import gzip
 import itertools
+import math
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-import numpy as np
+from numpy.typing import NDArray
 
-from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
-from hybridp.tables.sql import VIEW, chosen, column, literal, select
+from hybridp import errors
+from hybridp.errors import LABEL, LOCAL, TRUSTED, HybridpError, InvalidInput, TrustRule, UnusablePublicRows, must
+from hybridp.noise import Randomness
 
 if TYPE_CHECKING:
     from hybridp.tables.servers import Postgres, Spark
-    from hybridp.tables.source import Rows, Source
 
-__all__ = ["DECIMAL", "Duck", "Engine", "answers", "arrays", "attempt", "drop", "fresh", "give", "keep"]
-__all__ += ["filled_columns", "held", "kind_of", "local_copy", "memory_short", "on_duck", "open_duck", "parquet_or_csv"]
-__all__ += ["read_header", "read_kept", "sql_for", "stated_decimal", "stream", "type_name", "unreadable"]
+__all__ = ["ArrowStream", "CHOICES", "DECIMAL", "Duck", "ENGINES", "Engine", "INFINITY", "NUMBERS", "Rows", "Source"]
+__all__ += ["TABLES", "TableLike", "VIEW", "answers", "arrays", "attempt", "chosen", "column", "column_must"]
+__all__ += ["count_if", "double", "drop", "fresh", "give", "is_one_of", "joined", "keep", "labelled", "literal"]
+__all__ += ["local_copy", "looked", "memory_short", "of_local", "on_duck", "open_rows", "parquet_or_csv", "read_header"]
+__all__ += ["read_kept", "select", "shown", "sql_for", "stream", "text", "unreadable", "unstated", "whole"]
 __all__ += ["without_bar"]
+
+# --- the words of queries ---------------------------------------------------------------------------------------------
+
+VIEW = "rows"
+"""What every query calls the rows, whatever holds them."""
+
+
+def column(name: str, table: str = "") -> str:
+    quoted = '"' + name.replace('"', '""') + '"'
+    return f"{table}.{quoted}" if table else quoted
+
+
+def literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def select(outputs: Mapping[str, str], source: str, more: str = "") -> str:
+    """The outputs by their names, from a table or from a query (in brackets, with a name)."""
+    return f"SELECT {', '.join(f'{this} AS {column(name)}' for name, this in outputs.items())} FROM {source} {more}"
+
+
+def chosen(names: Iterable[str]) -> dict[str, str]:
+    """Columns as they are, for `select`."""
+    return {name: column(name) for name in names}
+
+
+def double(value: float) -> str:
+    # A bare 0.1 is a DECIMAL in DuckDB; the cast of the shortest text that identifies a double is that double.
+    return f"CAST('{repr(float(value)).replace('inf', 'Infinity')}' AS DOUBLE)"
+
+
+INFINITY = double(float("inf"))
+
+
+def whole(value: int) -> str:
+    return f"CAST({value:d} AS BIGINT)"
+
+
+def text(this: str) -> str:
+    return f"CAST({this} AS TEXT)"
+
+
+def count_if(this: str) -> str:
+    # In DuckDB the sum of a flag is faster than COUNT over a CASE or a FILTER.
+    return f"SUM(CAST({this} AS INT))"
+
+
+def labelled(this: str, label: str) -> str:
+    return f"({this} = {literal(label)})"
+
+
+def is_one_of(this: str, words: Iterable[str]) -> str:
+    return f"{this} IN ({', '.join(map(literal, words))})"
+
+
+def of_local(trust: str | None) -> str:
+    return "" if trust is None else f"WHERE {labelled(column(trust), LOCAL)}"
+
+
+def joined(first: str, *others: str) -> str:
+    """Texts as one text from which they can be read back: all but the last behind their length.
+
+    A missing one would make the whole missing; it is refused elsewhere, and here an empty text.
+    """
+    *heads, last = (f"COALESCE({part}, '')" for part in (first, *others))
+    before = [f"CAST(LENGTH({part}) AS TEXT) || ' ' || {part} || " for part in heads]
+    return f"({''.join(before)}{last})"
+
+
+# --- where rows live --------------------------------------------------------------------------------------------------
+
+ENGINES = ("duckdb", "postgresql", "spark")
+_POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
+# Two letters at least: one is a drive. `pathlib` leaves one slash of a URL's two.
+_URL = re.compile(r"([a-z][a-z0-9+.:-]+):/", re.IGNORECASE)
+_STRING = re.compile(r"\bpassword\s*=", re.IGNORECASE)
+
+
+@dataclass(frozen=True, repr=False)
+class Source:
+    """Where rows live, and the engine that reads them.
+
+    `location` is a path, a connection URL, or a table that Python holds: a pandas or Polars frame, an Arrow table or
+    reader, a dictionary of NumPy arrays by column, a structured array, a relation of DuckDB. `decimal` is the sign in
+    numbers that are written as text, "." or ",": a column that is declared as text is read as numbers only where it is
+    stated.
+    Everybody may know who holds what in the columns that are `public`; a study states them itself (`people.public`).
+
+    >>> Source("people.parquet").engine, Source("postgresql://db.example/people").engine
+    ('duckdb', 'postgresql')
+    >>> Source("sc://spark.example:15002/;token=abc").shown
+    'sc://spark.example:15002'
+    >>> Source({"age": [31, 45]}).shown
+    'the arrays'
+    """
+
+    location: Any
+    engine: str = ""
+    decimal: str = ""
+    public: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        must(self.decimal in ("", ".", ","), "decimal", 'must be "." or ","', repr(self.decimal))
+        public = (self.public,) if isinstance(self.public, str) else tuple(self.public)
+        object.__setattr__(self, "public", public)
+        if self.held is not None:
+            must(self.engine in ("", "duckdb"), "engine", "must be duckdb for a table in memory", shown(self.engine))
+            object.__setattr__(self, "engine", "duckdb")
+            return
+        kind, rule = type(self.location), "must be a file, a URL, or a table of pandas, Polars, Arrow, DuckDB or NumPy"
+        known = issubclass(kind, str | os.PathLike)
+        must(known, "path", f"{rule} arrays by column", f"an object of type {kind.__name__}")
+        object.__setattr__(self, "location", os.fspath(self.location))
+        start = str(self.location).lower()
+        natural = "postgresql" if start.startswith(_POSTGRES) else "spark" if start.startswith("sc://") else "duckdb"
+        engine = self.engine or natural
+        known = engine in ENGINES or engine.startswith("sc://")
+        must(known, "engine", f"must be one of {', '.join(ENGINES)} or an sc:// URL", shown(self.engine))
+        must(natural in ("duckdb", engine), "engine", f"must be {natural} for this URL", shown(self.engine))
+        rule = "must be an sc:// URL, such as sc://spark.example:15002, for a file that a cluster sees"
+        must(engine != "spark" or natural == engine, "engine", rule, "spark")
+        rule = "must be a URL such as postgresql://user@host/database for this engine"
+        must(engine != "postgresql" or natural == engine, "path", rule, "a path")
+        plain, rule = self.shown == self.location, "must be a file, or a URL that starts with postgresql:// or sc://"
+        must(engine != "duckdb" or plain, "path", rule, self.shown or "a connection string")
+        object.__setattr__(self, "engine", engine)
+
+    @property
+    def shown(self) -> str:
+        """The location without a password, token or other option: fit for a message."""
+        return self.held or shown(self.location)
+
+    @property
+    def held(self) -> str | None:
+        """What messages call a table that Python holds; None for a path or a URL."""
+        if isinstance(self.location, str | os.PathLike):
+            return None
+        from hybridp.tables.frames import held
+
+        return held(self.location)
+
+    def __fspath__(self) -> str:
+        must(self.held is None, "path", "must be a file here", self.held)
+        return str(self.location)
+
+    def __repr__(self) -> str:
+        return f"Source({self.shown!r}, {shown(self.engine)!r})"
+
+    def __str__(self) -> str:
+        return self.shown
+
+
+def shown(location: str | os.PathLike[str]) -> str:
+    """A location without a password, token or other option: fit for a message.
+
+    >>> shown("postgresql://ann:hunter2@db.example/people"), shown("folder/people.csv")
+    ('postgresql://db.example/people', 'folder/people.csv')
+    """
+    from urllib.parse import urlsplit
+
+    location = os.fspath(location)
+    url = _URL.match(location)
+    if url is None:
+        return "" if _STRING.search(location) else location
+    scheme = url[1]
+    try:
+        parts = urlsplit(location)
+        host, port = parts.hostname or "", f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return f"{scheme}://"
+    # A password with a slash or a number sign ends the host too early; what follows is then not a path.
+    if ":" in scheme or "://" not in location or ("@" in location and "@" not in parts.netloc):
+        return f"{scheme}://"
+    # The path of a Spark Connect URL starts its options, among them the token.
+    return f"{scheme}://{host}{port}" + ("" if scheme == "sc" else parts.path)
+
+
+class ArrowStream(Protocol):
+    """A table of pandas, Polars, Arrow, DuckDB, or whatever else offers its rows as an Arrow stream."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
+
+TableLike: TypeAlias = str | os.PathLike[str] | Source | ArrowStream | Mapping[str, Any] | NDArray[Any]
+"""What can be opened: a path or a URL, a `Source`, or a table that Python holds."""
+
+
+# --- an open table ----------------------------------------------------------------------------------------------------
+
+AS_WRITTEN = "trust as written"  # beside the labels in the open rows, for a copy of them
+NUMBERS = "a number within its bounds, middle, or exclude (for a mean of trusted people alone)"
+CHOICES = "one of the options, or `other` as one more, or exclude"
+TABLES = "one of its values, or true (a category), in the schema; or `other` for all columns, last or missing"
+_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
+_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+_WHOLE_DECIMAL = re.compile(r"DECIMAL\([0-9]+, ?0\)")
+_MOST = 9  # words that are looked at: more are no answer to a question of trust
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(contextlib.AbstractContextManager["Rows"]):
+    """An open table: its columns with their types, and the engine that answers queries about it.
+
+    `columns` maps each name to DuckDB's name of its type; every CSV column is text (`VARCHAR`) and is converted by the
+    query that reads it, because types guessed from the first rows would depend on the people in them. `part` is a query
+    that makes the rows of what the engine holds, where they are not all of it as it is.
+    """
+
+    columns: Mapping[str, str]
+    engine: Engine = field(repr=False)
+    trust: TrustRule | None = None
+    notes: tuple[str, ...] = ()
+    part: str | None = field(default=None, repr=False)
+    decimal: str = ""
+    filled: frozenset[str] = frozenset()
+    """The columns whose declared type has a number in every row."""
+
+    @property
+    def name(self) -> str:
+        return self.engine.name
+
+    @property
+    def written(self) -> Mapping[str, str]:
+        """The columns of a copy of the rows, and where each is read: choices as they were written."""
+        alike = self.trust is not None and self.trust.everyone is not None
+        names = [name for name in self.columns if not (alike and name == LABEL)]
+        worded = self.trust.column if self.trust is not None and self.trust.trusted else None
+        return {name: AS_WRITTEN if name == worded else name for name in names}
+
+    def need(self, parameter: str, column: str | None) -> None:
+        """Refuse a column, where one is named, that the table does not have."""
+        if column is None or column in self.columns:
+            return
+        # Names are not listed: in a file without a header they would be somebody's values. A header has no numbers.
+        names = (name.strip().lower() for name in self.columns)
+        header = not any(re.fullmatch(r"[-+]?[\d.,_]*\d[\d.,_]*(e[-+]?\d+)?", name) for name in names)
+        hint = errors.did_you_mean(column, self.columns) if header else ""
+        raise InvalidInput(f"`{parameter}` must be a column of {self.name}. Got `{column}`.{hint}")
+
+    def is_text(self, column: str) -> bool:
+        return self.columns[column] == "VARCHAR" or self.columns[column].startswith("ENUM")
+
+    def is_number(self, column: str) -> bool:
+        kind = self.columns[column]
+        return kind.removeprefix("U").startswith(_NUMBERS) and "[" not in kind
+
+    def is_whole(self, column: str) -> bool:
+        kind = self.columns[column]
+        # An unsigned number of 64 bits is a DECIMAL(20,0) elsewhere.
+        return kind.removeprefix("U") in _WHOLE or _WHOLE_DECIMAL.fullmatch(kind) is not None
+
+    def need_number(self, column: str, *, text: bool = False) -> None:
+        """Refuse a column that is not declared to hold numbers; with `text`, as reports are, they may be written.
+
+        By types alone, as in `need_missing`: what a field holds must not decide.
+        """
+        kind = self.columns[column]
+        numbers = f"must hold numbers; its type is {kind}"
+        column_must(self.is_number(column) or self.is_text(column), column, numbers)
+        how = 'State `decimal`, the sign in numbers that are written as text ("." or ","), or convert the column'
+        stated = text or self.decimal or not self.is_text(column)
+        column_must(stated, column, f"of {self.name} {numbers}. {how}")
+
+    def need_missing(self, column: str, missing: object, ways: str = NUMBERS) -> None:
+        """Refuse a column that may lack values while nobody said what that means."""
+        if missing is None and column not in self.filled:
+            raise unstated(column, ways)
+
+    def need_words(self, column: str, rule: str) -> None:
+        """Refuse a column of doubles, whose text differs between engines, and with it what it names."""
+        column_must(self.columns[column] not in ("FLOAT", "DOUBLE"), column, f"must hold text or whole numbers{rule}")
+
+    def need_identifier(self, parameter: str, column: str) -> None:
+        """Refuse a column whose text form is not the same on every engine, and with it the sample made from it."""
+        ok = self.is_text(column) or self.is_whole(column) or self.columns[column] in ("UUID", "DATE")
+        must(ok, parameter, "must hold text, whole numbers, dates or UUIDs", f"`{column}` of {self.columns[column]}")
+
+    def texts(self, name: str, most: int, trust: str | None = None) -> list[str]:
+        """Up to `most` different texts of a column, in order; a missing one is an empty text. For what is public.
+
+        With `trust`, those of local rows alone.
+        """
+        query = f"SELECT DISTINCT {text(column(name))} AS told FROM {VIEW} {of_local(trust)} LIMIT {most}"
+        return sorted("" if row["told"] is None else str(row["told"]) for row in answers(self, query))
+
+    def need_labels(self, name: str) -> None:
+        """Refuse a column that cannot hold the labels."""
+        self.need("trust", name)
+        if not self.is_text(name):
+            words = f"Column `{name}` must hold text: `trusted` or `local` in every row."
+            known = self.is_whole(name) or self.columns[name] == "BOOLEAN"
+            raise UnusablePublicRows(words + (errors.suggestion(name, self.texts(name, _MOST)) if known else ""))
+
+    def unlabelled(self, name: str) -> UnusablePublicRows:
+        """What to say where a row has no label: the choice is public, and so are the words for it."""
+        trust = self.trust
+        if trust is not None and trust.local:
+            trusted, local = (" or ".join(f"`{word}`" for word in words) for words in (trust.trusted, trust.local))
+            return UnusablePublicRows(f"Column `{name}` must hold {trusted} (trusted) or {local} (local) in every row.")
+        result = self.texts(name, _MOST)
+        hint = "" if {*result} <= {TRUSTED, LOCAL, ""} else errors.suggestion(name, result)
+        return UnusablePublicRows(f"Column `{name}` must hold `trusted` or `local` in every row.{hint}")
+
+    def close(self) -> None:
+        """Give back what the engine holds."""
+        self.engine.close()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def column_must(ok: object, column: str | None, rule: str) -> None:
+    """Refuse a column that breaks a public rule."""
+    if not ok:
+        raise UnusablePublicRows(f"Column `{column}` {rule}.")
+
+
+def unstated(column: str, ways: str) -> UnusablePublicRows:
+    """What to say where nobody stated what a missing field means."""
+    rule = f"must say what a missing or unreadable field of `{column}` counts as: {ways}"
+    return UnusablePublicRows(f"`missing` {rule}. Got nothing.")
+
+
+def open_rows(
+    path: TableLike,
+    *,
+    table: str | None = None,
+    trust: errors.Trusts | None = None,
+    person: str | None = None,
+    rng: Randomness | None = None,
+    threads: int | None = None,
+    memory_limit: str = "1GB",
+) -> Rows:
+    """Open a file, a table that Python holds or one of a database as `Rows`. A `Source` chooses the engine.
+
+    - A CSV file (.csv, .tsv, also .gz), a Parquet file or pattern, or a DuckDB file (read-only). A CSV file has a
+      header, one delimiter (comma, semicolon, tab or bar, whichever is the most frequent in the header) and double
+      quotes; an empty field is missing.
+    - ``postgresql://user@host/database``: a table or view of PostgreSQL, read in one snapshot.
+    - ``sc://host:15002``: a table of a Spark cluster, through Spark Connect; or a CSV or Parquet file that the cluster
+      sees, with ``Source(path, "sc://host:15002")``.
+    - A pandas or Polars frame, an Arrow table or reader, NumPy arrays by column, a relation of DuckDB: see `Source`.
+
+    With a `TrustRule`, the open rows have a column that holds `trusted` or `local` by its rule (`TrustRule.label`); a
+    drawn split draws from `rng`, by the column `person` where given, otherwise by row.
+
+    `table` may be left out for a DuckDB file or a PostgreSQL schema with only one table. `threads` (all cores by
+    default) and `memory_limit` are for DuckDB; what does not fit is spilled to a private temporary
+    directory, which `close` removes.
+
+    >>> import pathlib, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = pathlib.Path(folder.name, "people.csv")
+    >>> _ = file.write_text("salary,trust\\n12,trusted\\n")
+    >>> with open_rows(file) as rows:
+    ...     print(dict(rows.columns))
+    {'salary': 'VARCHAR', 'trust': 'VARCHAR'}
+    >>> folder.cleanup()
+    """
+    source = path if isinstance(path, Source) else Source(path)
+    must(threads is None or threads >= 1, "threads", "must be at least 1", threads)
+    if source.engine == "duckdb":
+        rows = _open_duck(source, table, threads, memory_limit)
+    else:
+        from hybridp.tables import servers
+
+        rows = (servers.open_postgres if source.engine == "postgresql" else servers.open_spark)(source, table)
+    if source.public:
+        public = f"declared public, so that everybody may know who holds what there: {', '.join(source.public)}"
+        rows = replace(rows, notes=(public,))
+    rule = errors.rule_of(trust)
+    if rule is None:
+        return rows
+    try:
+        return _answering(_labelled(rows, rule, person, rng), rule, person)
+    except BaseException:
+        rows.close()
+        raise
+
+
+# --- who trusts: by a rule on words, for everybody alike, or drawn ----------------------------------------------------
+
+_DRAWN = "question drawn"
+_DIGITS = 13  # of a hash in hexadecimal: a share is drawn to 2^-52
+
+
+def _labelled(rows: Rows, trust: TrustRule, person: str | None, rng: Randomness | None) -> Rows:
+    """The rows with a column of labels by the rule; the words as they were written stay beside it, for copies."""
+    notes = (*rows.notes, trust.rule)
+    if trust.column is not None and not trust.trusted:
+        return replace(rows, trust=trust, notes=notes)
+    if trust.column is not None:
+        rows.need("trust", trust.column)
+        kind = rows.columns[trust.column]
+        known = rows.is_text(trust.column) or rows.is_whole(trust.column) or kind == "BOOLEAN"
+        rule = f"must hold words, whole numbers or truth to say who trusts; its type is {kind}"
+        column_must(known, trust.column, rule)
+        derived = {trust.column: worded_label(trust), AS_WRITTEN: column(trust.column)}
+    else:
+        rows.need("person", person)
+        derived = {trust.label: drawn_label(trust, person, rng, rows.engine.dialect)}
+    # Most engines read a name in any case: a column of the table would be read in place of the one that is made here.
+    own = {name.lower() for name in rows.columns if name != trust.label}
+    for name in derived:
+        must(name not in own or name == trust.column, "path", f"must not have a column called `{name}`", "one")
+    columns = {**rows.columns, trust.label: "VARCHAR"}
+    return replace(rows, columns=MappingProxyType(columns), part=_derived(rows, derived), trust=trust, notes=notes)
+
+
+def _derived(rows: Rows, made: Mapping[str, str]) -> str:
+    """The rows with these columns, computed from theirs, in place of those of the same names."""
+    before = VIEW if rows.part is None else f"({rows.part}) AS before"
+    written = [AS_WRITTEN] if rows.trust is not None and rows.trust.trusted else []
+    return select(chosen([*rows.columns, *written]) | {**made}, before)
+
+
+def worded_label(trust: TrustRule) -> str:
+    """`trusted` for its words alone; any other is local, or no label where the words for local are listed too."""
+    words = text(column(trust.column or ""))
+    other = f"WHEN {is_one_of(words, trust.local)} THEN '{LOCAL}'" if trust.local else f"ELSE '{LOCAL}'"
+    return f"CASE WHEN {is_one_of(words, trust.trusted)} THEN '{TRUSTED}' {other} END"
+
+
+def drawn_label(trust: TrustRule, person: str | None, rng: Randomness | None, dialect: str) -> str:
+    """The same label for everybody; or, for a trial, one that is drawn for every person or, without names, every row.
+
+    The draw is a hash of the person's name, or of the row's place, with a key of 128 random bits: whatever the row
+    holds.
+    """
+    if trust.trial_opt_in is None:
+        return literal(trust.everyone or LOCAL)
+    key = trust.key
+    if key is None:
+        if rng is None:
+            raise InvalidInput("`rng` must be given to draw who trusts. Got None.")
+        key = errors.keyed(trust, rng.words(2).tolist()).key
+    drawn = _hashed(key or "", person, dialect, "trial-opt-in", "must go with --person on this engine")
+    return f"CASE WHEN {drawn} < '{_digits(trust.trial_opt_in)}' THEN '{TRUSTED}' ELSE '{LOCAL}' END"
+
+
+def _hashed(key: str, person: str | None, dialect: str, field: str, rule: str) -> str:
+    """Some digits of a hash of the person's name, or of the row's place, with a key."""
+    if person is None:  # only there the rows have an order that every query sees
+        must(dialect == "duckdb", field, rule, dialect)
+    who = "ROW_NUMBER() OVER ()" if person is None else column(person)
+    return f"SUBSTRING(MD5({literal(f'{key} ')} || {text(who)}), 1, {_DIGITS})"
+
+
+def _digits(share: float) -> str:
+    """The first digits that are not below this share of all hashes."""
+    return f"{min(math.ceil(share * 16**_DIGITS), 16**_DIGITS - 1):0{_DIGITS}x}"
+
+
+def _answering(rows: Rows, trust: TrustRule, person: str | None) -> Rows:
+    """The rows without the local people who answered another question than this one.
+
+    A row without a label stays, to be refused.
+    """
+    answering, made = trust.answering, dict[str, str]()
+    if answering is None:
+        return rows
+    if answering.column is None:
+        rule = "must name a column for a trial of several questions on this engine"
+        made[_DRAWN] = _hashed(answering.key or "", person, rows.engine.dialect, "people.column", rule)
+        within = [f"{column(_DRAWN)} >= '{_digits(answering.start)}'"] if answering.start > 0 else ["TRUE"]
+        within += [f"{column(_DRAWN)} < '{_digits(answering.end)}'"] if answering.end < 1 else []
+        here = f"({' AND '.join(within)})"
+    elif answering.column in rows.columns:
+        here = labelled(column(answering.column), answering.question)
+    else:
+        return rows  # nobody is local, or somebody is and is refused
+    where = f"COALESCE({column(trust.label)} <> '{LOCAL}', TRUE) OR {here}"
+    return replace(rows, part=f"SELECT * FROM ({_derived(rows, made)}) AS derived WHERE {where}")
+
+
+# --- asking an engine -------------------------------------------------------------------------------------------------
 
 Engine: TypeAlias = "Duck | Postgres | Spark"
 """Where rows live. It answers queries about them (`ask`), has one sentence for each of its errors, and gives everything
@@ -52,7 +543,7 @@ def sql_for(rows: Rows, query: str) -> str:
         query = f"WITH {VIEW} AS {'NOT MATERIALIZED ' if dialect == 'duckdb' else ''}({rows.part}) {query}"
     if dialect == "duckdb":
         return query
-    from hybridp.tables.dialects import translated
+    from hybridp.tables.servers import translated
 
     return translated(query, dialect)
 
@@ -68,17 +559,30 @@ def attempt(engine: Engine, call: Callable[[], T], sentence: HybridpError | None
         problem = unreadable(engine.name) if isinstance(error, UnicodeError) else engine.sentence(error)
         if problem is None:
             raise
-        if sentence is not None and isinstance(problem, UnusableRows):
+        if sentence is not None and isinstance(problem, errors.UnusableRows):
             problem = sentence
     # Raised outside the handlers, so that the engine's exception is not attached to this one.
     raise problem
 
 
-def unreadable(name: str) -> UnusableRows:
-    return UnusableRows(
+def looked(engine: Engine, look: Callable[[], T], sentence: HybridpError | None = None) -> T:
+    """The same of a first look; where it fails, the engine gives everything back."""
+    try:
+        return attempt(engine, look, sentence)
+    except BaseException:
+        engine.close()
+        raise
+
+
+def unreadable(name: str) -> errors.UnusableRows:
+    return errors.UnusableRows(
         f"The rows of {name} must be readable: a damaged file, text that is not UTF-8, or a row with "
         "more or fewer fields than the header is refused."
     )
+
+
+def memory_short() -> InvalidInput:
+    return InvalidInput("`memory_limit` must be larger for this table, or the disk emptier.")
 
 
 def answers(rows: Rows, query: str) -> list[dict[str, Any]]:
@@ -139,12 +643,10 @@ def drop(rows: Rows, *tables: str) -> None:
     """Forget tables that were kept or given; those that were not are ignored."""
     import duckdb
 
-    for table in tables:
-        try:
+    with contextlib.suppress(duckdb.ConnectionException):  # closed, and the tables gone with it
+        for table in tables:
             on_duck(rows).connection.unregister(table)
-        except duckdb.ConnectionException:
-            return  # closed, and the table gone with it
-        on_duck(rows).execute(f"DROP TABLE IF EXISTS {column(table)}")
+            on_duck(rows).execute(f"DROP TABLE IF EXISTS {column(table)}")
 
 
 def give(rows: Rows, fields: Mapping[str, Any]) -> str:
@@ -162,48 +664,22 @@ def stream(rows: Rows, query: str, chunk: int) -> Iterator[dict[str, Any]]:
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
     table = fresh("stream")
     keep(rows, table, query)
+    return read_kept(rows, table, chunk, once=True)
 
-    def parts() -> Iterator[dict[str, Any]]:
-        try:
-            yield from read_kept(rows, table, chunk)
-        finally:
+
+def read_kept(rows: Rows, table: str, chunk: int, *, once: bool = False) -> Iterator[dict[str, Any]]:
+    """The columns of a table that was kept, at most `chunk` rows at a time, in the order of its query."""
+    try:
+        (size,) = on_duck(rows).execute(f"SELECT COUNT(*) FROM {column(table)}").fetchone()
+        for start in range(0, size, chunk):  # a connection holds one result at a time: rows are found by their numbers
+            here = f"rowid >= {start:d} AND rowid < {start + chunk:d}"
+            yield on_duck(rows).execute(f"SELECT * FROM {column(table)} WHERE {here} ORDER BY rowid").fetchnumpy()
+    finally:
+        if once:
             drop(rows, table)
 
-    return parts()
 
-
-def read_kept(rows: Rows, table: str, chunk: int) -> Iterator[dict[str, Any]]:
-    """The columns of a table that was kept, at most `chunk` rows at a time, in the order of its query."""
-    start = 0  # a connection holds one result at a time: rows are found by their numbers
-    while True:
-        here = f"rowid >= {start:d} AND rowid < {start + chunk:d}"
-        sql = f"SELECT * FROM {column(table)} WHERE {here} ORDER BY rowid"
-        part = on_duck(rows).execute(sql).fetchnumpy()
-        if not len(next(iter(part.values()))):
-            return
-        yield part
-        start += chunk
-
-
-def memory_short() -> InvalidInput:
-    return InvalidInput("`memory_limit` must be larger for this table, or the disk emptier.")
-
-
-_TYPES = {"int": "INTEGER", "real": "FLOAT", "double precision": "DOUBLE", "text": "VARCHAR", "name": "VARCHAR"}
-_TYPES |= {"USER-DEFINED": "VARCHAR"}  # an enumeration; whatever else it is has a text form too
-
-
-def type_name(told: str) -> str:
-    """A type as a catalogue spells it, by DuckDB's name, which every other room knows.
-
-    >>> type_name("numeric(8,2)"), type_name("character varying"), type_name("smallint")
-    ('DECIMAL(8,2)', 'VARCHAR', 'SMALLINT')
-    """
-    words = told.startswith(("varchar", "char", "string"))
-    return _TYPES.get(told, "VARCHAR" if words else told.replace("numeric", "decimal", 1).upper())
-
-
-# --- DuckDB -----------------------------------------------------------------------------------------------------------
+# --- DuckDB, embedded and without network -----------------------------------------------------------------------------
 
 DECIMAL = "hybridp_decimal"
 """What a Parquet file that hybridp wrote calls the decimal sign of the numbers that are text in it."""
@@ -226,10 +702,6 @@ class Duck:
     def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         result = self.connection.execute(sql)
         return [column[0] for column in result.description], result.fetchall()
-
-    def types(self) -> dict[str, str]:
-        """The columns of the rows, and DuckDB's names of their types."""
-        return {row[0]: str(row[1]) for row in self.connection.execute(f"DESCRIBE {VIEW}").fetchall()}
 
     def sentence(self, error: Exception) -> HybridpError | None:
         import duckdb
@@ -254,14 +726,14 @@ def without_bar(connection: Any) -> None:
         connection.execute("SET enable_progress_bar = false")
 
 
-def open_duck(
-    source: Source, *, table: str | None, threads: int | None, memory_limit: str
-) -> tuple[Duck, dict[str, str]]:
-    """The engine with a view of the rows, and the types of its columns."""
-    where = source.location
-    kind = "table" if source.held is not None else kind_of(where)
+def _open_duck(source: Source, table: str | None, threads: int | None, memory_limit: str) -> Rows:
+    """The rows as a view of an engine of their own."""
+    where, files, decimal, filled = source.location, list[str](), source.decimal, frozenset[str]()
+    kind = "table" if source.held is not None else parquet_or_csv(where) or "DuckDB"
+    if kind == "DuckDB":
+        known = where.lower().endswith(_DATABASES)
+        must(known, "path", "must end in .csv, .csv.gz, .tsv, .parquet, .duckdb or .db", where)
     must(table is None or kind == "DuckDB", "table", "is only for a DuckDB file", table)
-    files: list[str] = []
     if source.held is None:
         pattern = kind == "Parquet" and not os.path.isfile(where)
         files = sorted(glob.glob(where, recursive=True)) if pattern else [where] if os.path.isfile(where) else []
@@ -270,26 +742,36 @@ def open_duck(
 
     engine = new_duck(source.held or Path(where).name, threads, memory_limit)
     run = engine.connection.execute
-    try:
 
-        def look() -> None:
-            if source.held is not None:
-                relation = put(engine.connection, where)
-            else:
-                relation = _database(engine.connection, where, table) if kind == "DuckDB" else _scan(kind, files)
-            # What has no type, because there is nothing in it, is text without a letter.
-            empty = [row[0] for row in run(f"DESCRIBE SELECT * FROM {relation}").fetchall() if "NULL" in str(row[1])]
-            instead = ", ".join(f"CAST({column(name)} AS VARCHAR) AS {column(name)}" for name in empty)
-            run(f"CREATE TEMP VIEW {VIEW} AS SELECT * {f'REPLACE ({instead}) ' if empty else ''}FROM {relation}")
+    def look() -> list[tuple[Any, ...]]:
+        if source.held is not None:
+            from hybridp.tables.frames import put
 
-        # A stream is read here, whole: what its rows hold may be why it fails, which is then no fault of the form.
-        attempt(engine, look, None if source.held is not None else refused)
-        result = attempt(engine, engine.types, refused)
-    except BaseException:
-        engine.close()
-        raise
+            relation = put(engine.connection, where)
+        else:
+            relation = _database(engine.connection, where, table) if kind == "DuckDB" else _scan(kind, files)
+        # What has no type, because there is nothing in it, is text without a letter.
+        empty = [row[0] for row in run(f"DESCRIBE SELECT * FROM {relation}").fetchall() if "NULL" in str(row[1])]
+        instead = ", ".join(f"CAST({column(name)} AS VARCHAR) AS {column(name)}" for name in empty)
+        run(f"CREATE TEMP VIEW {VIEW} AS SELECT * {f'REPLACE ({instead}) ' if empty else ''}FROM {relation}")
+        result: list[tuple[Any, ...]] = run(f"DESCRIBE {VIEW}").fetchall()
+        return result
+
+    # A stream is read here, whole: what its rows hold may be why it fails, which is then no fault of the form.
+    types = looked(engine, look, None if source.held is not None else refused)
+    if kind == "Parquet" and not decimal:
+        stated = f"SELECT DISTINCT decode(value) FROM parquet_kv_metadata({literal(where)})"
+        signs = looked(engine, lambda: run(f"{stated} WHERE decode(key) = '{DECIMAL}'").fetchall())
+        decimal = signs[0][0] if signs in ([(".",)], [(",",)]) else ""  # where all files state the same
+    if kind == "CSV":  # whose columns are all text: no type was declared
+        decimal = decimal or "."
+    if source.held is not None:
+        from hybridp.tables.frames import filled_columns
+
+        filled = filled_columns(where)
     # The words of an enumeration are of the rows: they belong in no message.
-    return engine, {name: re.sub(r"ENUM\(.*\)", "ENUM", kind) for name, kind in result.items()}
+    columns = {name: re.sub(r"ENUM\(.*\)", "ENUM", str(kind)) for name, kind, *_ in types}
+    return Rows(MappingProxyType(columns), engine, decimal=decimal, filled=filled)
 
 
 def new_duck(name: str, threads: int | None = None, memory_limit: str = "1GB") -> Duck:
@@ -305,8 +787,7 @@ def new_duck(name: str, threads: int | None = None, memory_limit: str = "1GB") -
         # A thread that took a task whole would end it before it heard of Ctrl-C, be it hours later.
         "scheduler_process_partial": "true",
     }
-    if threads is not None:
-        config["threads"] = threads
+    config |= {} if threads is None else {"threads": threads}
     connection: Any = None
     try:
         connection = duckdb.connect(":memory:", config=config)
@@ -326,23 +807,6 @@ def parquet_or_csv(path: str) -> str | None:
     if plain.removesuffix(".gz").endswith((".csv", ".tsv")):
         return "CSV"
     return "Parquet" if plain.endswith((".parquet", ".pq")) else None
-
-
-def kind_of(path: str) -> str:
-    """CSV, Parquet or DuckDB, from the name's extension."""
-    kind = parquet_or_csv(path)
-    if kind is not None:
-        return kind
-    known = path.lower().endswith(_DATABASES)
-    must(known, "path", "must end in .csv, .csv.gz, .tsv, .parquet, .duckdb or .db", path)
-    return "DuckDB"
-
-
-def stated_decimal(engine: Duck, path: str) -> str:
-    """The decimal sign that Parquet files state of their text, if all of them state the same; empty without one."""
-    stated = f"SELECT DISTINCT decode(value) FROM parquet_kv_metadata({literal(path)})"
-    result = engine.execute(f"{stated} WHERE decode(key) = '{DECIMAL}'").fetchall()
-    return str(result[0][0]) if len(result) == 1 and result[0][0] in (".", ",") else ""
 
 
 def _scan(kind: str, files: list[str]) -> str:
@@ -394,166 +858,3 @@ def _database(connection: Any, path: str, table: str | None) -> str:
     must(len(chosen) == 1, "table", f"must be one table of the file ({known})", table)
     schema, name = chosen[0]
     return f"source.{column(schema)}.{column(name)}"
-
-
-# --- tables that Python holds -----------------------------------------------------------------------------------------
-# DuckDB reads frames, Arrow tables and arrays where they lie. What can be read only once (a reader of record batches, a
-# relation of somebody's own connection, any other Arrow stream) is streamed into a table of the private database:
-# queries then see one state of it, and nothing is written to the other connection.
-#
-# A column has the type that its table declares. Python objects of no one type are text, as in a CSV file: a type that
-# is guessed from some of the values would depend on whose they are.
-
-_READ_AGAIN = ("DataFrame", "Table", "RecordBatch", "Dataset")
-_BATCH = 1 << 16
-
-
-def names_of(data: Any) -> list[str]:
-    """The names of the columns; refused unless they are texts that differ by more than their case."""
-    if isinstance(data, Mapping):
-        result = list(data)
-    elif isinstance(data, np.ndarray):
-        result = list(data.dtype.names or ())
-    else:
-        of_arrow = getattr(getattr(data, "schema", None), "names", None)
-        result = list(of_arrow if isinstance(of_arrow, list) else data.columns)
-    must(all(isinstance(name, str) for name in result), "path", "must have texts as names of its columns", "others")
-    distinct = len({name.lower() for name in result}) == len(result) >= 1
-    must(distinct, "path", "must have columns whose names differ", f"{len(result)} columns")
-    return result
-
-
-def put(connection: Any, data: Any) -> str:
-    """Let DuckDB read the table; gives what stands for it in a query."""
-    import duckdb
-
-    problem: HybridpError
-    try:
-        return _put(connection, data)
-    except (HybridpError, duckdb.Error):
-        raise
-    except ImportError as error:
-        missing = (error.name or "pyarrow").split(".")[0]
-        problem = InvalidInput(f"`path` must be a table of a kind whose packages are installed. Got no {missing}.")
-    except Exception:  # of whoever makes the rows of a stream: its message may quote them
-        problem = unreadable(held(data) or "the table")
-    raise problem
-
-
-def _put(connection: Any, data: Any) -> str:
-    kind = type(data).__name__
-    # Objects are text, not what the first thousand of them look like.
-    connection.execute("SET pandas_analyze_sample = 0")
-    if isinstance(data, Mapping | np.ndarray):
-        data = _checked_arrays({name: data[name] for name in names_of(data)})
-    elif kind == "LazyFrame":
-        data = data.collect()
-    elif kind == "RecordBatch":
-        import pyarrow as pa
-
-        data = pa.Table.from_batches([data])
-    elif not kind.endswith(_READ_AGAIN):
-        return _copied(connection, data)
-    if not isinstance(data, dict):
-        names_of(data)
-    return _registered(connection, data)
-
-
-def _registered(connection: Any, data: Any) -> str:
-    name = fresh("held")
-    if not _readable(connection, name, data):  # types are declared, and tell nothing of the rows
-        some = (each for each in names_of(data) if not _readable(connection, fresh("held"), _only(data, each)))
-        raise InvalidInput(
-            "`path` must have columns of types that DuckDB reads: numbers, text, truth, dates. "
-            f"Got `{next(some, 'a column')}` of another type: convert it, or leave it out."
-        )
-    return column(name)
-
-
-def _readable(connection: Any, name: str, data: Any) -> bool:
-    """Whether DuckDB reads the table, by this name."""
-    import duckdb
-
-    try:
-        connection.register(name, data)
-        connection.execute(f"SELECT * FROM {column(name)} LIMIT 0")
-    except duckdb.NotImplementedException:
-        return False
-    return True
-
-
-def _only(data: Any, name: str) -> Any:
-    """The table with this column alone."""
-    if isinstance(data, dict):
-        return {name: data[name]}
-    return data.select([name]) if hasattr(data, "select") else data[[name]]
-
-
-def _copied(connection: Any, data: Any) -> str:
-    """What can be read only once, as a table of the private database."""
-    import pyarrow as pa
-
-    reader = data
-    if not isinstance(data, pa.RecordBatchReader):
-        own = getattr(data, "to_arrow_reader", None) or getattr(data, "fetch_arrow_reader", None)
-        reader = pa.RecordBatchReader.from_stream(data) if own is None else own(_BATCH)
-    names_of(reader)
-    source, table = _registered(connection, reader), fresh("copied")
-    connection.execute(f"CREATE TEMP TABLE {column(table)} AS SELECT * FROM {source}")
-    return column(table)
-
-
-def _checked_arrays(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """One array a column, as DuckDB reads them: without a copy but for texts, dates and another machine's numbers."""
-    result = {name: _checked_array(name, np.asanyarray(field)) for name, field in fields.items()}
-    lengths = {len(array) for array in result.values()}
-    must(len(lengths) == 1, "path", "must have columns of one length", f"{len(lengths)} lengths")
-    return result
-
-
-def _checked_array(name: str, array: Any) -> Any:
-    must(array.ndim == 1, "path", f"must have one value a row in `{name}`", f"an array of {array.ndim} dimensions")
-    kind = array.dtype.kind
-    readable = kind in "OUSMT" or (kind in "biuf" and array.dtype.itemsize <= 8)
-    must(readable, "path", f"must hold numbers, text, truth or dates in `{name}`", f"the type {array.dtype}")
-    if kind == "S":  # bytes that are no UTF-8 are refused by whoever reads the rows
-        return np.array([field.decode() for field in array.tolist()], dtype=object)
-    if kind in "UT":
-        return array.astype(object)
-    if kind == "M":
-        return array.astype("datetime64[us]")
-    return array.astype(array.dtype.newbyteorder("=")) if not array.dtype.isnative else array
-
-
-def held(data: object) -> str | None:
-    """What messages call a table that Python holds; None for anything else.
-
-    >>> held({"salary": np.array([1.0])}), held("people.csv")
-    ('the arrays', None)
-    """
-    if isinstance(data, Mapping) or (isinstance(data, np.ndarray) and data.dtype.names is not None):
-        return "the arrays"
-    kind = type(data)
-    owner = {each.__module__.split(".")[0].lstrip("_") for each in kind.__mro__}
-    for package, word in (("pandas", "pandas"), ("polars", "Polars"), ("pyarrow", "Arrow"), ("duckdb", "DuckDB")):
-        if package in owner:
-            table = hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "collect_schema") or "Dataset" in kind.__name__
-            series = kind.__name__ in ("Series", "Index", "ChunkedArray", "Array")
-            return f"the {word} {kind.__name__.removeprefix('DuckDBPy')}" if table and not series else None
-    return f"the {kind.__name__}" if hasattr(kind, "__arrow_c_stream__") else None
-
-
-def filled_columns(data: Any) -> frozenset[str]:
-    """The columns with a number in every row by their type alone: whole numbers and truth of NumPy, also in pandas.
-
-    >>> sorted(filled_columns({"age": np.array([31, 45]), "pay": np.array([1.5, 2.5])}))
-    ['age']
-    """
-    types: dict[Any, Any] = {}
-    if isinstance(data, Mapping):
-        types = {name: getattr(of, "dtype", None) for name, of in data.items() if not np.ma.isMaskedArray(of)}
-    elif isinstance(data, np.ndarray) and data.dtype.names is not None and not np.ma.isMaskedArray(data):
-        types = {name: data.dtype[name] for name in data.dtype.names}
-    elif type(data).__name__ == "DataFrame" and hasattr(data, "dtypes") and hasattr(data, "iloc"):
-        types = dict(data.dtypes.items())
-    return frozenset(name for name, of in types.items() if isinstance(of, np.dtype) and of.kind in "biu")

@@ -1,4 +1,4 @@
-"""Engines elsewhere: PostgreSQL, and a Spark cluster through Spark Connect, whose client needs no Java.
+"""Engines elsewhere, and their words: PostgreSQL, and Spark through Spark Connect, whose client needs no Java.
 
 Of PostgreSQL one table is read with the rights of the user that connects, in one transaction (REPEATABLE READ), so that
 all queries of a release see the same rows. Nothing is kept there: no right but SELECT is needed.
@@ -8,19 +8,32 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
-from hybridp.tables.engine import Duck, attempt, memory_short, parquet_or_csv, type_name, unreadable
-from hybridp.tables.sql import VIEW, literal, select, text
-from hybridp.tables.sql import column as _quoted
+from hybridp.tables import engine
+from hybridp.tables.engine import VIEW, Duck, Rows, Source, literal, looked, parquet_or_csv, select, text
+from hybridp.tables.engine import column as _quoted
 
-if TYPE_CHECKING:
-    from hybridp.tables.source import Rows, Source
+__all__ = ["Postgres", "Spark", "open_postgres", "open_spark", "translated"]
 
-__all__ = ["Postgres", "Spark", "open_postgres", "open_spark"]
+_TYPES = {"int": "INTEGER", "real": "FLOAT", "double precision": "DOUBLE", "text": "VARCHAR", "name": "VARCHAR"}
+_TYPES |= {"USER-DEFINED": "VARCHAR"}  # an enumeration; whatever else it is has a text form too
+
+
+def _type_name(told: str) -> str:
+    """A type as a catalogue spells it, by DuckDB's name, which every other room knows.
+
+    >>> _type_name("numeric(8,2)"), _type_name("character varying"), _type_name("smallint")
+    ('DECIMAL(8,2)', 'VARCHAR', 'SMALLINT')
+    """
+    words = told.startswith(("varchar", "char", "string"))
+    return _TYPES.get(told, "VARCHAR" if words else told.replace("numeric", "decimal", 1).upper())
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +53,6 @@ class Postgres:
     def send(self, sql: str, duck: Duck) -> str:
         # Every text is quoted, so that an empty one differs from none.
         file, kept = os.path.join(duck.spill.name, "sent.csv"), f"COPY ({sql}) TO STDOUT"
-        wide = 0
         with open(file, "wb") as out, self.connection.cursor() as cursor:
             wide = len(cursor.execute(f"SELECT * FROM ({sql}) AS sent LIMIT 0").description)
             with cursor.copy(f"{kept} (FORMAT csv, FORCE_QUOTE *, NULL '-')") as parts:
@@ -65,7 +77,7 @@ class Postgres:
             "53200": f"The server of {self.name} must have enough memory for the query.",
         }
         if code in ("22021", "22P05"):
-            return unreadable(self.name)
+            return engine.unreadable(self.name)
         if code in known:
             return InvalidInput(known[code])
         if isinstance(error, psycopg.OperationalError) and (not code or code[:2] in ("08", "57")):
@@ -83,8 +95,8 @@ class Postgres:
         self.connection.close()
 
 
-def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str, str], str]:
-    """The engine, the types of the table's columns, and the query for its rows."""
+def open_postgres(source: Source, table: str | None) -> Rows:
+    """A table of the database."""
     url, shown = source.location, source.shown
     try:
         import psycopg
@@ -94,12 +106,10 @@ def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str
     plain = "postgresql://" + url.split("://", 1)[1]
     connection: Any = None
     try:
-        settings: dict[str, Any] = {
-            "application_name": "hybridp",
-            "connect_timeout": os.environ.get("PGCONNECT_TIMEOUT", "10"),
-        }
-        settings |= psycopg.conninfo.conninfo_to_dict(plain)
-        connection = psycopg.connect(**{**settings, "client_encoding": "utf8"})
+        usual: dict[str, Any] = {"application_name": "hybridp"}
+        usual["connect_timeout"] = os.environ.get("PGCONNECT_TIMEOUT", "10")
+        stated = psycopg.conninfo.conninfo_to_dict(plain)
+        connection = psycopg.connect(**{**usual, **stated, "client_encoding": "utf8"})
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     except (psycopg.Error, ValueError):
         connection = None
@@ -109,15 +119,15 @@ def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str
     def look() -> tuple[str, str, dict[str, str]]:
         connection.execute(_SETTINGS)
         schema, name, number = _find(connection, table, shown)
-        return schema, name, _columns(connection, number)
+        columns = connection.execute(_COLUMNS, (number,)).fetchall()
+        return schema, name, {str(column): _type_name(str(kind)) for column, kind in columns}
 
-    try:
-        schema, name, types = attempt(Postgres(table or shown, connection), look)
-    except BaseException:
-        connection.close()
-        raise
-    known = {column: type_name(kind) for column, kind in types.items()}
-    return Postgres(name, connection), known, _relation(schema, name, known)
+    schema, name, types = looked(Postgres(table or shown, connection), look)
+    # Text is compared byte by byte, as elsewhere: another collation could sort texts differently from other engines, or
+    # even take different ones for equal.
+    outputs = {one: f'{text(_quoted(one))} COLLATE "C"' if types[one] == "VARCHAR" else _quoted(one) for one in types}
+    part = select(outputs, f"{_quoted(schema)}.{_quoted(name)}")
+    return Rows(MappingProxyType(types), Postgres(name, connection), part=part, decimal=source.decimal)
 
 
 # What a role or a database may have set otherwise: how literals are read, how dates are written, and where a temporary
@@ -162,22 +172,6 @@ def _find(connection: Any, table: str | None, shown: str) -> tuple[str, str, int
     return str(result[0][0]), str(result[0][1]), int(result[0][2])
 
 
-def _columns(connection: Any, number: int) -> dict[str, str]:
-    return {str(column): str(kind) for column, kind in connection.execute(_COLUMNS, (number,)).fetchall()}
-
-
-def _relation(schema: str, name: str, types: Mapping[str, str]) -> str:
-    """The columns as the queries expect them: text compared byte by byte, as elsewhere.
-
-    Another collation could sort texts differently from other engines, or even take different ones for equal.
-    """
-    outputs = {
-        column: f'{text(_quoted(column))} COLLATE "C"' if kind == "VARCHAR" else _quoted(column)
-        for column, kind in types.items()
-    }
-    return select(outputs, f"{_quoted(schema)}.{_quoted(name)}")
-
-
 # --- Spark ------------------------------------------------------------------------------------------------------------
 
 # Loggers of the client that write a failed query's message, with the value in it, to standard error.
@@ -211,7 +205,7 @@ class Spark:
         if kind == "grpc" or "UNAVAILABLE" in told or "SESSION" in told:
             return InvalidInput(f"The Spark server of {self.name} must stay reachable until the release is done.")
         if told in ("OUT_OF_MEMORY", "UNABLE_TO_ACQUIRE_MEMORY"):
-            return memory_short()
+            return engine.memory_short()
         return UnusableRows(
             f"The rows of {self.name} must be readable, and numbers and texts that the query can compute with"
             f"{f' ({told})' if told else ''}."
@@ -234,8 +228,8 @@ def _condition(error: Exception) -> str:
     return result if result.replace("_", "").replace(".", "").isalnum() else ""
 
 
-def open_spark(source: Source, table: str | None) -> tuple[Spark, dict[str, str]]:
-    """The engine with a view of the file or table, and the types of its columns."""
+def open_spark(source: Source, table: str | None) -> Rows:
+    """A view of the file or table."""
     at_cluster = source.location.lower().startswith("sc://")
     kind = None if at_cluster else parquet_or_csv(source.location)
     if at_cluster:
@@ -244,7 +238,7 @@ def open_spark(source: Source, table: str | None) -> tuple[Spark, dict[str, str]
         must(kind is not None, "path", "must end in .csv, .csv.gz, .tsv or .parquet for Spark", source.shown)
         must(table is None, "table", "is not for a file", table)
     session = _connected(source.location if at_cluster else source.engine)
-    engine = Spark(table or os.path.basename(source.shown), session)
+    spark = Spark(table or os.path.basename(source.shown), session)
     refused = InvalidInput(
         f"`table` must be a table that the cluster knows and this user may read. Got {table}."
         if table is not None
@@ -254,14 +248,10 @@ def open_spark(source: Source, table: str | None) -> tuple[Spark, dict[str, str]
     def look() -> dict[str, str]:
         frame = session.table(table) if table is not None else _file(session, source.location, kind)
         frame.createOrReplaceTempView(VIEW)
-        return {column: type_name(told) for column, told in frame.dtypes}
+        return {column: _type_name(told) for column, told in frame.dtypes}
 
-    try:
-        types = attempt(engine, look, refused)
-    except BaseException:
-        engine.close()
-        raise
-    return engine, types
+    types = looked(spark, look, refused)
+    return Rows(MappingProxyType(types), spark, decimal=source.decimal or "." * (kind == "CSV"))
 
 
 def _file(session: Any, location: str, kind: str | None) -> Any:
@@ -283,24 +273,19 @@ def _connected(url: str) -> Any:
         from pyspark.sql.connect.client.retries import DefaultPolicy
     except (ImportError, SystemExit):  # under `python -c` PySpark takes a missing package for a reason to leave, with 0
         raise InvalidInput("`engine` must have all of the extra `spark` installed. Got PySpark alone.") from None
-    result = None
-    answered = False
+    session = None
     try:
-        result = sql.SparkSession.builder.remote(url).create()
+        session = sql.SparkSession.builder.remote(url).create()
         # Some fifteen seconds, where the client by itself would try again for ten minutes.
-        result.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=5_000)])
+        session.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=5_000)])
         for name, setting in _SETTINGS_OF_SPARK.items():
-            result.conf.set(f"spark.sql.{name}", setting)
-        answered = True
+            session.conf.set(f"spark.sql.{name}", setting)
+        return session
     except Exception:
-        if result is not None:
+        if session is not None:
             with contextlib.suppress(Exception):
-                result.client.close()  # or it would try again when this process ends
-    if not answered:
-        from hybridp.tables.source import Source
-
-        raise InvalidInput(f"`engine` must be a Spark Connect server that answers. Got {Source(url).shown}.")
-    return result
+                session.client.close()  # or it would try again when this process ends
+    raise InvalidInput(f"`engine` must be a Spark Connect server that answers. Got {Source(url).shown}.")
 
 
 def _pyspark() -> Any:
@@ -320,3 +305,83 @@ def _pyspark() -> Any:
     for name in _TALKATIVE:
         PySparkLogger.getLogger(name).disabled = True
     return sql
+
+
+# --- their words, where sqlglot does not translate by itself, or translates to something else -------------------------
+
+Sql = Any  # Any sqlglot node: the library's own node classes share no public static type for operands.
+
+# Digits may be grouped by single underscores, as DuckDB reads them. No backslash: dialects disagree about escaping it.
+_DIGITS = "[0-9]+(_[0-9]+)*"
+_NUMBER = f"^[+-]?({_DIGITS}[.]?({_DIGITS})?|[.]{_DIGITS})(e[+-]?EXPONENT)?$"
+_EXPONENT = {"postgres": "0*[0-9]{1,4}", "spark": "[0-9]+"}  # PostgreSQL's decimals end at about 1e131072
+_INFINITE, _MINUS_INFINITE, _NAN = "^[+]?(inf|infinity)$", "^-(inf|infinity)$", "^[+-]?nan$"
+_BLANKS = " \t\n\r\f\v"
+_LARGEST, _SMALLEST = "'1.797693134862315808e308'", "'2.4703282292062328e-324'"  # that doubles round to infinity and 0
+
+
+def translated(sql: str, dialect: str) -> str:
+    """A query in the words of one dialect, identifiers quoted.
+
+    >>> translated("SELECT TRY_CAST(x AS DOUBLE) FROM t", "duckdb")
+    'SELECT TRY_CAST("x" AS DOUBLE) FROM "t"'
+    >>> "CASE" in translated("SELECT TRY_CAST(x AS DOUBLE) FROM t", "postgres")
+    True
+    """
+    result: Sql = sqlglot.parse_one(sql, read="duckdb")
+    for node in reversed(list(result.dfs())) if dialect != "duckdb" else ():  # what is inside a part comes before it
+        changed = _changed(node, dialect)
+        if changed is not node:
+            node.replace(changed)
+    return str(result.sql(dialect=dialect, identify=True, copy=False))
+
+
+def _of(sql: str, dialect: str, **parts: Sql) -> Sql:
+    """An expression in a dialect's own words, with parts in place of bare names."""
+    made = sqlglot.parse_one(sql, read=dialect)
+    for name in list(made.find_all(exp.Column)):
+        name.replace(parts[name.name].copy())
+    return exp.paren(made)
+
+
+def _changed(node: Sql, dialect: str) -> Sql:
+    if isinstance(node, exp.Anonymous) and node.name == "enum_code":
+        return _code(node, dialect)
+    if isinstance(node, exp.TryCast) and node.to.is_type("double"):
+        return _as_number(node.this, dialect)
+    if isinstance(node, exp.TryCast) and node.to.is_type("bigint"):  # DuckDB's rounds, a tie to the even one
+        small = "CASE WHEN ABS(x) < CAST('9e18' AS DOUBLE PRECISION) THEN CAST(x AS BIGINT) END"
+        return _of(small if dialect == "postgres" else "TRY_CAST(rint(x) AS BIGINT)", dialect, x=node.this)
+    if isinstance(node, exp.Sum) and dialect == "spark":  # which alone does not widen a sum of 64 bits by itself
+        cast = isinstance(node.this, exp.Cast) and node.this.to.is_type("double", "int")
+        return node if cast else exp.Sum(this=exp.cast(node.this, "DECIMAL(20, 0)"))
+    return node
+
+
+def _code(node: Sql, dialect: str) -> Sql:
+    tried = node.expressions[0]
+    case = exp.Case(this=tried.this)
+    for place, label in enumerate(tried.to.expressions):
+        if dialect != "postgres" or "\0" not in label.name:  # which no text there can hold
+            case = case.when(label, exp.Literal.number(place))
+    return case if case.args["ifs"] else exp.cast(exp.Null(), "int")
+
+
+def _as_number(this: Sql, dialect: str) -> Sql:
+    """Text as a double, NULL where it is no number: the texts that DuckDB takes for numbers, and no others.
+
+    PostgreSQL has no cast that gives NULL, and refuses numbers beyond a double's range; Spark takes '1d' for a number.
+    """
+    double = "DOUBLE PRECISION" if dialect == "postgres" else "DOUBLE"
+    value = f"CAST(REPLACE(x, '_', '') AS {double})"
+    if dialect == "postgres":
+        size, none, all_of = (f"CAST({one} AS DECIMAL)" for one in ("REPLACE(x, '_', '')", _SMALLEST, _LARGEST))
+        huge = f"CAST(SIGN({size}) AS {double}) * CAST('Infinity' AS {double})"
+        value = (f"CASE WHEN ABS({size}) <= {none} THEN CAST('0' AS {double}) WHEN ABS({size}) >= {all_of} THEN {huge} "
+                 f"ELSE CAST({size} AS {double}) END")  # fmt: skip
+    words = {"Infinity": _INFINITE, "-Infinity": _MINUS_INFINITE, "NaN": _NAN}
+    cases = {value: _NUMBER.replace("EXPONENT", _EXPONENT[dialect])}
+    cases |= {f"CAST('{word}' AS {double})": pattern for word, pattern in words.items()}
+    like = "~" if dialect == "postgres" else "RLIKE"
+    branches = " ".join(f"WHEN LOWER(x) {like} '{pattern}' THEN {this}" for this, pattern in cases.items())
+    return _of(f"CASE {branches} END", dialect, x=exp.Trim(this=this, expression=exp.Literal.string(_BLANKS)))

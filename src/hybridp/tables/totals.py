@@ -1,5 +1,5 @@
-"""Totals over people, read from a table under rules that every record must obey: of numbers, also by everybody's own
-epsilon, of options, and by public bins.
+"""Totals over people, read from a table under rules that every record must obey: sums of numbers, also by everybody's
+own epsilon. Counts of options and by public bins are in `hybridp.tables.counts`.
 
 Everything of trusted people is exact, and raw: it needs noise before it may be released. Nothing of theirs but a type
 and a declaration is refused, because a refusal would be an answer.
@@ -12,34 +12,99 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import LABEL, UnusablePublicRows, UnusableRows, label_column, must
-from hybridp.public.distribution import ReportBins
+from hybridp.errors import LABEL, Trusts, UnusablePublicRows, UnusableRows, label_column, must
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import Box
 from hybridp.public.messages import SHRINK, ReportsByEpsilon, VectorBounds
 from hybridp.public.personal import local_terms
-from hybridp.public.queries import Feature, Schema
+from hybridp.public.queries import SEPARATOR, Feature, Schema
 from hybridp.public.randomisers import HALF, LEVELS, Bounds, Floats, Ints, Lattice, missing_each
-from hybridp.public.shares import tick_counts
-from hybridp.tables import sql
-from hybridp.tables.engine import answers, arrays, fresh, keep, local_copy, read_kept, stream
-from hybridp.tables.source import CHOICES, TABLES, Rows, unstated
-from hybridp.tables.sql import VIEW, chosen, column, count_if, double, feature_code, number_of, select, text, whole
+from hybridp.tables import engine
+from hybridp.tables.engine import VIEW, Rows, chosen, column, column_must, count_if, double, select, text, whole
 
-__all__ = ["ByCategory", "CHUNK", "Category", "Codec", "Number", "Query", "Report", "TIMES", "Totals", "add_up"]
-__all__ += ["changed", "check_columns", "check_schema", "codes", "count_groups", "count_options", "domain", "flags"]
-__all__ += ["kept_levels", "labels", "levels_of", "no_reports", "one_each", "people", "records", "report_counts"]
-__all__ += ["report_texts", "stretch_counts", "totals"]
+__all__ = ["ByCategory", "CHUNK", "Category", "Codec", "Columns", "Number", "Query", "Report", "TIMES", "Totals"]
+__all__ += ["add_up", "changed", "check_columns", "code_of", "count_groups", "feature_code", "kept_levels", "labels"]
+__all__ += ["levels_of", "local_rows", "no_reports", "not_a_number", "number", "number_of", "people", "people_of"]
+__all__ += ["records", "totals"]
 
 # --- how a field becomes a whole number, in SQL -----------------------------------------------------------------------
+
+
+def number(this: str, *, is_text: bool, decimal: str = "") -> str:
+    """A field as a double; text that is not a number becomes NULL, and `not_a_number` tells it from a missing field.
+
+    The field is looked at beside its cast: DuckDB would otherwise let the reader of a CSV file do the only cast, and
+    that fails as a whole where TRY_CAST gives NULL for one field. Of numbers with a decimal comma, one with a point is
+    none: it may stand between thousands.
+    """
+    if not is_text:
+        return f"CAST({this} AS DOUBLE)"
+    plain = f"REPLACE(REPLACE({text(this)}, '.', '?'), ',', '.')" if decimal == "," else text(this)
+    return f"CASE WHEN NOT {this} IS NULL THEN TRY_CAST({plain} AS DOUBLE) END"
+
+
+def number_of(rows: Rows, name: str, field: str = "", *, decimal: str = "") -> str:
+    """A field of a column (the column itself unless given) as a double; truth is 1 or 0."""
+    raw = field or column(name)
+    if rows.columns[name] == "BOOLEAN":  # which not every engine takes for a number
+        raw = f"CAST({raw} AS INT)"
+    return number(raw, is_text=rows.is_text(name), decimal=decimal)
+
+
+def not_a_number(raw: str, as_number: str) -> str:
+    return f"(NOT {raw} IS NULL AND {as_number} IS NULL)"
+
+
+def code_of(this: str, labels: Iterable[str]) -> str:
+    """The place of a text among the labels, from 0; NULL where it is none of them.
+
+    A cast to an enumeration is one look-up, against a branch for each of possibly thousands of labels.
+    """
+    return f"enum_code(TRY_CAST({this} AS ENUM({', '.join(map(engine.literal, labels))})))"
+
+
+def _ticked(raw: str, feature: Feature) -> str:
+    """The values that a field lists, as bits of a number, the first value's lowest; what is not listed is left out."""
+    mark, listed = engine.literal(SEPARATOR), f"COALESCE({text(raw)}, '')"
+    for spaced in (f"{SEPARATOR} ", f" {SEPARATOR}"):
+        listed = f"REPLACE({listed}, {engine.literal(spaced)}, {mark})"
+    listed = f"{mark} || TRIM({listed}) || {mark}"
+    result = [f"STRPOS({listed}, {engine.literal(SEPARATOR + value + SEPARATOR)}) > 0" for value in feature.values]
+    bits = (f"CASE WHEN {there} THEN {whole(1 << i)} ELSE {whole(0)} END" for i, there in enumerate(result))
+    return f"CAST(({' + '.join(bits)}) AS BIGINT)"
+
+
+def feature_code(rows: Rows, feature: Feature, field: str | None = None) -> str:
+    """The code of one field (the feature's column unless given) by the public schema, whatever the field holds.
+
+    It is a function of one row, never of the others. A number outside the edges is in the nearest bin, and whatever
+    else is not listed, or is missing, counts as the value that the feature declares, else as its last one: a refusal
+    would be an answer.
+    """
+    raw = column(feature.name) if field is None else field
+    if feature.most:
+        return _ticked(raw, feature)
+    if feature.edges:
+        value = number_of(rows, feature.name, raw, decimal=rows.decimal)
+        inner = feature.edges[1:-1]
+        # NaN is above infinity on every engine: it is no number, and falls through.
+        ends = {**{i: f"< {double(edge)}" for i, edge in enumerate(inner)}, len(inner): f"<= {engine.INFINITY}"}
+        cases = [f"WHEN {value} {end} THEN {whole(i)}" for i, end in ends.items()]
+    else:
+        place = code_of(text(raw), feature.values[: feature.size - feature.missing])
+        cases = [f"WHEN NOT {place} IS NULL THEN CAST({place} AS BIGINT)"]
+    last = feature.size - 1
+    absent = last if feature.absent is None else feature.values.index(feature.absent)
+    if feature.missing and absent != last:  # what is not listed is the last, what is not there another
+        cases.append(f"WHEN NOT {raw} IS NULL THEN {whole(last)}")
+    return f"CAST(CASE {' '.join(cases)} ELSE {whole(absent)} END AS INT)"
 
 
 @dataclass(frozen=True)
@@ -70,12 +135,25 @@ class Number:
         return {f"value{j}": number_of(rows, self.column, decimal=rows.decimal)}
 
     def level(self, rows: Rows, j: int) -> str:
-        return sql.level(f"value{j}", self.lattice, self.missing)
+        """The lattice level of a double (see `Lattice`); NULL and NaN get that of `missing`, or of the middle.
+
+        Every field has a level, or none where `missing` says exclude: whether there is an answer must not depend on
+        anybody's value.
+        """
+        value, lattice = f"value{j}", self.lattice
+        low, high = double(lattice.lower), double(lattice.upper)
+        inside = f"CAST(FLOOR(({value} - {low}) * {double(lattice.scale)} + {double(0.5)}) AS BIGINT)"
+        other = lattice.middle if self.missing is None or isinstance(self.missing, str) else self.missing
+        default = "" if self.missing == "exclude" else f"ELSE {whole(lattice.level(other))} "
+        return (
+            f"CASE WHEN {value} > {low} AND {value} < {high} THEN {inside} WHEN {value} <= {low} THEN {whole(0)} "
+            f"WHEN {value} <= {engine.INFINITY} THEN {whole(lattice.levels)} {default}END"
+        )
 
     def outside(self, j: int) -> str:
         """Whether it is clipped; NaN is no number."""
         low, high = double(self.lattice.lower), double(self.lattice.upper)
-        return f"value{j} < {low} OR (value{j} > {high} AND value{j} <= {sql.INFINITY})"
+        return f"value{j} < {low} OR (value{j} > {high} AND value{j} <= {engine.INFINITY})"
 
 
 @dataclass(frozen=True)
@@ -98,10 +176,9 @@ class Category:
         if feature.edges and not unread:
             rows.need_number(feature.name)
         if not (feature.most or unread):
-            rows.need_missing(feature.name, feature.absent or feature.missing or None, CHOICES)
-        if not self.feature.edges and rows.columns[self.column] in ("FLOAT", "DOUBLE"):
-            # The text of a double differs between engines.
-            raise UnusablePublicRows(f"Column `{self.column}` must hold text or whole numbers to {self.purpose}.")
+            rows.need_missing(feature.name, feature.absent or feature.missing or None, engine.CHOICES)
+        if not feature.edges:
+            rows.need_words(feature.name, f" to {self.purpose}")
 
     def fields(self, rows: Rows, j: int) -> dict[str, str]:
         return {f"value{j}": column(self.column)}
@@ -164,17 +241,77 @@ class Report:
 # --- what is read of every person -------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns of the table hold what. Without `person`, every row is a person of their own.
+
+    `value` is the column of one number or option, whose reports are in `report`; or it names several columns, of a
+    vector (the report on column `NAME` is in `NAME_report`), of a record, or of a synthetic table, whose columns may
+    hold `words`. `missing` says what a value counts as that is missing or no number: a number within the bounds, or
+    "middle", for all columns or for each; or, of one number where nobody is local, "exclude": whoever has none is left
+    out. It may be left out of a table whose column is declared to hold a number in every row (whole numbers of NumPy),
+    and where options state it (`hybridp.choice`).
+    """
+
+    value: str | tuple[str, ...]
+    trust: Trusts | None
+    report: str | None = "report"
+    person: str | None = None
+    record_key: str | None = None
+    missing: tuple[float | str, ...] | float | str | None = None
+    words: bool = field(default=False, repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.value,) if isinstance(self.value, str) else self.value
+
+    @property
+    def trust_column(self) -> str | None:
+        """The column of labels, once the table is open; None where no rule says who trusts."""
+        return None if self.trust is None else label_column(self.trust)
+
+    @property
+    def label(self) -> str:
+        return self.trust_column or LABEL
+
+    @property
+    def reports(self) -> tuple[str, ...]:
+        if not (self.words or isinstance(self.value, str)):
+            return tuple(f"{name}_report" for name in self.value)
+        return () if self.report is None else (self.report,)
+
+    @property
+    def mechanism(self) -> str:
+        """The column that says how a report was made."""
+        return f"{self.report}_mechanism"
+
+    @property
+    def reads(self) -> dict[str, tuple[str, ...]]:
+        """The columns that must be there and hold numbers, by the option that names them."""
+        return {} if self.words else {"column" if isinstance(self.value, str) else "columns": self.names}
+
+    @property
+    def absent(self) -> tuple[float | str, ...] | float | str | None:
+        """What a missing value counts as, of several columns that of each."""
+        return self.missing if isinstance(self.value, str) else missing_each(self.missing, len(self.value))
+
+    def must_count(self, what: str) -> None:
+        """Refuse to leave people out where the answer is about everybody."""
+        rule = f"must be a number, or middle, for {what}: people without a value cannot be left out of it yet"
+        must(self.missing != "exclude", "missing", rule, self.missing)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Query:
     """Which columns hold what, and the public rules that their fields must obey.
 
     `trust` holds exactly `trusted` or `local` (None: everybody is local). Everybody's `values` become whole numbers,
     less `origin`; with a `radius` (in steps) they are shrunk by the factor ``radius shrink/norm`` where their L1 or L2
-    norm exceeds it. `reads` says whose values are read: those of the trusted, the local or all people. No value of a
-    trusted person is refused, because a refusal would be an answer about it. Reports are read unless local values are:
-    a local person answers `reported` of the columns `reports`, and other fields are empty; reports that are words name
-    one of `names`. `count_clipped` asks how many trusted people's values lie outside the bounds; with `square_steps`
-    the squares of their distances from the middle are added up, in so many steps to the farthest that a value can be.
+    norm exceeds it. `reads` says whose values are read: those of the trusted, the local or all people. Reports are read
+    unless local values are: a local person answers `reported` of the columns `reports`, and other fields are empty;
+    reports that are words name one of `names`. `count_clipped` asks how many trusted people's values lie outside the
+    bounds; with `square_steps` the squares of their distances from the middle are added up, in so many steps to the
+    farthest that a value can be.
 
     Without `person` every record is its own person. With it, one record stands for a person: the one with the smallest
     `record_key` (a random key stored with the record); without one, or where those are the same, the one whose levels
@@ -231,11 +368,11 @@ class Query:
 
     @classmethod
     def asking(
-        cls, encoding: Bounds | VectorBounds | Box | Feature | Schema, columns: sql.Columns, joint: Joint | None = None,
+        cls, encoding: Bounds | VectorBounds | Box | Feature | Schema, columns: Columns, joint: Joint | None = None,
         **how: Any,
     ) -> Query:  # fmt: skip
         """What is asked about these columns; with `joint` a private category and an answer together."""
-        trust, values = label_column(columns.trust), tuple[Codec, ...]()
+        trust, values = columns.trust_column, tuple[Codec, ...]()
         if isinstance(encoding, Schema):
             values = tuple(map(Category, encoding.features))
         elif isinstance(encoding, Feature):
@@ -277,11 +414,34 @@ class Query:
         """What queries call everybody's whole numbers."""
         return [f"c{j}" for j in range(len(self.values))]
 
+    @property
+    def value_names(self) -> list[str]:
+        """What queries call all that they read of values."""
+        return [*self.levels, *(["clipped"] if self.count_clipped else [])]
+
+    @property
+    def flags(self) -> list[str]:
+        """The problems that people may have, by name."""
+        if self.person is None:
+            return []
+        ordered, own = self.record_key is not None, self.epsilon is not None
+        return ["nobody", "first", "mixed", *(["keyless", "tied"] if ordered else []), *(["uneven"] if own else [])]
+
+    @property
+    def each(self) -> str:
+        """What counts people: records, or those that stand for a person."""
+        return "records" if self.person is None else "first"
+
+    def one_each(self, label: str) -> str:
+        """Which rows of `people` stand for a person with this label."""
+        return label if self.person is None else f"{label} AND first"
+
 
 # --- records, people, totals ------------------------------------------------------------------------------------------
 # Names within them: `c0`, ... are everybody's whole numbers, `sent0` a report as it was sent, `number0` the number that
 # it is, `moved0` that number less its centre, `asked` everybody's own epsilon.
 
+CHUNK = 2**18
 TIMES = "hybridp times"
 """The column that says how many records are alike."""
 
@@ -290,34 +450,13 @@ def labels(trust: str | None, table: str = "") -> dict[str, str]:
     """Whether a row is trusted, and whether it is local; without a column of labels everybody is local."""
     if trust is None:
         return {"trusted": "FALSE", "local": "TRUE"}
-    return {label: sql.labelled(column(trust, table), label) for label in ("trusted", "local")}
-
-
-def flags(query: Query) -> list[str]:
-    """The problems that people may have, by name."""
-    if query.person is None:
-        return []
-    ordered, own = query.record_key is not None, query.epsilon is not None
-    return ["nobody", "first", "mixed", *(["keyless", "tied"] if ordered else []), *(["uneven"] if own else [])]
-
-
-def one_each(query: Query, label: str) -> str:
-    """Which rows of `people` stand for a person with this label."""
-    return label if query.person is None else f"{label} AND first"
-
-
-def _clipped(query: Query) -> list[str]:
-    return ["clipped"] if query.count_clipped else []
+    return {label: engine.labelled(column(trust, table), label) for label in ("trusted", "local")}
 
 
 def _sent(rows: Rows, query: Query) -> list[str]:
     """Reports as numbers, and as they were sent where that is text."""
     named = {f"sent{j}": one.text or rows.is_text(one.column) for j, one in enumerate(query.sent)}
     return [*(name for name, words in named.items() if words), *(f"number{j}" for j in range(len(query.sent)))]
-
-
-def _text_keys(rows: Rows, query: Query) -> bool:
-    return query.record_key is not None and rows.is_text(query.record_key)
 
 
 def records(rows: Rows, query: Query, *, alike: bool = False, local: str = "") -> str:
@@ -341,7 +480,7 @@ def records(rows: Rows, query: Query, *, alike: bool = False, local: str = "") -
     outputs |= chosen(_sent(rows, query))
     if query.epsilon is not None:
         fields["own"] = number_of(rows, query.epsilon)
-        stated = f"own >= {double(0.0)} AND own <= {sql.INFINITY}"
+        stated = f"own >= {double(0.0)} AND own <= {engine.INFINITY}"
         outputs["asked"] = f"CASE WHEN {stated} THEN own WHEN trusted THEN {double(0.0)} END"
     if query.person is not None:
         label = "'local'" if query.trust is None else f"COALESCE({column(query.trust)}, '')"
@@ -350,9 +489,9 @@ def records(rows: Rows, query: Query, *, alike: bool = False, local: str = "") -
     if query.record_key is not None:
         key = column(query.record_key)
         own = {"key": key}
-        if _text_keys(rows, query):
+        if rows.is_text(query.record_key):
             # Numbers kept as text are compared as numbers; keys that are the same double are compared as text.
-            own["key_number"] = sql.number(key, is_text=True)
+            own["key_number"] = number(key, is_text=True)
         fields |= own
         outputs |= chosen(own)
     held = VIEW
@@ -397,9 +536,10 @@ def people(rows: Rows, query: Query, *, alike: bool = False) -> str:
     if query.person is None:
         return every
     # Records with one key are told apart by their levels: where those are the same too, it does not matter.
-    along = [*(["key_number"] if _text_keys(rows, query) else []), "key", *query.levels]
+    text_keys = query.record_key is not None and rows.is_text(query.record_key)
+    along = [*(["key_number"] if text_keys else []), "key", *query.levels]
     if query.record_key is None:
-        drawn = f"MD5({sql.joined(*map(text, query.levels))})" if query.levels else "label"
+        drawn = f"MD5({engine.joined(*map(text, query.levels))})" if query.levels else "label"
         along[0] = f"CASE WHEN NOT {query.levels[0]} IS NULL THEN {drawn} END" if query.excludes else drawn
     over = f"OVER (PARTITION BY who ORDER BY {', '.join(f'{part} NULLS LAST' for part in along)})"
     outputs = {
@@ -411,7 +551,7 @@ def people(rows: Rows, query: Query, *, alike: bool = False) -> str:
     }
     if query.record_key is not None:
         outputs |= {"keyless": "key IS NULL", "tied": f"LAG(key) {over} = key"}
-    kept = [*query.levels, *_clipped(query), *_sent(rows, query)]
+    kept = [*query.value_names, *_sent(rows, query)]
     outputs |= chosen(kept)
     if query.epsilon is not None:
         outputs["uneven"] = f"LAG(asked) {over} <> asked"
@@ -420,7 +560,7 @@ def people(rows: Rows, query: Query, *, alike: bool = False) -> str:
         kept.append("asked")
     masked = {name: f"CASE WHEN first THEN {name} END" for name in kept}
     ranked = select(outputs, f"({every}) AS records")
-    return select(chosen(["trusted", "local", *flags(query)]) | masked, f"({ranked}) AS ranked")
+    return select(chosen(["trusted", "local", *query.flags]) | masked, f"({ranked}) AS ranked")
 
 
 def totals(rows: Rows, query: Query) -> str:
@@ -429,8 +569,8 @@ def totals(rows: Rows, query: Query) -> str:
     Grouping by one flag keeps the groups apart without a CASE around every term, which costs DuckDB more than the sums.
     """
     keys = ["trusted", *(["asked"] if query.epsilon is not None else [])]
-    outputs = chosen(["local", *keys, *flags(query), *query.levels, *_clipped(query)])
-    asked = {"records": "COUNT(*)", "local": sql.count_if("local")}
+    outputs = chosen(["local", *keys, *query.flags, *query.value_names])
+    asked = {"records": "COUNT(*)", "local": count_if("local")}
     for j, (c, codec) in enumerate(zip(query.levels, query.values, strict=True)):
         asked[f"sum{j}"] = f"SUM({c})"
         if codec.missing == "exclude":
@@ -442,11 +582,13 @@ def totals(rows: Rows, query: Query) -> str:
             far = f"CAST(FLOOR(CAST(ABS({away}) AS DOUBLE) * {scale}) AS BIGINT)"
             asked[f"square{j}"] = f"SUM({far} * {far})"
     if query.count_clipped:
-        asked["clipped"] = sql.count_if("clipped")
+        asked["clipped"] = count_if("clipped")
     for j, report in enumerate(query.sent):
         # The sums are divided by `half` once, at the end: a division here costs as much as a sum.
         moved = f"(number{j} - {double(report.centre)})"
-        outputs |= {f"number{j}": f"number{j}", f"moved{j}": moved, f"steps{j}": sql.steps(moved, 2**31 / report.half)}
+        outputs |= {f"number{j}": f"number{j}", f"moved{j}": moved}
+        # A whole number of steps, of a tie the even one; NULL for NaN and what none is.
+        outputs[f"steps{j}"] = f"TRY_CAST({moved} * {double(2**31 / report.half)} AS BIGINT)"
         asked |= {
             f"reports{j}": f"SUM(CAST(moved{j} AS DOUBLE))",
             f"squares{j}": f"SUM(CAST(moved{j} * moved{j} AS DOUBLE))",
@@ -459,20 +601,14 @@ def totals(rows: Rows, query: Query) -> str:
             f"parity{j}": f"BIT_XOR(steps{j})",
         }
         if rows.is_text(report.column):
-            outputs[f"wordy{j}"] = sql.not_a_number(f"sent{j}", f"number{j}")
-            asked[f"wordy{j}"] = sql.count_if(f"wordy{j}")
+            outputs[f"wordy{j}"] = not_a_number(f"sent{j}", f"number{j}")
+            asked[f"wordy{j}"] = count_if(f"wordy{j}")
     if len(query.sent) > 1:
         several = " + ".join(f"CAST(NOT number{j} IS NULL AS INT)" for j in range(len(query.sent)))
-        asked["partial"] = sql.count_if(f"{one_each(query, 'local')} AND ({several}) <> {whole(query.reported)}")
-    asked |= {flag: sql.count_if(flag) for flag in flags(query)}
+        asked["partial"] = count_if(f"{query.one_each('local')} AND ({several}) <> {whole(query.reported)}")
+    asked |= {flag: count_if(flag) for flag in query.flags}
     numbers = select(outputs, f"({people(rows, query)}) AS chosen")
     return select(chosen(keys) | asked, f"({numbers}) AS numbers", f"GROUP BY {', '.join(keys)}")
-
-
-# --- totals -----------------------------------------------------------------------------------------------------------
-
-
-CHUNK = 2**18
 
 
 @dataclass(frozen=True)
@@ -526,8 +662,8 @@ def add_up(rows: Rows, query: Query) -> Totals:
     (2, (5,), 1, (2.0,))
     """
     check_columns(rows, query)
-    groups, each = answers(rows, totals(rows, query)), _each(query)
-    own, others = _people(rows, query, groups)
+    groups, each = engine.answers(rows, totals(rows, query)), query.each
+    own, others = people_of(rows, query, groups)
     sides = [[group for group in groups if group["trusted"] == label and group[each]] for label in (True, False)]
     if query.epsilon is not None:
         return _by_epsilon(query, *sides)
@@ -553,20 +689,15 @@ def add_up(rows: Rows, query: Query) -> Totals:
     )
 
 
-def _people(rows: Rows, query: Query, groups: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+def people_of(rows: Rows, query: Query, groups: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
     """How many people are trusted and local, of whom there may be several groups; who breaks a rule is refused."""
     sides: dict[Any, Counter[str]] = {}
     for group in groups:
         side = sides.setdefault(group["trusted"], Counter())
-        side.update({name: int(group[name] or 0) for name in ("records", "local", *flags(query))})
+        side.update({name: int(group[name] or 0) for name in ("records", "local", *query.flags)})
     trusted, local = sides.get(True, Counter()), sides.get(False, Counter())
     _check_people(rows, [*sides.values()], local, query, None in sides)
-    return trusted[_each(query)], local[_each(query)]
-
-
-def _each(query: Query) -> str:
-    """What counts people: records, or those that stand for a person."""
-    return "records" if query.person is None else "first"
+    return trusted[query.each], local[query.each]
 
 
 def count_groups(rows: Rows, query: Query) -> tuple[int, int]:
@@ -593,12 +724,13 @@ def kept_levels(
     """RAW: the same, kept now (within the limit of memory, then on disk) and read as often as that is called, perhaps
     in the order of the rows. Check the rows first (`count_groups`)."""
     must(query.reads in (group, "all"), "local_raw", f"must be true to read values of {group} people", query.reads)
-    table, rows, c = fresh("levels"), local_copy(rows, query.columns), ", ".join(query.levels)
+    table, rows, c = engine.fresh("levels"), engine.local_copy(rows, query.columns), ", ".join(query.levels)
+    standing = f"FROM ({people(rows, query)}) AS people WHERE {query.one_each(group)}"
     along = f"ORDER BY {c}" if ordered and (group == "local" or len(query.values) == 1) else ""
-    keep(rows, table, f"SELECT {c} FROM ({people(rows, query)}) AS people WHERE {one_each(query, group)} {along}")
+    engine.keep(rows, table, f"SELECT {c} {standing} {along}")
 
     def read() -> Iterator[NDArray[Any]]:
-        for part in read_kept(rows, table, chunk):
+        for part in engine.read_kept(rows, table, chunk):
             if any(np.ma.is_masked(part[name]) for name in query.levels):
                 raise changed(rows)
             yield np.stack([np.asarray(part[name]) for name in query.levels], dtype=dtype, casting="unsafe").T
@@ -610,148 +742,17 @@ def changed(rows: Rows) -> UnusableRows:
     return UnusableRows(f"The rows of {rows.name} must not change while they are read.")
 
 
-# --- options ----------------------------------------------------------------------------------------------------------
-
-
-def count_options(rows: Rows, query: Query, *, named: bool) -> Totals:
-    """How many people have each option; `named`: local reports name one of `query.names`, and are counted here.
-
-    Labels, people and reports are refused where they break a rule; a trusted person's field never is. Of a number by a
-    private category, people are counted by it, and the sums are those of the numbers' levels.
-
-    >>> from hybridp.public.queries import Feature
-    >>> from hybridp.tables import Report, open_rows
-    >>> trust, report = ["trusted", "trusted", "local"], ["", "", "yes"]
-    >>> feature = Feature("smokes", ("yes", "no"), absent="no")
-    >>> query = Query(values=(Category(feature),), trust="trust", reports=(Report("report", text=True),),
-    ...               names=feature.values)
-    >>> with open_rows({"smokes": ["yes", "well", ""], "trust": trust, "report": report}) as rows:
-    ...     totals = count_options(rows, query, named=True)
-    >>> totals.sums.tolist(), totals.report_counts.tolist()
-    ([1, 1], [1, 0])
-    """
-    check_columns(rows, query)
-    groups, counted = answers(rows, _counted(rows, query, named=named)), _each(query)
-    own, others = _people(rows, query, groups)
-    if others and not query.local_raw and not query.reports:
-        raise no_reports(query)
-    held: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
-    steps: Counter[int] = Counter()
-    for group in groups:
-        if group["slot"] is not None and int(group["slot"]) >= 0:
-            held[bool(group["trusted"])][int(group["slot"])] += int(group[counted] or 0)
-            steps[int(group["slot"])] += int(group.get("steps") or 0) if group["trusted"] else 0
-    if held[True].total() != own:
-        raise changed(rows)
-    if (named or query.local_raw) and held[False].total() != others:
-        what = "say yes or no to one option" if _ticks(query) else "name one of the options"
-        raise UnusablePublicRows(f"Column `{query.reports[0].column}` must {what} in every local row.")
-    codec = query.values[0]
-    told = _listed(Counter() if _ticks(query) and query.local_raw else held[False], len(query.names))
-    if isinstance(codec, ByCategory) and isinstance(codec.answer, Number):
-        size = codec.by.size
-        return Totals(own, _listed(steps, size), others, told, counts=_listed(held[True], size))
-    if not isinstance(codec, Category) or not codec.feature.most:
-        return Totals(own, _listed(held[True], len(query.names)), others, told)
-    own_sets, local_sets = (np.array([*sets.items()], dtype=np.int64).reshape(-1, 2).T for sets in held.values())
-    counts = tick_counts(own_sets[0], own_sets[1], codec.feature)
-    return Totals(own, counts, others, told, held=(local_sets[0], local_sets[1]))
-
-
-def _ticks(query: Query) -> bool:
-    """Whether people have several options, so that what they hold is a set of them."""
-    return isinstance(query.values[0], Category) and bool(query.values[0].feature.most)
-
-
-def _listed(counts: Counter[int], size: int) -> Ints:
-    return np.array([counts[i] for i in range(size)], dtype=np.int64)
-
-
-def report_texts(rows: Rows, query: Query, chunk: int) -> Iterator[list[str | None]]:
-    """Local people's reports as they were sent, some at a time, after the rules of `count_options`."""
-    rows = local_copy(rows, query.columns)
-    asked = select({"sent": text("sent0")}, f"({people(rows, query)}) AS people", f"WHERE {one_each(query, 'local')}")
-    for part in stream(rows, asked, chunk):
-        yield np.ma.asarray(part["sent"], dtype=object).tolist()
-
-
-def _counted(rows: Rows, query: Query, *, named: bool) -> str:
-    """Records, people and problems of each group by the option held or reported; -1 where none was named."""
-    codec, slot, outputs = query.values[0], "c0", chosen(["trusted", "local", *flags(query)])
-    asked = {"records": "COUNT(*)", "local": count_if("local")}
-    # Of people, options and reports that name an option there are few: those alike are counted before anything else.
-    few = query.person is None and isinstance(codec, Category) and not codec.feature.edges
-    alike = few and (named or not query.sent)
-    if alike:
-        times = outputs[TIMES] = column(TIMES)
-        asked = {"records": f"CAST(SUM({times}) AS BIGINT)"}
-        asked["local"] = f"CAST(SUM(CAST(local AS INT) * {times}) AS BIGINT)"
-    asked |= {flag: count_if(flag) for flag in flags(query)}
-    if isinstance(codec, ByCategory) and isinstance(codec.answer, Number):  # the category, and beside it the level
-        slot = f"CAST(FLOOR(CAST(c0 AS DOUBLE) * {sql.double(1 / codec.stride)}) AS BIGINT)"
-        outputs["rest"] = f"c0 - {slot} * {whole(codec.stride)}"
-        asked["steps"] = "CAST(SUM(rest) AS BIGINT)"
-    if named and query.sent:
-        told = f"COALESCE(CAST({sql.code_of(text('sent0'), query.names)} AS BIGINT), {whole(-1)})"
-        slot = f"CASE WHEN trusted THEN {slot} ELSE {told} END"
-    coded = select(outputs | {"slot": slot}, f"({people(rows, query, alike=alike)}) AS people")
-    return select(chosen(["trusted", "slot"]) | asked, f"({coded}) AS coded", "GROUP BY trusted, slot")
-
-
-# --- counts by stretch of a number's range, and of reports by public bins ---------------------------------------------
-
-
-def stretch_counts(rows: Rows, query: Query, cuts: Sequence[int], people: int) -> Ints:
-    """RAW: how many trusted people have a level at or below each cut and above the one before, and above the last.
-
-    Replacing one person moves one count down and another up by 1. The rules have been checked.
-    """
-    must(all(a < b for a, b in pairwise(cuts)), "cuts", "must rise", "others")
-    cases = " ".join(f"WHEN c0 <= {whole(cut)} THEN {whole(place)}" for place, cut in enumerate(cuts))
-    slot = f"CASE {cases} ELSE {whole(len(cuts))} END" if cuts else whole(0)
-    return _grouped(rows, query, slot, len(cuts) + 1, "trusted", people)
-
-
-def report_counts(rows: Rows, query: Query, bins: ReportBins, people: int) -> Ints:
-    """How many local reports lie in each bin. Reports are private already; the rules have been checked."""
-    (report,) = query.sent
-    half, moved = report.half, f"(number0 - {sql.double(report.centre)})"
-
-    def place(start: float) -> str:
-        step = f"FLOOR(({moved} - {sql.double(start * half)}) / {sql.double(bins.width * half)})"
-        first, last = sql.double(0.0), sql.double(float(bins.count - 1))
-        return f"CASE WHEN {step} < {first} THEN {first} WHEN {step} > {last} THEN {last} ELSE {step} END"
-
-    slot = place(bins.starts[0])
-    if bins.signed:
-        above = f"{place(bins.starts[1])} + {sql.double(float(bins.count))}"
-        slot = f"CASE WHEN {moved} > {sql.double(0.0)} THEN {above} ELSE {slot} END"
-    return _grouped(rows, query, f"CAST({slot} AS BIGINT)", bins.size, "local", people)
-
-
-def _grouped(rows: Rows, query: Query, slot: str, slots: int, label: str, total: int) -> Ints:
-    everybody = f"({people(rows, query)}) AS people"
-    coded = select({"slot": slot}, everybody, f"WHERE {one_each(query, label)}")
-    counts = np.zeros(slots, dtype=np.int64)
-    for group in answers(rows, f"SELECT slot, COUNT(*) AS records FROM ({coded}) AS coded GROUP BY slot"):
-        counts[int(group["slot"])] += int(group["records"])
-    if int(counts.sum()) != total:
-        raise changed(rows)
-    return counts
-
-
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
 def check_columns(rows: Rows, query: Query) -> None:
     """Refuse columns that are not there, or whose types cannot hold what they should."""
-    own = [("value" if len(query.values) == 1 else "columns", codec.column) for codec in query.values]
-    own += [("report", report.column) for report in query.reports]
+    for codec in query.values:
+        rows.need("value" if len(query.values) == 1 else "columns", codec.column)
+    for report in query.reports:
+        rows.need("report", report.column)
     for parameter in ("trust", "person", "record_key", "epsilon"):
-        name = getattr(query, parameter)
-        own += [] if name is None else [(parameter, name)]
-    for parameter, name in own:
-        rows.need(parameter, name)
+        rows.need(parameter, getattr(query, parameter))
     everybody_local = query.trust is None or (rows.trust is not None and rows.trust.everyone == "local")
     for codec in query.values:
         codec.check(rows, unread=everybody_local and query.reads == "trusted")
@@ -769,58 +770,58 @@ def _check_people(
 
     What trusted records hold, how many a person has and their keys may not: there the query chooses by a public rule.
     """
-    person, order = f"`{query.person}`", f"`{query.record_key}`"
-    if any(group.get("nobody") for group in groups):
-        raise UnusablePublicRows(f"Column {person} must name a person in every row.")
+    column_must(not any(group.get("nobody") for group in groups), query.person, "must name a person in every row")
     if unknown or (local.get("local") or 0) != local.get("records", 0):
         raise rows.unlabelled(query.trust or "")
-    if any(group.get("mixed") for group in groups):
-        raise UnusablePublicRows(f"Column `{query.trust}` must hold one label for each person, not both.")
-    if query.record_key is None and local.get("records", 0) != local.get(_each(query), 0):
-        raise UnusablePublicRows(
-            f"Column {person} must name each local person once, unless a record key or id decides which record is used."
-        )
-    if local.get("uneven"):
-        raise UnusablePublicRows(f"Column `{query.epsilon}` must hold one epsilon for each local person.")
-    if local.get("keyless"):
-        raise UnusablePublicRows(f"Column {order} must not be empty in any local row.")
-    if local.get("tied"):
-        raise UnusablePublicRows(f"Column {order} must differ between the records of one local person.")
+    one_label = not any(group.get("mixed") for group in groups)
+    column_must(one_label, query.trust, "must hold one label for each person, not both")
+    once = query.record_key is not None or local.get("records", 0) == local.get(query.each, 0)
+    rule = "must name each local person once, unless a record key or id decides which record is used"
+    column_must(once, query.person, rule)
+    column_must(not local.get("uneven"), query.epsilon, "must hold one epsilon for each local person")
+    column_must(not local.get("keyless"), query.record_key, "must not be empty in any local row")
+    column_must(not local.get("tied"), query.record_key, "must differ between the records of one local person")
 
 
 def _check_reports(group: dict[str, Any], people: int, query: Query) -> None:
     if not people or query.local_raw or not query.values:
         return
     if not query.reports:
-        raise no_reports(query)
+        raise no_reports(query.trust)
     first = query.reports[0].column
     for j, report in enumerate(query.reports):
-        if group.get(f"wordy{j}"):
-            raise UnusablePublicRows(f"Column `{report.column}` must hold numbers.")
+        column_must(not group.get(f"wordy{j}"), report.column, "must hold numbers")
     if group.get("partial"):
         rule = f"must hold {query.reported} of {len(query.reports)} reports in every local row"
         raise UnusablePublicRows(f"Columns `{first}` and following {rule}.")
-    if len(query.reports) == 1 and group["reported0"] != people:
-        raise UnusablePublicRows(f"Column `{first}` must have a report for every local person.")
+    everybody = len(query.reports) > 1 or group["reported0"] == people
+    column_must(everybody, first, "must have a report for every local person")
     for j, report in enumerate(query.reports):
         least, most = group[f"least{j}"], group[f"most{j}"]
         if least is None:
             continue
-        if not all(map(math.isfinite, (least, most, group[f"squares{j}"]))):
-            raise UnusablePublicRows(f"Column `{report.column}` must hold finite reports.")
-        if least < report.low or most > report.high:
-            raise UnusablePublicRows(
-                f"Column `{report.column}` has a report that this mechanism cannot produce: "
-                f"reports lie between {report.low} and {report.high}."
-            )
+        finite = all(map(math.isfinite, (least, most, group[f"squares{j}"])))
+        column_must(finite, report.column, "must hold finite reports")
+        rule = f"reports lie between {report.low} and {report.high}"
+        possible = least >= report.low and most <= report.high
+        column_must(possible, report.column, f"has a report that this mechanism cannot produce: {rule}")
 
 
-def no_reports(query: Query) -> UnusablePublicRows:
+def no_reports(
+    trust: str | None, why: str = "no column holds their reports: make them with `hybridp randomise`"
+) -> UnusablePublicRows:
     """Local people, whose reports are nowhere."""
-    return UnusablePublicRows(
-        f"{sql.local_rows(query.trust or LABEL)}, and no column holds their reports: make them with "
-        "`hybridp randomise`, or add --simulate-local for a trial on raw rows."
-    )
+    trial = "or add --simulate-local for a trial on raw rows."
+    return UnusablePublicRows(f"{local_rows(trust or LABEL)}, and {why}, {trial}")
+
+
+def local_rows(name: str) -> str:
+    """How a message starts that is about local rows.
+
+    >>> local_rows("consent")
+    'Column `consent` labels rows `local`'
+    """
+    return "Rows are local" if name == LABEL else f"Column `{name}` labels rows `local`"
 
 
 def _ends(*numbers: float | None) -> tuple[float, ...]:
@@ -837,20 +838,18 @@ Groups = Sequence[dict[str, Any]]
 def _by_epsilon(query: Query, trusted: Groups, local: Groups) -> Totals:
     """For each trust label and each epsilon, ascending. Reports are in the unit coordinate; nobody's may lie further
     out than the best report for their own epsilon can, and those at epsilon 0 are not looked at."""
-    if any(group["asked"] is None for group in local):
-        raise UnusablePublicRows(f"Column `{query.epsilon}` must hold an epsilon of 0 or more for every local person.")
+    stated = all(group["asked"] is not None for group in local)
+    column_must(stated, query.epsilon, "must hold an epsilon of 0 or more for every local person")
     trusted, local = (sorted(side, key=lambda group: float(group["asked"])) for side in (trusted, local))
-    heard, each = [group for group in local if group["asked"] > 0], _each(query)
+    heard, each = [group for group in local if group["asked"] > 0], query.each
     reaches = local_terms(_floats(heard, "asked")).reach
     half = query.reports[0].half if query.sent else 1.0
     for group, reach in zip(heard, reaches.tolist(), strict=True):
         _check_reports(group, group[each], query)
         for report in query.sent:
             far = max(report.centre - group["least0"], group["most0"] - report.centre)
-            if far > reach * half * (1 + _SLACK):
-                raise UnusablePublicRows(
-                    f"Column `{report.column}` has a report that its person's own epsilon cannot produce."
-                )
+            possible = far <= reach * half * (1 + _SLACK)
+            column_must(possible, report.column, "has a report that its person's own epsilon cannot produce")
     silent = np.array([group["asked"] == 0 for group in local], dtype=np.bool_)
     sums, squares = (np.where(silent, 0.0, _floats(local, name) / half) for name in ("reports0", "squares0"))
     marks = tuple(
@@ -872,45 +871,3 @@ def _by_epsilon(query: Query, trusted: Groups, local: Groups) -> Totals:
 
 def _floats(groups: Groups, name: str) -> Floats:
     return np.array([group.get(name) or 0.0 for group in groups], dtype=np.float64)
-
-
-# --- whole tables of codes --------------------------------------------------------------------------------------------
-
-
-def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = "trusted") -> NDArray[np.uint16]:
-    """The codes of every row, one array for each feature, in one pass over the table.
-
-    With `trust`, those of the rows with this label alone.
-    """
-    check_schema(rows, schema, declared=False)
-    rows = local_copy(rows, [*schema.names, trust])
-    outputs = {f"c{i}": feature_code(rows, feature) for i, feature in enumerate(schema.features)}
-    result = arrays(rows, select(outputs, VIEW, "" if trust is None else f"WHERE {sql.labelled(column(trust), label)}"))
-    return np.stack([np.asarray(result[name]) for name in outputs], dtype=np.uint16, casting="unsafe")
-
-
-def domain(rows: Rows, name: str, most: int) -> list[str | None]:
-    """NOT PRIVATE: the distinct values of a column as text, in no order; a few more than `most` at the most."""
-    rows.need("columns", name)
-    result = answers(rows, f"SELECT DISTINCT {text(column(name))} AS v FROM {VIEW} LIMIT {most + 2}")
-    return [row["v"] for row in result]
-
-
-def check_schema(rows: Rows, schema: Schema, *, declared: bool) -> None:
-    """Refuse columns whose types have no codes; and, where it must be `declared`, a column of which nobody said what a
-    field counts as that is missing or not listed.
-
-    A type with a number in every row needs no word where numbers are cut into bins: each of them is in one.
-    """
-    for feature in schema.features:
-        rows.need("columns", feature.name)
-        if declared and feature.edges:
-            rows.need_missing(feature.name, feature.stated or None, TABLES)
-        elif declared and not feature.stated:
-            raise unstated(feature.name, TABLES)
-    for feature in schema.features:
-        if feature.edges:
-            rows.need_number(feature.name)
-        # The text of a double differs between engines, and with it the category.
-        elif rows.columns[feature.name] in ("FLOAT", "DOUBLE"):
-            raise UnusablePublicRows(f"Column `{feature.name}` must hold text or whole numbers, or be cut into bins.")

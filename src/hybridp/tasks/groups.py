@@ -56,7 +56,7 @@ def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Rele
     for members in groups.values():
         answers: list[Any] = []
         releases.append(drive(each.ask(crowd), people.of(members), answers))
-        blends.append(task.blended(answers[-1][1]))
+        blends.append(task.blended(answers[0][1]))
     many = [[one.people["trusted"], one.people["local"]] for one in releases]
     receipts = {name: one.receipt for name, one in zip(groups, releases, strict=True)}
     unheard = (sum(sizes[name][place] for name in withheld) for place in (0, 1))
@@ -66,14 +66,14 @@ def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Rele
     for key in (key for key in answered if key != "distribution"):  # a curve is nobody's to compare
         facts = [next(iter(one.questions.values()))[key] for one in releases]
         known = ("clipped_to", *((*_INNER, "edges") if isinstance(facts[0]["estimate"], list) else ()))
-        pairs = [] if task.counted else grouping.pairs(list(groups))  # groups of different sizes are not compared
-        gaps = task.differ(blends, pairs, grouping.joint)
+        sized = task.counted or key == "sum"  # what differs between groups of different sizes is not compared
+        pairs = [] if sized else grouping.pairs(list(groups))
+        gaps = task.differ(key, blends, pairs, grouping.joint)
         if gaps is None:
             own = [cells(question, key, one) for one in facts]
             level = each_level(task.level, len(pairs) * len(own[0]), joint=grouping.joint)
             gaps = [_published(own[i], own[j], each.level, level) for i, j in pairs]
         p_values = [task.doubts(one, of) for one, of in zip(blends, facts, strict=True)]
-        kinds = [one["mechanisms"]["trusted"] for one in facts if one["mechanisms"]["trusted"] != "none"]
         result |= told_by_group(
             key,
             grouping,
@@ -86,7 +86,7 @@ def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Rele
             withheld=withheld,
             people=(sum(trusted for trusted, _ in many), sum(local for _, local in many)),
             level=task.level,
-            mechanisms=(kinds[0] if kinds else "none", facts[0]["mechanisms"]["local"]),
+            mechanisms=(_kind(facts, "trusted"), _kind(facts, "local")),
             estimator=" / ".join(dict.fromkeys(str(one["estimator"]) for one in facts)),
             **({"counted": task.options[0]} if task.counted else {}),
         )
@@ -101,6 +101,11 @@ def _published(one: Sequence[Cell], other: Sequence[Cell], own: float, level: fl
         d, low, high, p = published_gap(a.estimate, (a.low, a.high), b.estimate, (b.low, b.high), own)  # type: ignore[arg-type]
         result.append(Gap(d, d - wide * (d - low), d + wide * (high - d), p))
     return result
+
+
+def _kind(facts: Sequence[Facts], group: str) -> str:
+    """The mechanism of those groups that have anybody."""
+    return next((kind for one in facts if (kind := one["mechanisms"][group]) != "none"), "none")
 
 
 def _heard_of(study: Study, people: tuple[int, int]) -> int:

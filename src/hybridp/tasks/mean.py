@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, Unpack, cast
 
 from hybridp.blend.groups import Gap, mean_gaps
-from hybridp.blend.mean import Blend, Rule, blend, blend_columns, column_parts, seal
+from hybridp.blend.mean import Blend, Rule, blend, blend_columns, column_parts, each_level, seal
 from hybridp.errors import InvalidInput, cannot_exclude, must
 from hybridp.public import mechanisms, messages, randomisers
 from hybridp.public.anchoring import SPREAD_SHARE, VECTOR_SPREAD_SHARE, Anchoring, mean_anchoring
@@ -116,6 +116,19 @@ class _Means(Task):
         answered = {"trusted_people": got.trusted_people, "mixed": got.mixed, "clipped": got.clipped}
         rows = crowd.rows(getattr(self.bounds, "centre", self.bounds))
         return publish_mean(self, got.trusted, got.local, **answered, names=crowd.names, rows=rows, **crowd.made())
+
+    def blended(self, answer: Answer) -> list[Blend]:
+        groups = [] if answer.local is None else [answer.local]
+        return blend_columns(answer.trusted, groups, self.rule, self.bounds.reach, answering=self.answering)
+
+    def differ(
+        self, key: str, blends: Sequence[Sequence[Blend]], pairs: Sequence[tuple[int, int]], joint: bool
+    ) -> list[list[Gap]]:
+        """By the laws of the means' errors, and the most by which a stated gap may shift them."""
+        level, sides = each_level(self.level, self.bounds.dimensions, joint=joint), self.bounds.sides
+        columns = (mean_gaps(column, pairs, level, joint=joint) for column in zip(*blends, strict=True))
+        each = ([gap.times(half) for gap in gaps] for (_, half), gaps in zip(sides, columns, strict=True))
+        return [list(gaps) for gaps in zip(*each, strict=True)]
 
     def ruled(self, name: str) -> Any:
         return replace(self, rule=replace(self.rule, name=cast(Any, name)))
@@ -244,15 +257,6 @@ class MeanTask(_Means):
     def prepared_for(self, by: Grouping, columns: Any) -> MeanTask:
         must(self.publish == "full", "publish", "must be full for an answer by group", self.publish)
         return super().prepared_for(by, columns)
-
-    def blended(self, answer: Answer) -> Blend:
-        reports = answer.local and answer.local.columns
-        own, theirs = (None if one is None else one[0] for one in (answer.trusted, reports))
-        return blend(own, theirs, self.rule)
-
-    def differ(self, blends: Sequence[Blend], pairs: Sequence[tuple[int, int]], joint: bool) -> list[list[Gap]]:
-        gaps = mean_gaps(blends, pairs, self.level, joint=joint)
-        return [[gap.times(self.bounds.half)] for gap in gaps]
 
     def check_tally(self, tally: Any) -> None:
         self.check_mixed()

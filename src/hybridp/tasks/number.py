@@ -7,6 +7,7 @@ divided in two equal halves where both are needed: one for the sum (mean and sum
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -56,6 +57,17 @@ class NumberTask(OfMean):
         mean = self.mean.of_group(1 - (1 - level) / (1 - self.level) * (1 - self.mean.level))
         counted = None if self.distribution is None else self.distribution.of_group(level)
         return replace(self, level=level, mean=mean, distribution=counted)
+
+    def blended(self, answer: Any) -> Any:
+        return self.mean.blended(answer)
+
+    def differ(self, key: str, blends: Sequence[Any], pairs: Sequence[tuple[int, int]], joint: bool) -> Any:
+        return self.mean.differ(key, blends, pairs, joint) if key == "mean" else None
+
+    def check_tally(self, tally: Any) -> None:
+        self.mean.check_tally(tally)
+        if self.distribution is not None:
+            self.distribution.check_tally(tally)
 
     def ask(self, crowd: Crowd) -> Conversation:
         got = yield self.mean.asked(crowd.names, bins=self.distribution is not None)

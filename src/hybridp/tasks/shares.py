@@ -101,7 +101,9 @@ class SharesTask(Task):
     def blended(self, answer: Answer) -> ShareBlend:
         return blend_shares(answer.trusted, answer.local, self.estimator)
 
-    def differ(self, blends: Sequence[ShareBlend], pairs: Sequence[tuple[int, int]], joint: bool) -> list[list[Gap]]:
+    def differ(
+        self, key: str, blends: Sequence[ShareBlend], pairs: Sequence[tuple[int, int]], joint: bool
+    ) -> list[list[Gap]]:
         return share_gaps(blends, pairs, self.level, joint=joint)
 
     def doubts(self, blend: ShareBlend, facts: Facts) -> list[float] | None:

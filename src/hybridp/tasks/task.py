@@ -111,8 +111,8 @@ class Task(ABC):
         """What a group's answer tells of its error beyond what is published, where groups are compared by that."""
         return None
 
-    def differ(self, blends: Sequence[Any], pairs: Sequence[tuple[int, int]], joint: bool) -> Any:
-        """How far groups are apart, for each pair; None where published numbers say all that there is."""
+    def differ(self, key: str, blends: Sequence[Any], pairs: Sequence[tuple[int, int]], joint: bool) -> Any:
+        """How far groups are apart in a statistic, pair by pair; None where published numbers say all that there is."""
         return None
 
     def doubts(self, blend: Any, facts: Facts) -> list[float] | None:

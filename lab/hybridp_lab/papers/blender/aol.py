@@ -341,7 +341,7 @@ def _staged(
 
 
 def _copy(connection: Any, part: Path) -> None:
-    from hybridp.tables.sql import literal
+    from hybridp.tables.engine import literal
 
     def listed(values: Sequence[str]) -> str:
         return "[" + ", ".join(literal(value) for value in values) + "]"

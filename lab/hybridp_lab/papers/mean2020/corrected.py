@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hybridp.public.messages import Setting
 
-__all__ = ["critical_n_fixed_noise", "laplace_setting", "pwh_beats_both", "with_people"]
+__all__ = ["critical_n_fixed_noise", "laplace_setting", "pwh_beats_both", "sup_over_best", "with_people"]
 
 Floats = NDArray[np.float64]
 
@@ -62,3 +62,12 @@ def pwh_beats_both(
     with np.errstate(divide="ignore"):
         limit = np.where(room > 0, (1 - c) * (2 + y) / (c * np.where(room > 0, room, 1)), np.inf)
     return np.asarray((c >= y / (2 + y)) | (n < limit))
+
+
+def sup_over_best(epsilon: ArrayLike, sd: ArrayLike, width: ArrayLike) -> Floats:
+    """sup R of KVH with Laplace noise over all n and c: ``2 + (epsilon sd/width)^2/2``, approached but not attained.
+
+    At most 17/8 for epsilon <= 1, since sd <= width/2 (P Cor. 4.4 allows up to 16/7).
+    """
+    ratio = np.asarray(epsilon, dtype=np.float64) * np.asarray(sd) / np.asarray(width)
+    return np.asarray(2 + ratio**2 / 2)

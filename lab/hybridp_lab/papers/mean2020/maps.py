@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.public.messages import sup_over_best
 from hybridp_lab.figure.declared import Check, Row, Verdict
 from hybridp_lab.figure.ruling import ABOUT, ALIKE, MOST, PAR, exact
+from hybridp_lab.papers.mean2020.corrected import sup_over_best
 from hybridp_lab.papers.mean2020.data import SALARIES, beta_sd
 from hybridp_lab.papers.mean2020.judges import agreement, along, curves, overtaken, peak
 from hybridp_lab.papers.mean2020.printed import workshop_bound

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from hybridp_lab.figure.catalogue import Point, Row
 from hybridp_lab.papers.rap2023 import experiments
 from hybridp_lab.papers.rap2023.mechanism import query_rounds
 from hybridp_lab.papers.rap2023.original import EPOCHS, TOLERANCE, learning_rate
+from hybridp_lab.papers.rap2023.workloads import first_queries
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -298,8 +300,8 @@ def _answers(x: Tensor, workload: Workload, out: Tensor) -> Tensor:
             pairs[features] = (a[:, None, :] * b[None, :, :]).view(-1, x.shape[1])
         return pairs[features]
 
-    for i, threshold in enumerate(workload.thresholds):
-        part = out[int(workload.starts[i]) : int(workload.starts[i + 1])]
+    for threshold, (start, end) in zip(workload.thresholds, pairwise(first_queries(workload).tolist()), strict=True):
+        part = out[start:end]
         left, right = joint(threshold.features[:2]), joint(threshold.features[2:])
         table = part.view(len(left), len(right))
         table.addmm_(left, right.T, beta=0, alpha=1 / x.shape[1])
@@ -389,8 +391,9 @@ def _columns(fit: _Fit, flat: Any, sizes: Sequence[int], offsets: Any) -> Tensor
     """The one-hot columns of the queries with these numbers."""
     import torch
 
-    owner = np.searchsorted(fit.workload.starts, flat, side="right") - 1
-    cells, out = flat - fit.workload.starts[owner], []
+    starts = first_queries(fit.workload)
+    owner = np.searchsorted(starts, flat, side="right") - 1
+    cells, out = flat - starts[owner], []
     for axis in reversed(range(fit.features.shape[1])):
         feature = fit.features[owner, axis]
         cells, code = np.divmod(cells, np.array(sizes)[feature])

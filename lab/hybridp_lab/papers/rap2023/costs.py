@@ -26,7 +26,7 @@ from hybridp_lab.figure.declared import Check, Point, Row, Verdict
 from hybridp_lab.figure.ruling import PAR, measured
 from hybridp_lab.papers.rap2023 import experiments as rap
 from hybridp_lab.papers.rap2023.mechanism import select
-from hybridp_lab.papers.rap2023.workloads import sample_thresholds
+from hybridp_lab.papers.rap2023.workloads import first_queries, sample_thresholds
 
 if TYPE_CHECKING:
     from hybridp_lab.papers.rap2023.relaxed import Relaxed
@@ -88,7 +88,7 @@ def at_once(data: Relaxed, workload: Workload) -> Iterator[tuple[Threshold, NDAr
 
     asked = torch.from_numpy(select(workload, np.arange(workload.queries)).columns)
     result = data.values.T[asked].prod(1).mean(1)
-    for threshold, (start, end) in zip(workload.thresholds, pairwise(workload.starts.tolist()), strict=True):
+    for threshold, (start, end) in zip(workload.thresholds, pairwise(first_queries(workload).tolist()), strict=True):
         yield threshold, result[start:end].cpu().numpy()
 
 

@@ -27,6 +27,7 @@ from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Threshold, Workload
 from hybridp.public.synth import gumbel_scale, table_sigma, total_rho
 from hybridp_lab.papers.rap2023.gumbel import SLACK, Candidate, gumbel_keys, settled, unsettled
+from hybridp_lab.papers.rap2023.workloads import first_queries
 
 if TYPE_CHECKING:
     from hybridp_lab.papers.rap2023.descent import Fit
@@ -85,13 +86,14 @@ def select(workload: Workload, flat: Ints) -> Selection:
     asked = np.asarray(flat, dtype=np.int64)
     inside = asked.size == 0 or (int(asked.min()) >= 0 and int(asked.max()) < workload.queries)
     must(inside, "query", f"must be a number from 0 to {workload.queries - 1}", "one outside")
-    owner = np.searchsorted(workload.starts, asked, side="right") - 1
+    starts = first_queries(workload)
+    owner = np.searchsorted(starts, asked, side="right") - 1
     used = [int(t) for t in np.unique(owner)]
     columns = np.full((len(asked), max((workload.thresholds[t].k for t in used), default=1)), -1, dtype=np.int64)
     r = np.zeros(len(asked), dtype=np.int64)
     for t in used:
         threshold, rows = workload.thresholds[t], np.flatnonzero(owner == t)
-        cells = asked[rows] - workload.starts[t]
+        cells = asked[rows] - starts[t]
         for axis in reversed(range(threshold.k)):
             feature = threshold.features[axis]
             cells, code = np.divmod(cells, workload.schema.sizes[feature])
@@ -183,7 +185,7 @@ def errors(
     `answers` are the shares that D' gives, as `queries.counts` yields counts.
     """
     scale = float(LATTICE) * codes.people
-    counted, starts = queries.counts(codes.values, workload), workload.starts[:-1].tolist()
+    counted, starts = queries.counts(codes.values, workload), first_queries(workload)[:-1].tolist()
     for start, (threshold, counts), (other, shares) in zip(starts, counted, answers, strict=True):
         must(threshold == other, "answers", "must come in the workload's own order", "others")
         modelled = np.rint(np.asarray(shares, dtype=np.float64) * scale).astype(np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import chain, combinations
 from typing import Any, Literal
 
@@ -14,11 +15,18 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, must
 from hybridp.public.queries import Schema, Threshold, Workload
 
-__all__ = ["FeatureLaw", "feature_weights", "parse_spec", "sample_thresholds", "sample_workload"]
+__all__ = ["FeatureLaw", "feature_weights", "first_queries", "parse_spec", "sample_thresholds", "sample_workload"]
 
 FeatureLaw = Literal["uniform", "zipf", "geometric"]
 _LISTED = 1 << 20  # Sets of features that may be listed to draw from; beyond, draws are repeated until they fit.
 _DRAWS = 1000  # Draws for one threshold before it is taken that there is none left.
+
+
+@lru_cache(maxsize=8)
+def first_queries(workload: Workload) -> NDArray[np.int64]:
+    """The number of each threshold's first query, and at the end the number of queries."""
+    cells = [workload.schema.cells(t.features) for t in workload.thresholds]
+    return np.concatenate([[0], np.cumsum(np.array(cells, dtype=np.int64))]).astype(np.int64)
 
 
 def feature_weights(count: int, law: FeatureLaw, parameter: float | None = None) -> NDArray[np.float64]:

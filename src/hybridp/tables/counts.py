@@ -1,28 +1,202 @@
-"""One record for each person, and the counts from which heavy hitters are found and estimated.
+"""Counts of people: by the option that they have or report, by stretch of a number's range, by public bins of reports,
+and by record; and the codes of whole tables.
 
-Everything that is returned here is raw: it needs a mechanism before it may be released.
+Everything of trusted people is exact, and raw: it needs noise before it may be released.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hybridp.errors import UnusablePublicRows, must
+from hybridp.errors import must
+from hybridp.public.distribution import ReportBins
 from hybridp.public.heavy import HeadList
+from hybridp.public.queries import Schema
 from hybridp.public.randomisers import Ints
-from hybridp.tables.engine import answers, arrays, drop, fresh, give, keep, local_copy, stream
-from hybridp.tables.source import Rows
-from hybridp.tables.sql import VIEW, Columns, column, joined, number, text
-from hybridp.tables.totals import CHUNK, Query, changed, check_columns
+from hybridp.public.shares import tick_counts
+from hybridp.tables import engine, totals
+from hybridp.tables.engine import VIEW, Rows, answers, chosen, column, double, fresh, keep, select, text, whole
+from hybridp.tables.totals import TIMES, ByCategory, Category, Columns, Number, Query, Totals, feature_code, people
 
-__all__ = ["Record", "RecordSample", "discovery_counts", "head_counts", "local_slots"]
-__all__ += ["records_at", "sample_records"]
+__all__ = ["Record", "RecordSample", "check_schema", "codes", "count_options", "discovery_counts"]
+__all__ += ["head_counts", "local_slots", "records_at", "report_counts", "report_texts", "sample_records"]
+__all__ += ["stretch_counts"]
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+def count_options(rows: Rows, query: Query, *, named: bool) -> Totals:
+    """How many people have each option; `named`: local reports name one of `query.names`, and are counted here.
+
+    Labels, people and reports are refused where they break a rule; a trusted person's field never is. Of a number by a
+    private category, people are counted by it, and the sums are those of the numbers' levels.
+
+    >>> from hybridp.public.queries import Feature
+    >>> from hybridp.tables import Report, open_rows
+    >>> trust, report = ["trusted", "trusted", "local"], ["", "", "yes"]
+    >>> feature = Feature("smokes", ("yes", "no"), absent="no")
+    >>> query = Query(values=(Category(feature),), trust="trust", reports=(Report("report", text=True),),
+    ...               names=feature.values)
+    >>> with open_rows({"smokes": ["yes", "well", ""], "trust": trust, "report": report}) as rows:
+    ...     found = count_options(rows, query, named=True)
+    >>> found.sums.tolist(), found.report_counts.tolist()
+    ([1, 1], [1, 0])
+    """
+    totals.check_columns(rows, query)
+    groups, counted = answers(rows, _counted(rows, query, named=named)), query.each
+    own, others = totals.people_of(rows, query, groups)
+    if others and not query.local_raw and not query.reports:
+        raise totals.no_reports(query.trust)
+    held: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
+    steps: Counter[int] = Counter()
+    for group in groups:
+        if group["slot"] is not None and int(group["slot"]) >= 0:
+            held[bool(group["trusted"])][int(group["slot"])] += int(group[counted] or 0)
+            steps[int(group["slot"])] += int(group.get("steps") or 0) if group["trusted"] else 0
+    if held[True].total() != own:
+        raise totals.changed(rows)
+    if (named or query.local_raw) and held[False].total() != others:
+        what = "say yes or no to one option" if _ticks(query) else "name one of the options"
+        engine.column_must(False, query.reports[0].column, f"must {what} in every local row")
+    codec = query.values[0]
+    told = _listed(Counter() if _ticks(query) and query.local_raw else held[False], len(query.names))
+    if isinstance(codec, ByCategory) and isinstance(codec.answer, Number):
+        size = codec.by.size
+        return Totals(own, _listed(steps, size), others, told, counts=_listed(held[True], size))
+    if not isinstance(codec, Category) or not codec.feature.most:
+        return Totals(own, _listed(held[True], len(query.names)), others, told)
+    own_sets, local_sets = (np.array([*sets.items()], dtype=np.int64).reshape(-1, 2).T for sets in held.values())
+    counts = tick_counts(own_sets[0], own_sets[1], codec.feature)
+    return Totals(own, counts, others, told, held=(local_sets[0], local_sets[1]))
+
+
+def _ticks(query: Query) -> bool:
+    """Whether people have several options, so that what they hold is a set of them."""
+    return isinstance(query.values[0], Category) and bool(query.values[0].feature.most)
+
+
+def _listed(counts: Counter[int], size: int) -> Ints:
+    return np.array([counts[i] for i in range(size)], dtype=np.int64)
+
+
+def report_texts(rows: Rows, query: Query, chunk: int) -> Iterator[list[str | None]]:
+    """Local people's reports as they were sent, some at a time, after the rules of `count_options`."""
+    rows = engine.local_copy(rows, query.columns)
+    asked = select({"sent": text("sent0")}, f"({people(rows, query)}) AS people", f"WHERE {query.one_each('local')}")
+    for part in engine.stream(rows, asked, chunk):
+        yield np.ma.asarray(part["sent"], dtype=object).tolist()
+
+
+def _counted(rows: Rows, query: Query, *, named: bool) -> str:
+    """Records, people and problems of each group by the option held or reported; -1 where none was named."""
+    codec, slot, outputs = query.values[0], "c0", chosen(["trusted", "local", *query.flags])
+    asked = {"records": "COUNT(*)", "local": engine.count_if("local")}
+    # Of people, options and reports that name an option there are few: those alike are counted before anything else.
+    few = query.person is None and isinstance(codec, Category) and not codec.feature.edges
+    alike = few and (named or not query.sent)
+    if alike:
+        times = outputs[TIMES] = column(TIMES)
+        asked = {"records": f"CAST(SUM({times}) AS BIGINT)"}
+        asked["local"] = f"CAST(SUM(CAST(local AS INT) * {times}) AS BIGINT)"
+    asked |= {flag: engine.count_if(flag) for flag in query.flags}
+    if isinstance(codec, ByCategory) and isinstance(codec.answer, Number):  # the category, and beside it the level
+        slot = f"CAST(FLOOR(CAST(c0 AS DOUBLE) * {double(1 / codec.stride)}) AS BIGINT)"
+        outputs["rest"] = f"c0 - {slot} * {whole(codec.stride)}"
+        asked["steps"] = "CAST(SUM(rest) AS BIGINT)"
+    if named and query.sent:
+        told = f"COALESCE(CAST({totals.code_of(text('sent0'), query.names)} AS BIGINT), {whole(-1)})"
+        slot = f"CASE WHEN trusted THEN {slot} ELSE {told} END"
+    coded = select(outputs | {"slot": slot}, f"({people(rows, query, alike=alike)}) AS people")
+    return select(chosen(["trusted", "slot"]) | asked, f"({coded}) AS coded", "GROUP BY trusted, slot")
+
+
+# --- counts by stretch of a number's range, and of reports by public bins ---------------------------------------------
+
+
+def stretch_counts(rows: Rows, query: Query, cuts: Sequence[int], people: int) -> Ints:
+    """RAW: how many trusted people have a level at or below each cut and above the one before, and above the last.
+
+    Replacing one person moves one count down and another up by 1. The rules have been checked.
+    """
+    must(all(a < b for a, b in pairwise(cuts)), "cuts", "must rise", "others")
+    cases = " ".join(f"WHEN c0 <= {whole(cut)} THEN {whole(place)}" for place, cut in enumerate(cuts))
+    slot = f"CASE {cases} ELSE {whole(len(cuts))} END" if cuts else whole(0)
+    return _grouped(rows, query, slot, len(cuts) + 1, "trusted", people)
+
+
+def report_counts(rows: Rows, query: Query, bins: ReportBins, people: int) -> Ints:
+    """How many local reports lie in each bin. Reports are private already; the rules have been checked."""
+    (report,) = query.sent
+    half, moved = report.half, f"(number0 - {double(report.centre)})"
+
+    def place(start: float) -> str:
+        step = f"FLOOR(({moved} - {double(start * half)}) / {double(bins.width * half)})"
+        first, last = double(0.0), double(float(bins.count - 1))
+        return f"CASE WHEN {step} < {first} THEN {first} WHEN {step} > {last} THEN {last} ELSE {step} END"
+
+    slot = place(bins.starts[0])
+    if bins.signed:
+        above = f"{place(bins.starts[1])} + {double(float(bins.count))}"
+        slot = f"CASE WHEN {moved} > {double(0.0)} THEN {above} ELSE {slot} END"
+    return _grouped(rows, query, f"CAST({slot} AS BIGINT)", bins.size, "local", people)
+
+
+def _grouped(rows: Rows, query: Query, slot: str, slots: int, label: str, total: int) -> Ints:
+    coded = select({"slot": slot}, f"({people(rows, query)}) AS people", f"WHERE {query.one_each(label)}")
+    counts = np.zeros(slots, dtype=np.int64)
+    for group in answers(rows, f"SELECT slot, COUNT(*) AS records FROM ({coded}) AS coded GROUP BY slot"):
+        counts[int(group["slot"])] += int(group["records"])
+    if int(counts.sum()) != total:
+        raise totals.changed(rows)
+    return counts
+
+
+# --- whole tables of codes --------------------------------------------------------------------------------------------
+
+
+def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = "trusted") -> NDArray[np.uint16]:
+    """The codes of every row, one array for each feature, in one pass over the table.
+
+    With `trust`, those of the rows with this label alone.
+    """
+    check_schema(rows, schema, declared=False)
+    rows = engine.local_copy(rows, [*schema.names, trust])
+    outputs = {f"c{i}": feature_code(rows, feature) for i, feature in enumerate(schema.features)}
+    here = "" if trust is None else f"WHERE {engine.labelled(column(trust), label)}"
+    result = engine.arrays(rows, select(outputs, VIEW, here))
+    return np.stack([np.asarray(result[name]) for name in outputs], dtype=np.uint16, casting="unsafe")
+
+
+def check_schema(rows: Rows, schema: Schema, *, declared: bool) -> None:
+    """Refuse columns whose types have no codes; and, where it must be `declared`, a column of which nobody said what a
+    field counts as that is missing or not listed.
+
+    A type with a number in every row needs no word where numbers are cut into bins: each of them is in one.
+    """
+    for feature in schema.features:
+        rows.need("columns", feature.name)
+        if declared and feature.edges:
+            rows.need_missing(feature.name, feature.stated or None, engine.TABLES)
+        elif declared and not feature.stated:
+            raise engine.unstated(feature.name, engine.TABLES)
+    for feature in schema.features:
+        if feature.edges:
+            rows.need_number(feature.name)
+        else:
+            rows.need_words(feature.name, ", or be cut into bins")
+
+
+# --- records: one for each person, from which heavy hitters are found and estimated -----------------------------------
 
 Record = tuple[str, ...]
 
@@ -41,7 +215,16 @@ class RecordSample:
     discovery_people: int
     estimation_people: int
     local_people: int
-    discovered: list[bool] = field(default_factory=list, repr=False)
+
+    @cached_property
+    def discovered(self) -> str:
+        """The table of the distinct records of the discovery part with their counts, numbered from 0 along their text,
+        made when it is first asked for."""
+        table, by = f"{self.table}_discovered", ", ".join(_names(self.query))
+        here = f"WHERE {_within('discovery')} AND f0 IS NOT NULL"
+        counted = f"SELECT {by}, COUNT(*) AS times FROM {self.table} {here} GROUP BY {by}"
+        keep(self.rows, table, f"SELECT *, ROW_NUMBER() OVER (ORDER BY {by}) - 1 AS number FROM ({counted})")
+        return table
 
     @property
     def trusted_people(self) -> int:
@@ -80,15 +263,14 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
     must(isinstance(salt, int) and salt >= 0, "salt", "must be a whole number of 0 or more", salt)
     must(0 <= discovery_share <= 1, "discovery_share", "must lie between 0 and 1", discovery_share)
     _check_columns(rows, query)
-    rows = local_copy(rows, [query.person, query.label, query.record_key, *query.names])
+    rows = engine.local_copy(rows, [query.person, query.label, query.record_key, *query.names])
     who, label, names = column(query.person or ""), column(query.label), ", ".join(_names(query))
     counts = f"COUNT(*) AS rows, COUNT({who}) AS named, COUNT(*) FILTER ({label} IN ('trusted', 'local')) AS labelled"
     # Equal people have equal hashes: as many hashes as rows prove that nobody has two rows, and two people with one
     # hash only send the table to the longer path, which is right for any table.
     (result,) = answers(rows, f"SELECT {counts}, COUNT(DISTINCT hash({who})) AS people FROM {VIEW}")
     # Who takes part, and with which label, is public: a rule on it may refuse, and no other rule does.
-    if result["named"] != result["rows"]:
-        raise UnusablePublicRows(f"Column `{query.person}` must name a person in every row.")
+    engine.column_must(result["named"] == result["rows"], query.person, "must name a person in every row")
     if result["labelled"] != result["rows"]:
         raise rows.unlabelled(query.label)
     table, choice = fresh("sample"), fresh("chosen")
@@ -99,8 +281,7 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
         else:
             keep(rows, choice, _choice(rows, query, salt))
             (result,) = answers(rows, f"SELECT COUNT(*) AS people, COUNT(*) FILTER (mixed) AS mixed FROM {choice}")
-            if result["mixed"]:
-                raise UnusablePublicRows(f"Column `{query.label}` must hold one label for each person.")
+            engine.column_must(not result["mixed"], query.label, "must hold one label for each person")
             # Missing where none has a key, or where those of the smallest one differ. Local people are in the order of
             # a salted hash, whatever that of the rows and the number of threads.
             keep(rows, table, f"{sampled} ({_standing(rows, query, choice)}) "
@@ -108,9 +289,9 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
         parts = ", ".join(f"COUNT(*) FILTER ({_within(part)}) AS {part}" for part in PARTS)
         (counted,) = answers(rows, f"SELECT COUNT(*) AS people, {parts} FROM {table}")
         if counted["people"] != result["people"]:
-            raise changed(rows)
+            raise totals.changed(rows)
     finally:
-        drop(rows, choice)
+        engine.drop(rows, choice)
     return RecordSample(rows, query, table, *(counted[part] for part in ("discovery", "estimation", "local")))
 
 
@@ -121,7 +302,7 @@ def discovery_counts(sample: RecordSample) -> Ints:
     They stand along their text, so that the places depend on the set of records alone. Replacing one person moves at
     most two counts, each by one; which exist is itself private, and so is every number before noise and a threshold.
     """
-    result = arrays(sample.rows, f"SELECT times FROM {_discovered(sample)} ORDER BY number")
+    result = engine.arrays(sample.rows, f"SELECT times FROM {sample.discovered} ORDER BY number")
     return np.asarray(result["times"], dtype=np.int64)
 
 
@@ -129,8 +310,8 @@ def records_at(sample: RecordSample, numbers: Sequence[int] | Ints) -> list[Reco
     """The records at these places of `discovery_counts`, in the order of the places."""
     asked = np.ascontiguousarray(numbers, dtype=np.int64)  # the engine reads no strides
     must(asked.ndim == 1, "numbers", "must be a list of row numbers", f"shape {asked.shape}")
-    table, names = _discovered(sample), _names(sample.query)
-    wanted = give(sample.rows, {"number": asked, "place": np.arange(asked.size)})
+    table, names = sample.discovered, _names(sample.query)
+    wanted = engine.give(sample.rows, {"number": asked, "place": np.arange(asked.size)})
     listed = f"SELECT {', '.join(names)} FROM {wanted} JOIN {table} USING (number) ORDER BY place"
     result = [tuple(row[name] for name in names) for row in answers(sample.rows, listed)]
     must(len(result) == asked.size, "numbers", "must be places of `discovery_counts`", "others")
@@ -144,19 +325,18 @@ def head_counts(sample: RecordSample, head: HeadList, part: str) -> Ints:
     """
     must(part in PARTS, "part", f"must be one of {', '.join(PARTS)}", part)
     each = _slots(sample, head, part)
-    result = arrays(sample.rows, f"SELECT slot, COUNT(*) AS people FROM ({each}) AS slots GROUP BY slot")
+    result = engine.arrays(sample.rows, f"SELECT slot, COUNT(*) AS people FROM ({each}) AS slots GROUP BY slot")
     counts = np.zeros(len(head), dtype=np.int64)
     counts[np.asarray(result["slot"], dtype=np.int64)] = np.asarray(result["people"], dtype=np.int64)
     return counts
 
 
-def local_slots(sample: RecordSample, head: HeadList, chunk: int = CHUNK) -> Iterator[Ints]:
+def local_slots(sample: RecordSample, head: HeadList, chunk: int = totals.CHUNK) -> Iterator[Ints]:
     """The slot of every local person, in chunks and in the order of the sample; slots as in `head_counts`.
 
     The slots are computed at the call and kept by the engine while they are read.
     """
-    must(chunk >= 1, "chunk", "must be at least 1", chunk)
-    parts = stream(sample.rows, _slots(sample, head, "local"), chunk)
+    parts = engine.stream(sample.rows, _slots(sample, head, "local"), chunk)
     return (np.asarray(part["slot"], dtype=np.int64) for part in parts)
 
 
@@ -166,11 +346,10 @@ def _check_columns(rows: Rows, query: Columns) -> None:
     must(len({*names}) == len(names), "record", "must differ from `person`, `trust` and itself", query.names)
     for name in query.names:
         rows.need("record", name)
-        # The text of a double differs between engines, and with it the records.
-        if not (rows.is_text(name) or rows.is_number(name)) or rows.columns[name] in ("FLOAT", "DOUBLE"):
-            kind = rows.columns[name]
-            raise UnusablePublicRows(f"Column `{name}` must hold text or whole numbers; its type is {kind}.")
-    check_columns(rows, Query(values=(), trust=query.label, person=query.person, record_key=query.record_key))
+        kind = f"; its type is {rows.columns[name]}"
+        rows.need_words(name, kind)
+        engine.column_must(rows.is_text(name) or rows.is_number(name), name, f"must hold text or whole numbers{kind}")
+    totals.check_columns(rows, Query(values=(), trust=query.label, person=query.person, record_key=query.record_key))
     rows.need_identifier("person", query.person or "")
 
 
@@ -179,7 +358,6 @@ def _names(query: Columns) -> tuple[str, ...]:
     return ("f0", "f1")[: len(query.names)]
 
 
-# --- queries ----------------------------------------------------------------------------------------------------------
 # Names within them: `who` is the person, `trusted` a flag, `f0` and `f1` are the record's fields as text, `key` is what
 # a record is chosen by, and `part` is 0 (discovery), 1 (estimation) or 2 (local).
 
@@ -205,7 +383,7 @@ def _records(rows: Rows, query: Columns) -> str:
     key = "own" if query.record_key is not None else f"hash({', '.join(_names(query))})"
     if query.record_key is not None and rows.is_text(query.record_key):
         # Numbers kept as text are compared as numbers; keys that are the same double, or no number, as text.
-        key = f"{{'number': COALESCE({number('own', is_text=True)}, CAST('NaN' AS DOUBLE)), 'text': own}}"
+        key = f"{{'number': COALESCE({totals.number('own', is_text=True)}, CAST('NaN' AS DOUBLE)), 'text': own}}"
     return f"(SELECT *, {key} AS key FROM ({_fields(query)})) AS records"
 
 
@@ -215,9 +393,9 @@ def _choice(rows: Rows, query: Columns, salt: int) -> str:
     if query.record_key is not None:
         smallest = "MIN(key)"
     else:  # identical records of a person are counted, and each draws its own hash: the first one that of the fields
-        draw = _md5(salt, "draw", joined(text("who"), *_names(query)))
+        draw = _md5(salt, "draw", engine.joined(text("who"), *_names(query)))
         counted = f"SELECT who, trusted, key, MIN({draw}) AS first, COUNT(*) AS times FROM {records} GROUP BY ALL"
-        again = f"[MD5({joined('first', text('i'))}) FOR i IN range(2, times + 1)]"
+        again = f"[MD5({engine.joined('first', text('i'))}) FOR i IN range(2, times + 1)]"
         records = f"(SELECT *, LEAST(first, list_min({again})) AS draw FROM ({counted}))"
     labels = "BOOL_OR(trusted) AS trusted, BOOL_OR(trusted) <> BOOL_AND(trusted) AS mixed"
     return f"SELECT who, {smallest} AS key, {labels} FROM {records} GROUP BY who"
@@ -230,17 +408,6 @@ def _standing(rows: Rows, query: Columns, choice: str) -> str:
     fields = ", ".join(f"CASE WHEN {alike} THEN MIN({name}) END AS {name}" for name in names)
     both = f"{choice} LEFT JOIN {_records(rows, query)} USING (who, key)"
     return f"SELECT who, BOOL_OR({choice}.trusted) AS trusted, {fields} FROM {both} GROUP BY who"
-
-
-def _discovered(sample: RecordSample) -> str:
-    """The table of the distinct records of the discovery part with their counts, numbered from 0 along their text."""
-    table, by = f"{sample.table}_discovered", ", ".join(_names(sample.query))
-    if not sample.discovered:
-        here = f"WHERE {_within('discovery')} AND f0 IS NOT NULL"
-        counted = f"SELECT {by}, COUNT(*) AS times FROM {sample.table} {here} GROUP BY {by}"
-        keep(sample.rows, table, f"SELECT *, ROW_NUMBER() OVER (ORDER BY {by}) - 1 AS number FROM ({counted})")
-        sample.discovered.append(True)
-    return table
 
 
 def _slots(sample: RecordSample, head: HeadList, part: str) -> str:
@@ -256,7 +423,7 @@ def _slots(sample: RecordSample, head: HeadList, part: str) -> str:
     listed: dict[str, Any] = {"slot": np.arange(len(head), dtype=np.int32), "depth": np.array(depth)}
     # No None among them: the type of a column is taken from its first objects.
     listed |= {name: np.array([slot[i] or "" for slot in slots], dtype=object) for i, name in enumerate(names)}
-    given_head = give(sample.rows, listed)
+    given_head = engine.give(sample.rows, listed)
     joins = ""
     for alias, fields in (("wild", names[:1]), ("exact", names)):
         same = " AND ".join(f"{table}.{name} = {alias}.{name}" for name in fields)
