@@ -25,9 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.utility import DOCS, write_between
-from hybridp.bench.simulate import salary_like
-from hybridp.blend.mean import Rule
-from hybridp.blend.means import Spread, combine, learn_variance
+from hybridp.bench.crowd import salary_like
+from hybridp.blend.mean import Rule, Spread, combine, learn_variance
 from hybridp.curator.models import release_weighted_sum
 from hybridp.device.reports import randomise_own
 from hybridp.noise import Randomness, seeded, synthetic_data_generator

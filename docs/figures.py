@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from hybridp.bench.simulate import salary_like
+from hybridp.bench.crowd import salary_like
 from hybridp.curator.sums import Raw, release_sums, squares
 from hybridp.noise import reports, seeded, synthetic_data_generator
 from hybridp.pareto import dpareto, final_front, grid_search, load_problem, random_search, staircase

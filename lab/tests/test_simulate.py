@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.bench.simulate import salary_like
+from hybridp.bench.crowd import salary_like
 from hybridp.blend.mean import Rule
 from hybridp.errors import InvalidInput
 from hybridp.noise import secure, seeded

@@ -26,10 +26,10 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -84,8 +84,6 @@ outbox = Table(
     sqlite_with_rowid=False,
 )
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -120,14 +118,14 @@ class Store:
         with engine.begin() as db:
             metadata.create_all(db)
 
-    def _change(self, run: Callable[[Connection], T]) -> T:
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[Connection]:
         with self.engine.connect().execution_options(immediate=True) as db, db.begin():
-            return run(db)
+            yield db
 
     def join(self, route: Route) -> None:
         """Mix for a study from now on; what it says must not change afterwards."""
-
-        def run(db: Connection) -> None:
+        with self._changing() as db:
             known = db.execute(select(routes).where(routes.c.study == route.study)).first()
             stated = {name: getattr(route, name) for name in route.__slots__}
             if known is None:
@@ -135,18 +133,16 @@ class Store:
             elif dict(known._mapping) | {"state": route.state} != stated:
                 raise InvalidInput(f"`study` must say what it said before. Got another statement of {route.study}.")
 
-        self._change(run)
-
     def routes(self) -> list[Route]:
         with self.engine.connect() as db:
             return [Route(**row._mapping) for row in db.execute(select(routes).order_by(routes.c.study))]
 
     def close(self, study: str) -> None:
         """Take no more reports; what is held goes on as the last batch, and then the study is `sent`."""
-
         must(study in [route.study for route in self.routes()], "study", "must be one that this mixer mixes for", study)
         here = (routes.c.study == study, routes.c.state == "open")
-        self._change(lambda db: db.execute(routes.update().where(*here).values(state="closed")))
+        with self._changing() as db:
+            db.execute(routes.update().where(*here).values(state="closed"))
 
     def take(self, given: Sequence[Ticketed]) -> list[bool]:
         """Hold sealed reports; of several under one ticket the first counts, whenever the others come.
@@ -158,17 +154,14 @@ class Store:
         rows.sort(key=lambda row: (row["study"], row["ticket"]))  # two processes lock in one order
         insert: Any = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}[self.engine.dialect.name]
         statement = insert(held).on_conflict_do_nothing()
-
-        def run(db: Connection) -> set[tuple[str, bytes]]:
+        with self._changing() as db:
             here = (routes.c.study.in_({one.study for one in given}), routes.c.state == "open")
             taking = set(db.execute(select(routes.c.study).where(*here).with_for_update(read=True)).scalars())
             late = [(row["study"], row["ticket"]) for row in rows if row["study"] not in taking]
             if len(late) < len(rows):
                 db.execute(statement, [row for row in rows if row["study"] in taking])
             there = select(held.c.study, held.c.ticket).where(sa.tuple_(held.c.study, held.c.ticket).in_(late))
-            return set(late) - {(study, bytes(ticket)) for study, ticket in db.execute(there)}
-
-        refused = self._change(run)
+            refused = set(late) - {(study, bytes(ticket)) for study, ticket in db.execute(there)}
         return [(one.study, _hashed(one.nonce)) not in refused for one in given]
 
     def waiting(self, study: str) -> int:
@@ -179,8 +172,7 @@ class Store:
         """Put a batch into the outbox if there are enough for it; how many people's reports are in it, or 0. While the
         study is open, one of the stated size is drawn at random as soon as twice as many are held: so the last one,
         which takes all the rest, is that large too. It says that it is the last, also where nothing is left for it."""
-
-        def run(db: Connection) -> int:
+        with self._changing() as db:
             result = select(routes).where(routes.c.study == study).with_for_update()
             route = Route(**db.execute(result).one()._mapping)
             waiting, last = _waiting(db, study), False
@@ -204,8 +196,6 @@ class Store:
             db.execute(gone, [{"which": one} for one in drawn])
             return people
 
-        return self._change(run)
-
     def to_send(self) -> list[tuple[bytes, str]]:
         """Names and studies of the batches that the collector has not acknowledged, the last of a study at the end."""
         with self.engine.connect() as db:
@@ -217,7 +207,8 @@ class Store:
             return bytes(db.execute(select(outbox.c.body).where(outbox.c.id == name)).scalar_one())
 
     def sent(self, name: bytes) -> None:
-        self._change(lambda db: db.execute(outbox.delete().where(outbox.c.id == name)))
+        with self._changing() as db:
+            db.execute(outbox.delete().where(outbox.c.id == name))
 
     def emptied_log(self) -> bool:
         """Whether SQLite's file was written anew and its log cut off: deleted reports lie beside tickets in the log,

@@ -1,31 +1,18 @@
-"""Exact noise: drawn bit by bit (`exact`), added to sums (`additive`), or sent as reports (`reports`).
+"""Exact noise: drawn bit by bit, added to sums (`additive`), or sent as reports (`reports`).
 
-Where uniform bits come from: the operating system, or a seed for simulations.
+Uniform bits come from the operating system, or from a seed for simulations. Every sampler takes a `Randomness` and asks
+it for 64-bit words and nothing else, so a simulation runs the code that a release runs. `secure()` is the only source
+that carries a privacy guarantee: whoever knows a seed can subtract the noise. The flag `simulated` and the `label`
+travel with the source so that a receipt can say which of the two was used.
 
-Every sampler takes a `Randomness` and asks it for 64-bit words and nothing else, so a simulation runs the
-code that a release runs. `secure()` is the only source that carries a privacy guarantee: whoever knows a
-seed can subtract the noise. The flag `simulated` and the `label` travel with the source so that a receipt
-can say which of the two was used.
-
->>> rng = seeded(7)
->>> rng.label
-'seeded generator, simulation only'
->>> rng.words(3).dtype.name
-'uint64'
->>> secure().simulated
-False
-
-Exact samplers: whole numbers whose distribution is the stated one, bit for bit.
+>>> seeded(7).label, secure().simulated
+('seeded generator, simulation only', False)
 
 Noise computed by rounding a real formula to float64 leaves gaps that identify the data (Mironov 2012). These
 samplers return integers, and the probability of each integer is exactly the stated one, given uniform words:
 no step rounds (docs/exact-noise.md). Multiply the value by the lattice first, round it, count the rounding in the
 sensitivity, and add the noise there. Sampling time depends on the values drawn; no protection against an observer of
 the clock is claimed.
-
->>> from hybridp.noise import seeded
->>> discrete_laplace(2**36, 4, rng=seeded(1)).dtype.name
-'int64'
 
 floor(-scale ln U) and U < exp(-a), for an infinite uniform bit string U, are decided without any error: from an
 interval that provably contains the real number. It comes from the cheapest of three computations that settles the
@@ -38,19 +25,12 @@ question:
 Only unsettled elements move on. Stage 3 ends with probability one: e**x is irrational for every rational
 x != 0, so a cell's end is no dyadic rational and some prefix of U falls strictly on one side of it.
 
-Reports of local randomisers, drawn exactly: a device's whole numbers, and what they stand for.
-
->>> from hybridp.public.mechanisms import PureDP
->>> from hybridp.public.randomisers import dithered_bit
->>> from hybridp.noise import seeded
->>> reports(dithered_bit(PureDP(1.0)), np.array([0, LEVELS]), rng=seeded(1)).shape
-(2,)
-
 Of frequency oracles every probability is the stated multiple of 2^-64. No step rounds: a coin compares whole numbers,
 ties are settled with further bits, and a uniform choice redraws what would make it uneven (Lemire 2019).
 `oracle_reports` is what devices send; `simulate_counts` adds the reports up as they are made.
 
->>> from hybridp.public.randomisers import estimate, subset_selection, support_counts
+>>> from hybridp.public.mechanisms import PureDP
+>>> from hybridp.public.randomisers import dithered_bit, estimate, subset_selection, support_counts
 >>> oracle, values = subset_selection(PureDP(1.0), 10), np.arange(20_000) % 2
 >>> counts = support_counts(oracle, oracle_reports(oracle, values, rng=seeded(1)))
 >>> estimate(oracle, counts, len(values))[0][:2].round(1).tolist()
@@ -136,12 +116,7 @@ def secure() -> Randomness:
     >>> secure().label
     'system randomness'
     """
-    return Randomness(
-        simulated=False,
-        label="system randomness",
-        source=_system_words,
-        children=lambda n: [secure() for _ in range(n)],
-    )
+    return Randomness(False, "system randomness", _system_words, lambda n: [secure() for _ in range(n)])
 
 
 def _from_sequence(sequence: np.random.SeedSequence) -> Randomness:
@@ -188,7 +163,6 @@ FINE_LOG_MARGIN = 2.0**-55
 _SMALLEST_FAST = 1 << 50
 
 EXTENDED = np.finfo(np.longdouble).nmant >= 63
-
 """Whether this platform has numbers of 64 bits and more."""
 # Relative margin of p = exp(-a); the error is below 2**-43 wherever p > 2**-72 (see `below_exp`).
 EXP_MARGIN = 2.0**-36
@@ -216,7 +190,6 @@ def _cells(w: Ints, scale: Fraction, kind: type[np.floating[Any]], margin: Any) 
 def settle_geometric(prefix: int, bits: int, scale: Fraction, rng: Randomness) -> int:
     """Stage 3: floor(-scale ln U), U's leading `bits` bits being `prefix` and the rest drawn when needed.
 
-    >>> from hybridp.noise import seeded
     >>> settle_geometric(1 << 62, 63, Fraction(10), seeded(0))    # 10 ln 2 = 6.93
     6
     """
@@ -238,7 +211,6 @@ def settle_geometric(prefix: int, bits: int, scale: Fraction, rng: Randomness) -
 def geometric(w: Ints, scale: Fraction, rng: Randomness) -> Ints:
     """floor(-scale ln U) for each element, w being the leading 63 bits of its U: P(X >= k) = exp(-k/scale).
 
-    >>> from hybridp.noise import seeded
     >>> geometric(np.array([1 << 62, (1 << 63) - 1]), Fraction(10), seeded(0)).tolist()
     [6, 0]
     """
@@ -257,7 +229,6 @@ def geometric(w: Ints, scale: Fraction, rng: Randomness) -> Ints:
 def settle_below_exp(prefix: int, bits: int, exponent: Fraction, rng: Randomness) -> bool:
     """Is U < exp(-exponent)? U's leading `bits` bits are `prefix`; the rest is drawn when needed.
 
-    >>> from hybridp.noise import seeded
     >>> settle_below_exp(1 << 63, 64, Fraction(1), seeded(0))    # .5 < .37
     False
     """
@@ -289,7 +260,6 @@ def below_exp(y: Ints, centre: Fraction, sigma: Fraction, rng: Randomness) -> Bo
     Where a <= 50 (otherwise p < 2**-72), d = y - centre is at most 10 sigma. The caller's centre is below sigma,
     so d/sigma is known to 31 * 2**-53, a to 2**-44, and p to a relative 2**-43: 128 times inside EXP_MARGIN.
 
-    >>> from hybridp.noise import seeded
     >>> below_exp(np.array([0, 10**6]), Fraction(0), Fraction(1), seeded(0)).tolist()
     [True, False]
     """
@@ -350,6 +320,7 @@ def _count(size: int) -> int:
 
 def _fill(size: int, attempt: Callable[[int], Ints]) -> Ints:
     """The first `size` results of independent attempts, `attempt(n)` being what n of them leave over."""
+    size = _count(size)
     out = np.empty(size, dtype=np.int64)
     done = 0
     while done < size:
@@ -380,13 +351,12 @@ def discrete_laplace(scale: float | Fraction, size: int, *, rng: Randomness) -> 
     Method: the magnitude is floor(-scale ln U) of an infinite uniform bit string U, whose bits are looked at
     until the cell is certain; a random sign; "minus zero" is drawn again.
 
-    >>> from hybridp.noise import seeded
     >>> noise = discrete_laplace(10, 100_000, rng=seeded(1))
     >>> 190 < float(noise.var()) < 210    # 2q/(1-q)**2 = 199.8
     True
     """
     exact = _rational("scale", scale)
-    return _fill(_count(size), lambda n: _laplace(n, exact, rng))
+    return _fill(size, lambda n: _laplace(n, exact, rng))
 
 
 def discrete_gaussian(sigma: float | Fraction, size: int, *, rng: Randomness) -> Ints:
@@ -396,7 +366,6 @@ def discrete_gaussian(sigma: float | Fraction, size: int, *, rng: Randomness) ->
     2020, Theorem 4). Method: their Algorithm 3, rejection from the discrete Laplace of scale
     t = floor(sigma) + 1 with acceptance exp(-(|Y| - sigma**2/t)**2 / (2 sigma**2)); 0 < sigma <= 2**46.
 
-    >>> from hybridp.noise import seeded
     >>> noise = discrete_gaussian(10, 100_000, rng=seeded(1))
     >>> 97 < float(noise.var()) < 103
     True
@@ -409,7 +378,7 @@ def discrete_gaussian(sigma: float | Fraction, size: int, *, rng: Randomness) ->
         y = _laplace(n, Fraction(t), rng)
         return y[below_exp(np.abs(y), centre, exact, rng)]
 
-    return _fill(_count(size), attempt)
+    return _fill(size, attempt)
 
 
 def bernoulli(numerator: int, bits: int, size: int, *, rng: Randomness) -> NDArray[np.bool_]:
@@ -417,7 +386,6 @@ def bernoulli(numerator: int, bits: int, size: int, *, rng: Randomness) -> NDArr
 
     The leading `bits` bits of a word are compared with the numerator, which may be 2**bits (always True).
 
-    >>> from hybridp.noise import seeded
     >>> bernoulli(4, 2, 3, rng=seeded(1)).tolist()
     [True, True, True]
     """
@@ -426,11 +394,8 @@ def bernoulli(numerator: int, bits: int, size: int, *, rng: Randomness) -> NDArr
     numerator = _whole("numerator", numerator)
     must(0 <= numerator <= 1 << bits, "numerator", f"must be between 0 and 2**{bits}", numerator)
     size = _count(size)
-    out = np.empty(size, dtype=np.bool_)
-    if numerator == 1 << bits:
-        out[:] = True
-        return out
-    for start in range(0, size, _CHUNK):
+    out = np.ones(size, dtype=np.bool_)
+    for start in range(0, size if numerator < 1 << bits else 0, _CHUNK):
         words = rng.words(min(_CHUNK, size - start))
         out[start : start + len(words)] = words >> np.uint64(64 - bits) < np.uint64(numerator)
     return out
@@ -442,15 +407,13 @@ def uniform_below(k: int, size: int, *, rng: Randomness) -> Ints:
     The leading ceil(log2 k) bits of a word, drawn again when they are k or more: fewer than two words a draw on
     average, and one when k is a power of two.
 
-    >>> from hybridp.noise import seeded
     >>> sorted(set(uniform_below(3, 100, rng=seeded(1)).tolist()))
     [0, 1, 2]
     """
     k = _whole("k", k)
     must(1 <= k <= 1 << 63, "k", "must be between 1 and 2**63", k)
-    size = _count(size)
     if k == 1:
-        return np.zeros(size, dtype=np.int64)
+        return np.zeros(_count(size), dtype=np.int64)
     shift = np.uint64(64 - (k - 1).bit_length())
 
     def attempt(n: int) -> Ints:
@@ -502,7 +465,6 @@ def dithered(randomiser: DitheredBit, levels: Ints, *, rng: Randomness) -> Dithe
 
     >>> from hybridp.public.mechanisms import PureDP
     >>> from hybridp.public.randomisers import dithered_bit
-    >>> from hybridp.noise import seeded
     >>> bit, levels = dithered_bit(PureDP(1.0)), np.array([0, 2**31])
     >>> sent = dithered(bit, levels, rng=seeded(1))
     >>> bool((bit.values(sent) == reports(bit, levels, rng=seeded(1))).all())
@@ -571,7 +533,6 @@ def categories(mechanism: Oracle, values: Ints, *, rng: Randomness) -> Ints:
 def rounded_up(levels: Ints, steps: int, *, rng: Randomness) -> NDArray[np.bool_]:
     """Whether each level is rounded up to `steps`: with probability ``level/steps`` exactly; else down to 0.
 
-    >>> from hybridp.noise import seeded
     >>> rounded_up(np.array([0, 4, 4]), 4, rng=seeded(1)).tolist()
     [False, True, True]
     """
@@ -585,8 +546,6 @@ def voted_cells(joint: Ints, stride: int, steps: int, *, rng: Randomness) -> Int
 
 
 _CELLS = 1 << 21  # entries of a people-by-items array at a time: the work stays in the cache
-
-_HALF_BITS = np.uint64(32)
 
 
 def oracle_reports(oracle: Oracle, values: Ints, *, rng: Randomness) -> NDArray[Any]:
@@ -643,7 +602,7 @@ def _choices(bits: NDArray[np.uint64], k: int, rng: Randomness) -> Ints:
     product = bits * np.uint64(k)
     limit = 2**32 % k
     again = np.flatnonzero((product & _HALF) < np.uint64(limit)) if limit else np.empty(0, dtype=np.int64)
-    product >>= _HALF_BITS
+    product >>= np.uint64(32)
     out = product.view(np.int64)
     out[again] = uniform_below(k, len(again), rng=rng)
     return out
@@ -660,7 +619,7 @@ def _response(mechanism: Oracle, values: Ints, rng: Randomness) -> Ints:
     if others >= 2**32:
         return categories(mechanism, values, rng=rng)
     words = rng.words(len(values))
-    keep = _coins(words >> _HALF_BITS, mechanism.keep, rng)
+    keep = _coins(words >> np.uint64(32), mechanism.keep, rng)
     words &= _HALF
     out = _choices(words, others, rng)
     out += out >= values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from hybridp.bench.simulate import salary_like
-from hybridp.blend.mean import ESTIMATORS, EstimatorName, Rule, blend
+from hybridp.bench.crowd import salary_like
+from hybridp.blend.mean import EstimatorName, Rule, blend
 from hybridp.errors import InvalidInput
 from hybridp.noise import seeded
 from hybridp.public import messages as theory
@@ -25,7 +25,7 @@ from hybridp_lab.baselines.local import local_additive
 from hybridp_lab.simulate import Trial, trials
 
 ONE = PureDP(1.0)
-DECIDED = [name for name in ESTIMATORS if name != "alike"]  # a study decides what "alike" is before anything is blended
+DECIDED = [name for name in get_args(EstimatorName) if name != "alike"]  # what that is, a study decides before
 
 
 def told(people: int, mean: float, kind: LocalName = "dithered", epsilon: float = 1.0, sd: float = 0.5) -> LocalSummary:

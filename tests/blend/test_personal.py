@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.blend.mean import Rule, blend
-from hybridp.blend.means import Spread, combine, learn_variance, local_mean
+from hybridp.blend.mean import Rule, Spread, blend, combine, learn_variance, local_mean
 from hybridp.curator.models import release_weighted_sum
 from hybridp.curator.sums import Raw, release_sums
 from hybridp.device.reports import randomise_own

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.blend.mean import Blend, Rule, blend
-from hybridp.blend.means import seal
+from hybridp.blend.mean import Blend, Rule, blend, seal
 from hybridp.curator.sums import Raw, release_sums
 from hybridp.noise import reports, seeded
 from hybridp.public.mechanisms import ApproxDP, PureDP

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from hybridp.blend.means import blend_window
+from hybridp.blend.mean import blend_window
 from hybridp.curator.sums import release_window
 from hybridp.noise import seeded
 from hybridp.public.mechanisms import PureDP

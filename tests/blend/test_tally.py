@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridp.blend import means as personal_blending
+from hybridp.blend import mean as personal_blending
 from hybridp.blend.mean import Rule, blend, blend_columns
 from hybridp.blend.tally import Tally, invite_in
 from hybridp.device.reports import randomise_many, randomise_own, randomise_steps

@@ -16,8 +16,8 @@ from scipy import stats
 
 from hybridp.device.reports import choose_names
 from hybridp.noise import seeded
-from hybridp.public.randomisers import LEVELS, DitheredBit, UnitVector
-from hybridp.testing import WORD, Case, Law, need, promise
+from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, UnitVector
+from hybridp.testing import Case, Law, need, promise
 from hybridp.testing.draws import TINY_P, N
 from hybridp.testing.laws import enumerated, gaussian, of_outcomes, precise, real, unstated
 

@@ -21,8 +21,7 @@ from matplotlib.text import Text
 from tests.results import sole
 
 from hybridp import noise
-from hybridp.blend.mean import Rule, blend
-from hybridp.blend.means import seal
+from hybridp.blend.mean import Rule, blend, seal
 from hybridp.curator import sums
 from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput

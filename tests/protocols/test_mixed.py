@@ -16,7 +16,7 @@ from tests.protocols.batches import run
 from hybridp.bench.crowd import Crowd, Guesses
 from hybridp.bench.driven import Driven
 from hybridp.blend.mean import Rule
-from hybridp.blend.shares import Told, blend_shares
+from hybridp.blend.shares import ReportPool, blend_shares
 from hybridp.blend.tally import Tally
 from hybridp.curator import sums as curating
 from hybridp.curator.sums import Columns, Raw
@@ -238,9 +238,9 @@ def test_what_a_person_is_worth_is_what_one_more_saves(name: str) -> None:
 def test_no_report_moves_the_parts_and_one_mechanism_is_a_plain_sum() -> None:
     weak, strong = k_randomised_response(PureDP(0.5), 3), k_randomised_response(PureDP(3.0), 3)
     one = [ShareReports(n, np.array([n, 0, 0]), weak) for n in (10, 30)]
-    np.testing.assert_allclose(Told(tuple(one)).shares, Told((one[0] + one[1],)).shares)
-    told = Told((one[0], ShareReports(10, np.array([10, 0, 0]), strong)))
-    lies = Told((one[0], ShareReports(10, np.array([0, 0, 10]), strong)))
+    np.testing.assert_allclose(ReportPool(tuple(one)).shares, ReportPool((one[0] + one[1],)).shares)
+    told = ReportPool((one[0], ShareReports(10, np.array([10, 0, 0]), strong)))
+    lies = ReportPool((one[0], ShareReports(10, np.array([0, 0, 10]), strong)))
     assert told.parts == lies.parts
     by_hand = [1 / oracle.variance(1 / 3) for oracle in (weak, strong)]
     assert told.parts == pytest.approx([one / sum(by_hand) for one in by_hand])

@@ -259,8 +259,8 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     from typing import get_args
 
     from hybridp.blend.heavy import HeavyEstimator
-    from hybridp.blend.mean import ESTIMATORS
-    from hybridp.blend.shares import SHARE_ESTIMATORS
+    from hybridp.blend.mean import EstimatorName
+    from hybridp.blend.shares import ShareEstimator
     from hybridp.public.randomisers import LocalName, VectorLocalName
     from hybridp.public.study import PERSONAL_ESTIMATORS
     from hybridp.tasks.regression import FormName
@@ -270,9 +270,9 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
 
     synonyms = ("naive", "trusted", "local")
     quantiles = {"hybrid"}  # of a distribution alone
-    assert words("number", "estimator") == {*ESTIMATORS, *PERSONAL_ESTIMATORS, *synonyms, *quantiles}
+    assert words("number", "estimator") == {*get_args(EstimatorName), *PERSONAL_ESTIMATORS, *synonyms, *quantiles}
     assert words("number", "local") == set(get_args(LocalName))
-    assert words("choice", "estimator") == {*SHARE_ESTIMATORS, *synonyms}
+    assert words("choice", "estimator") == {*get_args(ShareEstimator), *synonyms}
     assert words("vector", "local") == set(get_args(VectorLocalName))
     assert words("records", "estimator") == set(get_args(HeavyEstimator))
     assert words("regression", "form") == set(get_args(FormName))

@@ -16,7 +16,6 @@ import numpy as np
 from hybridp.pareto import Evaluation, Problem, Setting, pareto_indices
 from hybridp.pareto.models import (
     Choose,
-    Floats,
     Score,
     Surrogate,
     cells,
@@ -26,8 +25,8 @@ from hybridp.pareto.models import (
     next_setting,
     surrogate,
 )
-from hybridp.pareto.problem import quiet
-from hybridp.pareto.space import Value
+from hybridp.pareto.problem import Value, quiet
+from hybridp.public.randomisers import Floats
 
 __all__ = ["PrintedModels", "by_hvpoi", "by_nehvi", "fit_printed", "hvpoi", "nehvi", "poi", "volume_poi"]
 

@@ -37,7 +37,6 @@ from hybridp.public.randomisers import (
     _enough,
     _in_range,
     _pure,
-    debiased_variance,
     exact_exp,
     k_randomised_response,
 )
@@ -79,6 +78,13 @@ _MANY = 1 << 15
 # --- descriptions -----------------------------------------------------------------------------------------------------
 
 
+def _debiased_variance(truth: float, other: float, share: float) -> float:
+    """Variance of one debiased indicator whose item has this true share."""
+    must(0 <= share <= 1, "share", "must be between 0 and 1", share)
+    seen = share * truth + (1 - share) * other
+    return seen * (1 - seen) / (truth - other) ** 2
+
+
 @dataclass(frozen=True, slots=True)
 class OptimisedUnary:
     """One bit for each item: the holder's own is a fair coin, every other is 1 with probability q = flips/2^64.
@@ -110,7 +116,7 @@ class OptimisedUnary:
 
     def variance(self, share: float) -> float:
         """Variance of one debiased indicator whose item has this true share."""
-        return debiased_variance(self.truth, self.other, share)
+        return _debiased_variance(self.truth, self.other, share)
 
     def profile(self, epsilon: float) -> float:
         """``((1-q) - e^epsilon q)/2``: the reports with the own bit set and the other value's bit not."""
@@ -159,7 +165,7 @@ class LocalHashing:
 
     def variance(self, share: float) -> float:
         """Variance of one debiased indicator whose item has this true share."""
-        return debiased_variance(self.truth, self.other, share)
+        return _debiased_variance(self.truth, self.other, share)
 
     def profile(self, epsilon: float) -> float:
         """That of the randomised response, reached when two values fall into different buckets."""

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hybridp.errors import must
 from hybridp.pareto import Integer, LogInteger, LogReal, Problem, Real, Space
-from hybridp.pareto.space import Setting
+from hybridp.pareto.problem import Setting
 from hybridp_lab.problems.data import A1A_FEATURES, ADULT_SIZES, ADULT_TRAIN, a1a, adult
 from hybridp_lab.problems.laws import Law, Normal, ShiftedExponential, Uniform
 from hybridp_lab.training import LinearLoss, OneHot, OptimiserName, Recipe, train_linear

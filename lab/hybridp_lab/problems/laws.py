@@ -9,7 +9,7 @@ from typing import TypeAlias, final
 import numpy as np
 
 from hybridp.pareto import Space
-from hybridp.pareto.space import Value
+from hybridp.pareto.problem import Value
 
 __all__ = ["Law", "Normal", "ShiftedExponential", "Uniform", "by_laws"]
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hybridp.pareto import LogReal, Problem, Space
-from hybridp.pareto.space import Setting
+from hybridp.pareto.problem import Setting
 from hybridp_lab.problems.data import ADULT_SIZES, adult
 from hybridp_lab.training.accounting import OutputPerturbation
 from hybridp_lab.training.design import OneHot

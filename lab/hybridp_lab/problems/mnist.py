@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from hybridp.pareto import Integer, LogInteger, LogReal, Problem, Real, Space
-from hybridp.pareto.space import Setting
+from hybridp.pareto.problem import Setting
 from hybridp_lab.problems.adult import ORIGINAL_DELTA, privacy_of, recipe_of
 from hybridp_lab.problems.data import mnist
 from hybridp_lab.problems.laws import Law, Normal, ShiftedExponential, Uniform

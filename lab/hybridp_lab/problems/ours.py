@@ -8,12 +8,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.bench.crowd import salary_like
 from hybridp.bench.models import zipf
-from hybridp.bench.simulate import salary_like
 from hybridp.blend.mean import Rule
 from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.pareto import Integer, LogInteger, LogReal, Measure, Problem, Real, Space
-from hybridp.pareto.space import Setting
+from hybridp.pareto.problem import Setting
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import sum_noise
 from hybridp.public.randomisers import best_randomiser

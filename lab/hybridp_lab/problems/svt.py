@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.noise import Randomness, seeded, synthetic_data_generator
 from hybridp.pareto import Integer, LogReal, Problem, Space
-from hybridp.pareto.space import Setting
+from hybridp.pareto.problem import Setting
 from hybridp_lab.problems.sparse_vector import SparseVector, sparse_vector
 
 __all__ = ["QUERIES", "POSITIVE", "f1_scores", "simulate_sparse_vector", "sparse_vector_problem"]

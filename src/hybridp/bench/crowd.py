@@ -17,9 +17,10 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import must
+from hybridp.noise import Randomness, synthetic_data_generator
 from hybridp.public.distribution import BINS, CELLS, BinnedReports, cell_chances
 from hybridp.public.messages import NoisySquares, People, TrustedSummary, VectorReportSums, drive
 from hybridp.public.randomisers import WORD, Floats, Randomiser
@@ -31,7 +32,7 @@ from hybridp.release.plan import Plan, planned
 from hybridp.release.release import Release
 from hybridp.tasks.task import Batches
 
-__all__ = ["Crowd", "Expected", "Guesses", "Held"]
+__all__ = ["Crowd", "Expected", "Guesses", "Held", "salary_like"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,10 +166,11 @@ class Expected(People):
         own = [self._moments(asked, side, sd, square) for side, sd in zip(bounds.sides, sds, strict=True)]
 
         def trusted() -> list[TrustedSummary]:
-            reach, noise, result = bounds.reach_steps, asked.noise, []
+            reach, noise, extra, result = bounds.reach_steps, asked.noise, asked.squares, []
             assert noise is not None
             for one in own:
-                squares = _squares(self.trusted, one, asked.squares, bounds.square_steps)
+                square: Any = self.trusted * bounds.square_steps**2 * (one[0] ** 2 + one[1])
+                squares = None if extra is None else NoisySquares(self.trusted, square, extra, bounds.square_steps)
                 total: Any = self.trusted * (one[0] - bounds.start) * reach
                 result.append(TrustedSummary(self.trusted, total, noise, squares, reach, bounds.start))
             return result
@@ -239,6 +241,18 @@ def _reports(law: Randomiser, n: int, mean: float, variance: float, luck: float)
     return n * mean, n * mean**2 + (n - 1) * each
 
 
-def _squares(people: int, own: tuple[float, float], noise: Any, steps: int) -> NoisySquares | None:
-    total: Any = people * steps**2 * (own[0] ** 2 + own[1])
-    return None if noise is None else NoisySquares(people, total, noise, steps)
+# --- made-up people, for trials ---------------------------------------------------------------------------------------
+
+
+def salary_like(n: int, *, rng: Randomness) -> NDArray[np.float64]:
+    """Made-up yearly pay: many part-time and ordinary salaries, a long tail, everything below 2.4 million.
+
+    A mixture of three log-normal groups whose mean and spread resemble a large public university's payroll (mean near
+    40,000, standard deviation near 53,000).
+    """
+    draw = synthetic_data_generator(rng)
+    kind = draw.choice(3, size=n, p=[0.42, 0.5, 0.08])
+    median = np.array([7_000.0, 45_000.0, 125_000.0])[kind]
+    sigma = np.array([1.1, 0.5, 0.55])[kind]
+    pay = median * np.exp(sigma * draw.standard_normal(n))
+    return np.minimum(np.round(pay, 2), 2_349_033.0)

@@ -1,10 +1,9 @@
-"""How good will a mean, several, or shares be? The task itself is held with expected people, once for each estimator.
+"""How good will a mean, several, shares or quantiles be? Expected people answer the task, once for each estimator.
 
 What each group says alone, with its standard error, and how an estimator weighs the groups is read from the releases
 that come out, so that a plan says what a release will: ``rmse^2 = w^2 V_T + (1-w)^2 V_L``, and an anchored one loses
 what clipping takes off. In the papers' terms (`hybridp.public.messages`) the variances are those of a `Setting`.
 
->>> from hybridp.bench.crowd import Guesses
 >>> from hybridp.public.mechanisms import PureDP
 >>> from hybridp.public.randomisers import Bounds
 >>> plan = plan_driven(MeanTask(Bounds(0, 2.4e6), PureDP(1.0)), Crowd(250_000, 0.01, Guesses(sd=53_000)))
@@ -26,6 +25,17 @@ Of a mean it also says how many trusted people are needed, and whether to steer:
 ('steered', 'plain', 'steered')
 >>> form(10_000_000, 0.002, 4.0, 2)  # so few trusted people do not exclude that too much lies beyond a window
 'plain'
+
+Of quantiles, and what else a distribution function tells, what would be seen on average goes through the estimator
+itself, if people's numbers were normal: the errors are those that its intervals would state, which are wider than
+needed where a distribution is smooth.
+
+>>> plan = plan_distribution(DistributionTask(Bounds(0, 100), PureDP(1.0)), Crowd(20_000, 0.05))
+>>> ranks = {name: told["rank_error"][0] for name, told in plan.estimators.items()}
+>>> list(ranks)
+['steered', 'everyone', 'hybrid', 'tcm-only', 'lm-only']
+>>> ranks["hybrid"] < min(ranks["tcm-only"], ranks["lm-only"])
+True
 """
 
 from __future__ import annotations
@@ -41,6 +51,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.bench.crowd import Crowd, Expected, Guesses, Held
+from hybridp.blend.distribution import Evidence, Shape, blended
 from hybridp.blend.groups import JointBlend, blend_joint
 from hybridp.blend.mean import Rule
 from hybridp.blend.shares import share_anchoring
@@ -48,17 +59,21 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public import messages as theory
 from hybridp.public import steered_mean as steering
 from hybridp.public.anchoring import Anchoring, clipping_loss
+from hybridp.public.distribution import PHASES
 from hybridp.public.groups import Grouping
+from hybridp.public.messages import drive
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import Floats
 from hybridp.public.shares import CountNoise
 from hybridp.public.shuffling import Mixing
 from hybridp.release.plan import Plan, predicted
+from hybridp.tasks.distribution import DistributionTask, stretches
 from hybridp.tasks.groups import PrivateGroupsTask
 from hybridp.tasks.mean import MeanTask, VectorTask
 from hybridp.tasks.shares import SharesTask
 
-__all__ = ["Driven", "mixed_groups", "opt_ins_needed", "plan_driven", "plan_groups", "plan_steered"]
+__all__ = ["Driven", "mixed_groups", "opt_ins_needed", "plan_distribution", "plan_driven", "plan_groups"]
+__all__ += ["plan_steered"]
 
 _LUCK, _CHANCES = np.polynomial.hermite_e.hermegauss(9)
 _MEANS = ("tcm-only", "full-lm", "lm-only", "everyone", "pwh", "kvh", "adaptive", "anchored")
@@ -149,9 +164,8 @@ class Driven:
 
     @cached_property
     def variance(self) -> Floats:
-        if self.guess.shares is not None:
-            return np.asarray([p * (1 - p) for p in self.guess.shares])
-        return np.square(np.atleast_1d(np.asarray(self.guess.sd, dtype=np.float64)))
+        shares = self.guess.shares
+        return np.square(np.atleast_1d(self.guess.sd)) if shares is None else np.array([p * (1 - p) for p in shares])
 
     @cached_property
     def known(self) -> Held:
@@ -161,7 +175,7 @@ class Driven:
         name = self.names[0] if not self.crowd.both else "kvh" if self.guess.shares is None else "hybrid"
         return self.held(self.weighing(name), local=self.crowd.told * self._times)
 
-    @property
+    @cached_property
     def _times(self) -> int:
         return 1 if self.guess.shares is None else max(1, min(10**6, 10**17 // max(self.crowd.told, 1)))
 
@@ -182,7 +196,7 @@ class Driven:
         """The same for other numbers of people."""
         s = self.setting
         per_sum, people = s.noise_t * (s.c * s.n) ** 2, np.asarray(n) * np.asarray(c)
-        return replace(s, n=np.asarray(n, dtype=np.float64), c=np.asarray(c), noise_t=per_sum / people**2)
+        return replace(s, n=n, c=c, noise_t=per_sum / people**2)
 
     # --- what estimators make of it -----------------------------------------------------------------------------------
 
@@ -231,22 +245,19 @@ class Driven:
         if self.crowd.both:
             result |= {"R": theory.over_best(self.setting, mse), "r": theory.over_worst(self.setting, mse)}
         result["rmse_population"] = rmse
-        if isinstance(self.task, MeanTask):
-            one = None if weight is None else float(np.ravel(weight)[0])
-            return {"weight": one, **{key: float(x[0]) for key, x in result.items()}}
-        halves = np.array([b.half for b in self.task.bounds.bounds])
         each = [None] * len(mse) if weight is None else np.broadcast_to(weight, mse.shape).tolist()
-        overall = math.sqrt(float(np.mean(mse / halves**2)))
-        numbers = {key: x.tolist() for key, x in result.items()}
-        return {"overall_rmse_in_half_ranges": overall, "weight": each, **numbers}
+        numbers = {"weight": each, **{key: x.tolist() for key, x in result.items()}}
+        if isinstance(self.task, MeanTask):
+            return {key: x[0] for key, x in numbers.items()}
+        halves = np.array([b.half for b in self.task.bounds.bounds])
+        return {"overall_rmse_in_half_ranges": math.sqrt(float(np.mean(mse / halves**2))), **numbers}
 
     def default(self) -> dict[str, Any]:
         """The release without a stated estimator: how far its intervals reach to either side, at their level."""
         own, known = self, isinstance(self.task, MeanTask) and self.task.rule.sd is not None
         if isinstance(self.task, MeanTask) and self.guess.mean is None:
             own = replace(self, guess=replace(self.guess, mean=self.task.bounds.centre))
-        ends = own.held(own.weighing("everyone", known=known)).release.facts["interval"]
-        low, high = (np.asarray(end, dtype=np.float64) for end in ends)
+        low, high = map(np.asarray, own.held(own.weighing("everyone", known=known)).release.facts["interval"])
         return {"estimator": "everyone", "half_width": ((high - low) / 2).tolist()}
 
     def alike(self) -> tuple[dict[str, Any], str]:
@@ -271,12 +282,8 @@ class Driven:
         # What a report tells does not depend on the batch's promise, whose search takes seconds for so many people.
         held = own.held(replace(task, mixing=replace(mixing, batch=_MANY + 1)), _MANY)
         report = {name: 1 / _squared_error_of(held, name) / _MANY for name in ("shuffled", "local")}
-        noise = own.setting.noise_t * k**2 if k else math.inf
-
-        def trusted(many: int) -> Floats:
-            return np.asarray(many**2 / (many * self.variance + noise))
-
-        result = mixed_groups(people, mixing, report, trusted, by_people=by_people)
+        noise, each = own.setting.noise_t * k**2 if k else math.inf, self.variance
+        result = mixed_groups(people, mixing, report, lambda n: n**2 / (n * each + noise), by_people=by_people)
         result["batch"]["reports"] = task.mixed_invite.name
         if getattr(self.task, "counted", False):
             result["rmse_population"] = sum(people) * result["rmse_population"][0]
@@ -287,8 +294,7 @@ _MANY = 10**6  # reports of which what one tells is read
 
 
 def _squared_error_of(held: Held, group: str) -> Floats:
-    told = held.release.facts["groups"][group]["standard_error"]
-    return np.square(np.atleast_1d(np.asarray(told, dtype=np.float64)))
+    return np.asarray(np.square(np.atleast_1d(held.release.facts["groups"][group]["standard_error"])))
 
 
 def shares_of(stated: Sequence[float] | None, many: int, of: str) -> list[float]:
@@ -314,7 +320,9 @@ def plan_driven(task: Any, crowd: Crowd) -> Plan:
     if crowd.both:
         more["default"], said = own.default(), [SAID_OF_EVERYONE]
         if mean:
-            more |= _of_mean(own)
+            critical = float(theory.critical_n(own.setting)[0])  # when which baseline wins
+            least = float(theory.critical_c(own.setting)[0])
+            more["critical"] = {"c": least, "n": None if math.isinf(critical) else critical}
             of = "without a stated sd its" if task.rule.sd is None else "its"
             wide = more["default"]["half_width"]
             said[0] += f"; {of} {100 * task.level:.6g} % interval would reach {wide:,.4g} to either side"
@@ -343,13 +351,6 @@ def plan_driven(task: Any, crowd: Crowd) -> Plan:
         facts["range"] = task.bounds.width if mean else [b.width for b in task.bounds.bounds]
     told = predicted(release["task"], estimators, more, **facts, assumes=assumes, remarks=said)
     return crowd.planned(task, {statistic: told}, setting=own)
-
-
-def _of_mean(own: Driven) -> dict[str, Any]:
-    """When which baseline wins."""
-    s = own.setting
-    critical = float(theory.critical_n(s)[0])
-    return {"critical": {"c": float(theory.critical_c(s)[0]), "n": None if math.isinf(critical) else critical}}
 
 
 # --- how many should trust, and should one steer? ---------------------------------------------------------------------
@@ -391,24 +392,22 @@ def plan_steered(plan: Plan) -> dict[str, Any]:
     crowd = steering.Crowd(trusted, local, plan.promise["trusted_epsilon"], terms)
     plain = plan.errors[plan.predicted["alike"]["estimator"]]
 
-    def told(form: str, why: str, rmse: float | None = None, window: list[float] | None = None) -> dict[str, Any]:
-        return {"form": form, "rmse_population": rmse, "plain": plain, "window": window, "why": why}
-
+    in_one_go = {"form": "plain", "rmse_population": None, "plain": plain, "window": None}
     if trusted < 1 or not crowd.worth_a_pilot:
-        return told("plain", "by the numbers of people and epsilon no window could pay for naming it")
+        return {**in_one_go, "why": "by the numbers of people and epsilon no window could pay for naming it"}
     middle = bounds.centre if guess.mean is None else guess.mean
     mean, sd = (middle - bounds.lower) / bounds.width, max(guess.sd / bounds.width, 1e-4)
     window = crowd.window(steering.Quartiles.normal(mean, sd))
     if window is None:
         most = f"naming a window would cost {steering.PILOT_SHARE:.1%} of the trusted people's epsilon"
         why = f"at this standard deviation no window gains much, with what might lie beyond it, and {most}"
-        return told("plain", why)
+        return {**in_one_go, "why": why}
     (result,) = crowd.steered(np.array([[window.low, window.high]]), *steering.normal_people(mean, sd))
     rmse = bounds.width * math.sqrt(result.variance)
     ends = bounds.lower + bounds.width * window.low, bounds.lower + bounds.width * window.high
     form = "steered" if rmse < plain else "plain"
     why = f"local people would be asked between about {ends[0]:,.4g} and {ends[1]:,.4g}"
-    return told(form, why, rmse, list(ends))
+    return {"form": form, "rmse_population": rmse, "plain": plain, "window": list(ends), "why": why}
 
 
 # --- people who trust a mixer -----------------------------------------------------------------------------------------
@@ -533,3 +532,90 @@ def _private(own: Any, by: Grouping, crowd: Crowd, parts: list[float]) -> Predic
             pairs = by.pairs(by.names)
             gaps = {(i, j): width * max(blends[i].gap_errors(blends[j], inside).tolist()) for i, j in pairs}
     return result, gaps
+
+
+# --- quantiles, and what else a distribution function tells -----------------------------------------------------------
+
+
+def plan_distribution(study: DistributionTask, crowd: Crowd) -> Plan:
+    """Predicted errors of the quantiles of a study, for a normal distribution: by default a sixth of the range wide."""
+    from scipy.special import ndtri
+
+    bounds, guess, trusted, local = study.bounds, crowd.guess, crowd.trusted, crowd.local
+    centre = bounds.centre if guess.mean is None else guess.mean
+    spread = bounds.width / 6 if guess.sd is None else guess.sd
+    must(bounds.lower <= centre <= bounds.upper, "mean", "must lie between the bounds", centre)
+    must(0 < spread <= bounds.half, "sd", f"must be positive and at most {bounds.half:g}", spread)
+
+    ranks: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
+    others: dict[str, dict[str, tuple[float, ...]]] = {}
+    quantiles = [float(min(max(centre + spread * ndtri(q), bounds.lower), bounds.upper)) for q in study.at]
+    crowd = replace(crowd, guess=replace(guess, mean=centre, sd=spread))
+    for name in ("steered", *HEARD) if study.at and local else HEARD:
+        heard = _heard(study, crowd, name)
+        errors = [math.inf] * len(study.at)
+        if heard.counted or heard.local:
+            shape = blended(heard, alone=False).both
+            errors = [shape.below((x - bounds.lower) / bounds.width)[1] for x in quantiles]
+            for statistic, told_errors in _other_errors(study, shape).items():
+                others.setdefault(statistic, {})[name] = told_errors
+        slopes = [math.exp(-(((x - centre) / spread) ** 2) / 2) / spread / math.sqrt(2 * math.pi) for x in quantiles]
+        ranks[name] = errors
+        values[name] = [e / f for e, f in zip(errors, slopes, strict=True)]
+    law = f"numbers are normal, of mean {centre:g} and standard deviation {spread:g}"
+    smooth = "errors of a smooth distribution: intervals do not assume one, and may be wider"
+    assumes = [law, "the groups are alike, which everyone and steered do not need", smooth]
+    facts: dict[str, Any] = {}
+    if study.at:
+        choice, why = _choice(ranks)
+        by = {name: {"rank_error": ranks[name], "rmse_population": values[name]} for name in ranks}
+        default = {"estimator": "everyone" if crowd.both else "tcm-only" if trusted else "lm-only"}
+        facts["quantiles"] = predicted(
+            "quantiles", by, {"default": default}, at=list(study.at), quantiles=quantiles, assumes=assumes,
+            choice=choice, why=why, range=bounds.width,
+        )  # fmt: skip
+    places = {name: list(at) for name, (at, _) in stretches(study).items()}
+    for name, heard_errors in others.items():
+        told = {who: {"rmse_population": list(e) if len(e) > 1 else e[0]} for who, e in heard_errors.items()}
+        own: dict[str, Any] = {"at": places[name]} if name in places else {}
+        if name != "variance":
+            own["range"] = bounds.width if name == "sd" else 1.0
+        facts[name] = predicted(name, told, assumes=assumes, **own)
+    return crowd.planned(study, facts)
+
+
+def _heard(study: DistributionTask, crowd: Crowd, name: Any) -> Evidence:
+    people = Expected(crowd.trusted, crowd.local, crowd.guess, phases=PHASES if name == "steered" else ())
+    own = replace(study, estimator="everyone" if name == "steered" else name)
+    result: Evidence = drive(own.gather(people.crowd()), people)
+    return result
+
+
+def _choice(ranks: dict[str, list[float]]) -> tuple[str, str]:
+    """What to do ("steered", in phases, or "tcm-only" where nobody is local), and why, in a sentence."""
+    names = ("steered", *HEARD)
+    error = {name: math.sqrt(np.mean(np.square(ranks[name]))) if name in ranks else math.inf for name in names}
+    if math.isinf(error["steered"]):
+        return "tcm-only", "trusted people alone: nobody is local"
+    said, phases = {name: f"{e:.2%}" for name, e in error.items()}, ", ".join(f"{100 * part:g}" for part in PHASES)
+    alone = error["tcm-only"] < 1.04 * error["hybrid"]
+    alike = "; if the groups are alike, trusted people alone are about as good" if alone else ""
+    return "steered", (
+        f"steer, and where that cannot be, both groups in one go, each by its number of people{alike}: predicted rank "
+        f"errors are {said['steered']} of people steered (local people asked in phases of {phases} %), "
+        f"{said['everyone']} in one go, {said['hybrid']} if the groups are taken for alike, {said['tcm-only']} by "
+        f"trusted and {said['lm-only']} by local people alone"
+    )
+
+
+def _other_errors(study: DistributionTask, shape: Shape) -> dict[str, tuple[float, ...]]:
+    result = {name: tuple(shape.between(*ends)[1] for ends in at) for name, (_, at) in stretches(study).items()}
+    if study.spread:
+        low, width = study.bounds.lower, study.bounds.width
+        spread, error = shape.variance()
+        result["variance"] = (error * width**2,)
+        result["sd"] = (error * width / 2 / math.sqrt(spread),)
+        if low >= 0:
+            result["gini"] = (shape.gini(low / width)[1],)
+    return result

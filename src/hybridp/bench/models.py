@@ -43,7 +43,7 @@ from hybridp.public.heavy import Discovery, counting_noise, discovery
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import VectorBounds
 from hybridp.public.personal import LOCAL_LEAST, PersonalDP, Weights, adpm_weights, local_terms
-from hybridp.public.randomisers import Bounds, k_randomised_response
+from hybridp.public.randomisers import Bounds, Floats, k_randomised_response
 from hybridp.public.regression import LADDER, NoisyRounds, OnLine, Trusted
 from hybridp.public.shuffling import Mixing
 from hybridp.release.plan import Plan, planned, predicted
@@ -54,7 +54,6 @@ from hybridp.tasks.regression import RegressionTask
 __all__ = ["parse_groups", "plan_personal", "plan_points", "plan_records", "plan_regression"]
 __all__ += ["shown_probability", "zipf"]
 
-Floats = NDArray[np.float64]
 Levels = tuple[ArrayLike, ArrayLike]
 DISTINCT = 1_000_000
 """Distinct records that a plan of heavy hitters takes there to be, their popularity falling as one over the rank."""

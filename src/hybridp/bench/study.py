@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.bench.crowd import Crowd, Guesses
-from hybridp.bench.distribution import plan_distribution
-from hybridp.bench.driven import HEARD, plan_driven, plan_groups, plan_steered, shares_of
+from hybridp.bench.driven import HEARD, plan_distribution, plan_driven, plan_groups, plan_steered, shares_of
 from hybridp.bench.models import plan_personal, plan_points, plan_records, plan_regression
 from hybridp.curator.sums import Counted, count_people, group_sizes, with_public
 from hybridp.errors import InvalidInput, must
@@ -43,7 +42,12 @@ def plan_question(
     if question.groups is not None:
         return _by_group(study, i, crowd, sizes)
     if study.promise.personal:
-        return _personal(study, i, crowd, epsilons)
+        own = personal_task(study, i)
+        rule = "must be given for a plan with everyone's own epsilon, which it counts"
+        must(epsilons is not None, "data", rule, "none")
+        (levels, people), local = epsilons
+        known: dict[str, Any] = {"bounds": own.bounds, "sd": crowd.guess.sd, "question": crowd.question}
+        return plan_personal((levels * own.share, people), local, **known)
     result = _plan(study, i, crowd)
     if not shuffled:
         return result
@@ -216,14 +220,6 @@ def _number(study: Declaration, i: int, crowd: Crowd) -> Plan:
     part = study.parts[i]
     trusted = None if part.trusted is None else part.trusted.epsilon
     return planned({crowd.question: facts}, crowd.answering.n, crowd.answering.opt_in, part.everybody, trusted)
-
-
-def _personal(study: Declaration, i: int, crowd: Crowd, epsilons: Any) -> Plan:
-    own = personal_task(study, i)
-    must(epsilons is not None, "data", "must be given for a plan with everyone's own epsilon, which it counts", "none")
-    (levels, people), local = epsilons
-    trusted = levels * own.share, people
-    return plan_personal(trusted, local, bounds=own.bounds, sd=crowd.guess.sd, question=crowd.question)
 
 
 def _table(own: Any, crowd: Crowd) -> Plan:

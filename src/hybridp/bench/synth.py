@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -89,7 +90,7 @@ def plan_synth(people: int, workload: Workload, guarantee: ApproxDP) -> Plan:
 # --- a rehearsal of the rows ------------------------------------------------------------------------------------------
 
 
-def made_up_people(schema: Schema, people: int, *, seed: int = 0) -> Codes:
+def made_up_people(schema: Schema, people: int, *, seed: int) -> Codes:
     """People of five kinds. In every column one order of its values is common, and a third of the kinds have their own.
 
     The j-th value in its order has a share like 1/j^2 of a kind, within which the columns are independent. The most
@@ -108,13 +109,7 @@ def made_up_people(schema: Schema, people: int, *, seed: int = 0) -> Codes:
 
 
 def plan_rows(
-    people: int,
-    opt_in: float,
-    workload: Workload,
-    guarantee: ApproxDP,
-    *,
-    like: Codes | None = None,
-    seed: int = 0,
+    people: int, opt_in: float, workload: Workload, guarantee: ApproxDP, *, like: Codes | None = None
 ) -> Plan:
     """The error of the rows to expect of the trusted people alone, of the local alone, and of both.
 
@@ -129,12 +124,15 @@ def plan_rows(
     must(trusted != 1, "opt-in", "must leave nobody or at least 2 people trusted", opt_in)
     asked = tuple(dict.fromkeys(tuple(sorted(t.features)) for t in workload.thresholds if t.r == t.k))
     must(bool(asked), "marginals", "must be whole for a plan of the rows, such as age,sex", "thresholds alone")
-    invite = _invited(workload, guarantee) if trusted < people else None
+    invite = None
+    if trusted < people:
+        with suppress(InvalidInput):  # local people cannot be asked all of it
+            invite = marginal_invite(workload, PureDP(guarantee.epsilon))
     times = max(1, min(_MOST_TIMES, _CELLS // sum(workload.schema.cells(f) for f in asked)))
     runs = []
     for i in range(times):
-        draw = synthetic_data_generator(seeded(seed + i + 1))
-        codes = like or made_up_people(workload.schema, min(people, _STAND_INS), seed=seed + i)
+        draw = synthetic_data_generator(seeded(i + 1))
+        codes = like or made_up_people(workload.schema, min(people, _STAND_INS), seed=i)
         runs.append(_rehearsed(codes, (trusted, people - trusted), workload, asked, invite, guarantee, draw))
     errors = {way: float(np.mean([run[way] for run in runs])) for way in runs[0]}
     must(bool(errors), "marginals", "must be whole and of at most 2^14 cells for local people", "others")
@@ -166,14 +164,9 @@ class _Task(TableTask):
 
 
 def _rehearsed(
-    codes: Codes,
-    people: tuple[int, int],
-    workload: Workload,
-    asked: Sequence[tuple[int, ...]],
-    invite: OnMarginals | None,
-    guarantee: ApproxDP,
-    draw: np.random.Generator,
-) -> dict[str, float]:
+    codes: Codes, people: tuple[int, int], workload: Workload, asked: Sequence[tuple[int, ...]],
+    invite: OnMarginals | None, guarantee: ApproxDP, draw: np.random.Generator,
+) -> dict[str, float]:  # fmt: skip
     """The mean total variation distance over the marginals asked, of each way, in one rehearsal on these stand-ins."""
     codes, (trusted, local) = _some(codes, _STAND_INS, draw), people
     adaptive, mixed = _Task(workload, guarantee, "adaptive"), _Task(workload, guarantee, "mixed") if invite else None
@@ -184,8 +177,7 @@ def _rehearsed(
     errors, some = {}, 1 / (1 / max(1, trusted) - 1 / sum(people) + 1 / codes.people)
     crowd = _Crowd(codes, _some(codes, max(2, round(some)), draw), people, draw)
     facts = Crowd(workload.schema.names, str, lambda: {"entries": (), "simulated_local": True, "rng": seeded(0)})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         for way, (task, *sizes) in ways.items():
             model: SyntheticModel = drive(replace(task, people=tuple(sizes)).ask(facts), crowd)
             shares = [table_counts(model.records.T, workload.schema.sizes, f) / model.rows for f in asked]
@@ -240,14 +232,6 @@ class _Crowd(People):
             seen = self.draw.binomial(held, oracle.truth) + self.draw.binomial(many - held, oracle.other)
             told.append(ShareReports(many, seen, oracle))
         return Answer(local=MarginalReports(tuple(told)))
-
-
-def _invited(workload: Workload, guarantee: ApproxDP) -> OnMarginals | None:
-    """What local people would be asked; None where they cannot be asked all of it."""
-    try:
-        return marginal_invite(workload, PureDP(guarantee.epsilon))
-    except InvalidInput:
-        return None
 
 
 def _outweigh_below(invite: OnMarginals, guarantee: ApproxDP, people: int) -> float:

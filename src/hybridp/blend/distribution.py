@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import block_diag, cholesky, solve_triangular
 
 from hybridp.public.distribution import CELLS, BinnedReports, chances_at
 from hybridp.public.randomisers import WORD, DitheredBit, Floats
@@ -169,13 +169,12 @@ def counts_seen(parts: Sequence[SharesBelow], grid: Grid, pilot: Floats | None =
     k, matrix = parts[0].people, np.array([grid.at(place) for one in parts for place in one.places])
     at = np.clip(matrix @ (grid.even if pilot is None else pilot), 0.5 / k, 1 - 0.5 / k)
     spread = np.minimum.outer(at, at) * (1 - np.maximum.outer(at, at)) / k
-    start = 0
+    drawn = []
     for one in parts:
-        m, end = len(one.places) + 1, start + len(one.places)
+        m = len(one.places) + 1
         add = np.tril(np.ones((m - 1, m)))
-        drawn = np.array([[1.0]]) if m == 2 else add @ (np.eye(m) - 1 / m) @ add.T
-        spread[start:end, start:end] += drawn * one.noise / k**2
-        start = end
+        drawn.append((np.array([[1.0]]) if m == 2 else add @ (np.eye(m) - 1 / m) @ add.T) * one.noise / k**2)
+    spread += block_diag(*drawn)
     return Seen(matrix, np.concatenate([one.shares for one in parts]), np.linalg.inv(spread))
 
 
@@ -370,8 +369,7 @@ def fit(seen: Sequence[Seen], grid: Shape | None = None, clock: Floats | None = 
     """
     grid = Shape.known() if grid is None else grid
     ends = grid.ends
-    info = np.zeros((len(ends), len(ends)))
-    score = np.zeros(len(ends))
+    info, score = np.zeros((len(ends), len(ends))), np.zeros(len(ends))
     for one in seen:
         half = one.matrix.T @ one.precision
         info += half @ one.matrix

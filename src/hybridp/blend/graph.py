@@ -150,17 +150,12 @@ class _Tree:
         children: list[list[int]] = [[] for _ in self.cliques]
         for j in self.order[1:]:
             children[self.parent[j]].append(j)
-        result, stack = [("fit", self.order[0])], [(self.order[0], iter(children[self.order[0]]))]
+        result, stack = list[tuple[str, int]](), [("fit", self.order[0])]
         while stack:
-            i, rest = stack[-1]
-            for j in rest:
-                result += [("down", j), ("fit", j)]
-                stack.append((j, iter(children[j])))
-                break
-            else:
-                stack.pop()
-                if stack:
-                    result.append(("up", i))
+            result.append(stack.pop())
+            what, i = result[-1]
+            for j in reversed(children[i]) if what == "fit" else ():
+                stack += [("up", j), ("fit", j), ("down", j)]
         return result
 
 

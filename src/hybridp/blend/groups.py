@@ -187,8 +187,8 @@ class JointBlend:
         own = None if self.trusted is None else self.trusted.shares
         told = None if self.local is None else estimate(self.local.oracle, self.local.counts, self.local.people)[0]
         rows = list(categories)
-        result = [None if c is None else c.reshape(-1, self.answers)[rows].sum(axis=0) for c in (own, told)]
-        return result[0], result[1]
+        own, told = (None if c is None else c.reshape(-1, self.answers)[rows].sum(axis=0) for c in (own, told))
+        return own, told
 
     # --- errors -------------------------------------------------------------------------------------------------------
 
@@ -248,13 +248,9 @@ class CategoryBlend:
         """Of every answer; where nobody seems to be in the category, all alike."""
         return _ratios(self.cells)
 
-    @property
-    def merged(self) -> int:
-        return len(self.categories)
-
     def _form(self, theta: Floats) -> tuple[Floats, Floats]:
         """A and Q of the form whose mean is 0 at theta."""
-        m, c = self.whole.answers, self.merged
+        m, c = self.whole.answers, len(self.categories)
         return c * (1 - m * theta), c * ((1 - theta) ** 2 + (m - 1) * theta**2)
 
     def variances(self, theta: Floats) -> tuple[Floats, Floats]:
@@ -275,7 +271,7 @@ class CategoryBlend:
         assert self.local_cells is not None
         assert self.whole.trusted is not None
         k, noise = self.whole.trusted.people, self.whole.trusted.noise
-        unsure = 1 / k + 2 * math.sqrt(len(self.trusted_cells) * self.merged * noise.variance) / k
+        unsure = 1 / k + 2 * math.sqrt(len(self.trusted_cells) * len(self.categories) * noise.variance) / k
         own, told = (min(max(float(cells.sum()), 0.0), 1.0) for cells in (self.trusted_cells, self.local_cells))
         most = np.maximum(theta, 1 - theta) ** 2
         if len(theta) != len(self.cells):  # some thetas of one answer
@@ -289,10 +285,9 @@ class CategoryBlend:
 
     def alone(self) -> list[CategoryBlend | None]:
         """The same by each group's own cells; None where it is empty."""
-        whole, result = self.whole, []
-        for held, one in ((whole.trusted, replace(whole, local=None)), (whole.local, replace(whole, trusted=None))):
-            result.append(None if held is None else blend_joint(one, self.categories))
-        return result
+        whole = self.whole
+        each = (whole.trusted, replace(whole, local=None)), (whole.local, replace(whole, trusted=None))
+        return [None if reports is None else blend_joint(one, self.categories) for reports, one in each]
 
     def groups_apart(self, level: float) -> tuple[Floats, Floats, Floats] | None:
         """Trusted people's answers less local ones', and the ends of its intervals; None where one group is empty."""
@@ -304,11 +299,8 @@ class CategoryBlend:
 
     def law(self, theta: Floats) -> tuple[Floats, Floats]:
         """The law of the blended g: sd of its normal part, scale of its Laplace part."""
-        own, told = self.variances(theta)
-        w = self.weight
-        variance = _mixed(w, own, told)
-        b = w * self.whole.laplace(np.maximum(theta, 1 - theta))
-        b = np.minimum(b, np.sqrt(variance / 2))
+        variance = _mixed(self.weight, *self.variances(theta))
+        b = np.minimum(self.weight * self.whole.laplace(np.maximum(theta, 1 - theta)), np.sqrt(variance / 2))
         return np.sqrt(np.maximum(variance - 2 * b**2, 1e-300)), b
 
     def intervals(self, level: float) -> tuple[Floats, Floats]:
@@ -322,8 +314,8 @@ class CategoryBlend:
 
         def law(share: Floats) -> tuple[Floats, Floats]:
             own, told = self._share_variances(share)
-            w = self.whole.trusted_share
-            w = _weight(float(own[0]), float(told[0])) if w is None else w
+            stated = self.whole.trusted_share
+            w = _weight(float(own[0]), float(told[0])) if stated is None else stated
             return np.sqrt(np.maximum(_mixed(w, own, told), 1e-300)), 0.0 * share
 
         at = np.array([min(max(self.share, 0.0), 1.0)])
@@ -332,7 +324,7 @@ class CategoryBlend:
 
     def _share_variances(self, share: Floats) -> tuple[Any, Any]:
         """Of each group's own share of the category: the form with a = 1 on all its cells."""
-        many = self.merged * self.whole.answers
+        many = len(self.categories) * self.whole.answers
         spread = share * (1 - share)
         if self.whole.trusted_share is not None and self.trusted_cells is not None:
             present = min(max(float(self.trusted_cells.sum()), 0.0), 1.0)
@@ -349,8 +341,7 @@ class CategoryBlend:
         own, told = self.variances(theta)
         b = np.minimum(self.whole.laplace(np.maximum(theta, 1 - theta)), np.sqrt(own / 2))
         s = np.sqrt(np.maximum(own + told - 2 * b**2, 1e-300))
-        result: list[float] = two_sided(mine - theirs, s, b).tolist()
-        return result
+        return list(two_sided(mine - theirs, s, b).tolist())
 
     def gaps(self, other: CategoryBlend, level: float) -> list[Gap]:
         """This one's answers less another category's."""
@@ -359,12 +350,9 @@ class CategoryBlend:
         v, u = (s**2 + 2 * b**2 for s, b in (self.law(mine), other.law(theirs)))
         shared = np.asarray(self._covariance(other, mine, theirs) / np.sqrt(v * u))
         low, high = apart(mine, ends[0], theirs, ends[1], shared)
-        result = []
-        for j in range(len(mine)):
-            fits = self._misfit(other, j)
-            columns = (mine[j] - theirs[j], low[j], high[j], math.erfc(math.sqrt(max(fits, 0.0) / 2)))
-            result.append(Gap(*(float(x) for x in columns)))
-        return result
+        p = [math.erfc(math.sqrt(max(self._misfit(other, j), 0.0) / 2)) for j in range(len(mine))]
+        columns = (mine - theirs).tolist(), low.tolist(), high.tolist(), p
+        return [Gap(*numbers) for numbers in zip(*columns, strict=True)]
 
     def gap_errors(self, other: CategoryBlend, theta: Floats) -> Floats:
         """The standard errors of both categories' difference, were theta the truth in both."""

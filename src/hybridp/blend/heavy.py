@@ -9,7 +9,6 @@ a slot come from the trusted counts and from public numbers, so that nothing tha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -119,33 +118,33 @@ def _weigh(values: Floats, variances: Floats) -> tuple[Floats, Floats]:
     return np.asarray((precision * values).sum(axis=0) / total), np.where(known, 1 / total, np.inf)
 
 
-def better_queries(head: HeadList, found: Estimate) -> Estimate:
+def better_queries(head: HeadList, estimate: Estimate) -> Estimate:
     """A query has two estimates, its own and the sum over its slots. They are not independent: the better one counts.
 
     Everything else, where nobody knows of it, has what is left.
     """
-    sums, sum_variances = _by_query(head, found.slots), _by_query(head, found.variances)
-    own = np.isfinite(found.query_variances) & (found.query_variances <= sum_variances)
-    slots = found.slots.copy()
-    queries = np.where(own, found.queries, sums)
-    variances = np.where(own, found.query_variances, sum_variances)
+    sums, sum_variances = _by_query(head, estimate.slots), _by_query(head, estimate.variances)
+    own = np.isfinite(estimate.query_variances) & (estimate.query_variances <= sum_variances)
+    slots = estimate.slots.copy()
+    queries = np.where(own, estimate.queries, sums)
+    variances = np.where(own, estimate.query_variances, sum_variances)
     if np.isinf(variances[-1]):
         slots[-1] = queries[-1] = max(0.0, 1 - float(queries[:-1].sum()))
-    return Estimate(slots, found.variances, queries, variances)
+    return Estimate(slots, estimate.variances, queries, variances)
 
 
-def project(head: HeadList, found: Estimate) -> Estimate:
+def project(head: HeadList, estimate: Estimate) -> Estimate:
     """Probabilities that add up: the uncertain slots give way, by their variance.
 
     Before, a query's wildcard, which few people are in and the discovery group says nothing of, is shrunk towards 0
     where it cannot be told from it (the positive-part rule of James and Stein).
     """
     wild = ~head.is_record & (np.arange(len(head)) < len(head) - 1)
-    told = (found.slots > 0) & (found.slots**2 > found.variances)
-    kept = 1 - np.divide(found.variances, found.slots**2, out=np.ones(len(head)), where=told)
-    shrunk = np.where(wild, found.slots * kept, found.slots)
-    slots = simplex(shrunk, weights=found.variances)
-    return Estimate(slots, found.variances, _by_query(head, slots), found.query_variances)
+    told = (estimate.slots > 0) & (estimate.slots**2 > estimate.variances)
+    kept = 1 - np.divide(estimate.variances, estimate.slots**2, out=np.ones(len(head)), where=told)
+    shrunk = np.where(wild, estimate.slots * kept, estimate.slots)
+    slots = simplex(shrunk, weights=estimate.variances)
+    return Estimate(slots, estimate.variances, _by_query(head, slots), estimate.query_variances)
 
 
 def rank_ranges(values: Floats, errors: Floats, level: float = 0.95) -> tuple[Ints, Ints]:
@@ -174,32 +173,32 @@ def rank_ranges(values: Floats, errors: Floats, level: float = 0.95) -> tuple[In
 # --- the head list, and what everyone counted -------------------------------------------------------------------------
 
 
-def trim(found: OptInCounts, most: int, *, reuse: bool) -> tuple[HeadList, list[Estimate]]:
+def trim(counts: OptInCounts, most: int, *, reuse: bool) -> tuple[HeadList, list[Estimate]]:
     """Keep the most probable queries; what is dropped joins the wildcard, with its noise.
 
     `reuse` also uses the noisy counts of the discovery group, which are paid for already.
     """
-    full, noise = found.head, np.full(len(found.head), found.noise.variance)
-    alone = reuse or found.estimation_people < 2
-    before = combine(_opt_in(full, found, found.counted, found.discovered, noise, reuse=alone)).slots
+    full, noise = counts.head, np.full(len(counts.head), counts.noise.variance)
+    alone = reuse or counts.estimation_people < 2
+    before = combine(_opt_in(full, counts, counts.counted, counts.discovered, noise, reuse=alone)).slots
     # The discovery group says nothing of wildcards: where its counts are used, a query's wildcard would only add the
     # noise of the few others, and its records alone rank it.
     head = full.trimmed(_first(full, _by_query(full, np.where(full.is_record, before, 0.0) if reuse else before), most))
     slots = full.fold(head)
-    counted, merged = (_fold(values, slots, len(head)) for values in (found.counted, noise))
+    counted, merged = (_fold(values, slots, len(head)) for values in (counts.counted, noise))
     kept = np.full(len(head), np.nan)
-    kept[slots] = found.discovered
+    kept[slots] = counts.discovered
     kept[-1] = np.nan
-    return head, _opt_in(head, found, counted, kept, merged, reuse=reuse)
+    return head, _opt_in(head, counts, counted, kept, merged, reuse=reuse)
 
 
 def _opt_in(
-    head: HeadList, found: OptInCounts, counted: Floats, discovered: Floats, noise: Floats, *, reuse: bool
+    head: HeadList, counts: OptInCounts, counted: Floats, discovered: Floats, noise: Floats, *, reuse: bool
 ) -> list[Estimate]:
     """What both groups of trusted people say of a list; the discovery group where its counts are used again."""
-    some = found.estimation_people >= 2
-    parts = [from_noisy_counts(head, counted, found.estimation_people, noise)] if some else []
-    return [*parts, _from_discovery(head, discovered, found)] if reuse else parts
+    some = counts.estimation_people >= 2
+    parts = [from_noisy_counts(head, counted, counts.estimation_people, noise)] if some else []
+    return [*parts, _from_discovery(head, discovered, counts)] if reuse else parts
 
 
 def _first(head: HeadList, shares: Floats, most: int) -> set[str]:
@@ -208,12 +207,12 @@ def _first(head: HeadList, shares: Floats, most: int) -> set[str]:
     return {str(head.queries[i]) for i in order.tolist()}
 
 
-def _from_discovery(head: HeadList, shown: Floats, found: OptInCounts) -> Estimate:
+def _from_discovery(head: HeadList, shown: Floats, counts: OptInCounts) -> Estimate:
     """The discovery group's shares of the records it showed; it says nothing of wildcards (infinite variance)."""
-    n = max(found.discovery_people, 1)
+    n = max(counts.discovery_people, 1)
     known = np.isfinite(shown)
     p = np.where(known, np.nan_to_num(shown) / n, 0.0)
-    noise = np.where(known, found.discovery.variance / n**2, np.inf)
+    noise = np.where(known, counts.discovery.variance / n**2, np.inf)
     variance = np.maximum(p * (1 - p), 1 / n) / n + noise
     unknown = np.full(len(head.queries), np.inf)
     return Estimate(p, variance, np.zeros(len(unknown)), unknown, n, noise, unknown)
@@ -246,12 +245,10 @@ class HeavyBlend:
 
 
 def heavy_anchoring(head: HeadList, trusted: list[Estimate], heard: list[Heard]) -> Anchoring:
-    """The default for a list of this length, at equal shares: noise and numbers of people alone."""
+    """The default for a list of this length, at equal shares: noise and numbers of people of both groups alone."""
     share = 1 / len(head)
-    known = [(e.people, float(e.noise.min())) for e in trusted if e.noise is not None and e.people]
+    known = [(e.people, float(e.noise.min())) for e in trusted if e.noise is not None]
     variances = [max(share * (1 - share), 1 / n) / n + noise for n, noise in known]
-    if not (known and heard):
-        return Anchoring(None, math.inf)
     v_t = 1 / sum(1 / v for v in variances)
     laplace = sum((v_t / v) ** 2 * noise for v, (_, noise) in zip(variances, known, strict=True))
     laws = [oracle.variance(share) / people for _, oracle, people in heard]
@@ -272,10 +269,7 @@ def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | Non
     own = combine(trusted)
     known = np.isfinite(own.variances)
     pilot = np.clip(np.where(known, own.slots, 0.0), 0.0, 1.0)
-    laws = []
-    for _, oracle, local in heard:
-        seen = pilot * oracle.truth + (1 - pilot) * oracle.other
-        laws.append(seen * (1 - seen) / (oracle.truth - oracle.other) ** 2 / local)
+    laws = [oracle.variance(pilot) / people for _, oracle, people in heard]
     v_l, told = _together(laws), combine([estimate for estimate, _, _ in heard])
     shares = v_l * np.sum([sent.slots / law for (sent, _, _), law in zip(heard, laws, strict=True)], axis=0)
     v_t = np.where(known, own.variances, 1.0)
@@ -291,11 +285,9 @@ def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | Non
 
 
 def held(
-    head: HeadList,
-    trusted: list[Estimate],
-    groups: Sequence[tuple[OneSlot | Oracle, SlotReports]],
+    head: HeadList, trusted: list[Estimate], groups: Sequence[tuple[OneSlot | Oracle, SlotReports]],
     estimator: HeavyEstimator,
-) -> tuple[list[Estimate], Anchor | None, Anchoring | None]:
+) -> tuple[list[Estimate], Anchor | None, Anchoring | None]:  # fmt: skip
     """What is to be blended: reports held to the trusted counts, or beside them; and what decided, where left open.
 
     `groups` are the reports of each mechanism; together they are held as one group. Nothing is held where nobody trusts
@@ -321,16 +313,8 @@ def blend_heavy(head: HeadList, estimates: list[Estimate], anchor: Anchor | None
     must(bool(estimates), "people", "must be at least one in one of the groups", 0)
     raw = better_queries(head, combine(estimates))
     result = project(head, raw)
-    return HeavyBlend(
-        head,
-        result.slots,
-        np.sqrt(result.variances),
-        raw.slots,
-        result.queries,
-        np.sqrt(result.query_variances),
-        raw.queries,
-        anchor,
-    )
+    slots = result.slots, np.sqrt(result.variances), raw.slots
+    return HeavyBlend(head, *slots, result.queries, np.sqrt(result.query_variances), raw.queries, anchor)
 
 
 def keep_best(blended: HeavyBlend, most: int) -> set[str]:

@@ -57,10 +57,6 @@ class MapShares:
     variance: float
     groups: list[tuple[float, Callable[[Floats, Floats], Floats]]]
 
-    def variance_of(self, cells: Floats, share: Floats) -> Floats:
-        f = np.clip(share, 0.0, 1.0)
-        return np.asarray(sum(weight**2 * law(cells, f) for weight, law in self.groups))
-
 
 def blend_map(trusted: TrustedRound | None, local: ShareReports | None) -> MapShares:
     """The share of the people in every cell, by inverse variance from whoever answered.
@@ -82,16 +78,14 @@ def blend_map(trusted: TrustedRound | None, local: ShareReports | None) -> MapSh
 
         result.append((shares, (oracle.variance(0.0) + 1 / len(shares)) / m, law))
     must(bool(result), "people", "must be at least 1 on the map", "0")
-    weights = np.array([1 / variance for _, variance, _ in result])
-    total = float(weights.sum())
-    blended = sum(w / total * s for w, (s, _, _) in zip(weights, result, strict=True))
-    groups = [(float(w / total), law) for w, (_, _, law) in zip(weights, result, strict=True)]
-    return MapShares(np.asarray(blended), 1 / total, groups)
+    total = sum(1 / variance for _, variance, _ in result)
+    blended = sum(1 / variance / total * told for told, variance, _ in result)
+    return MapShares(np.asarray(blended), 1 / total, [(1 / variance / total, law) for _, variance, law in result])
 
 
-def centres_of_map(grid: Grid, found: MapShares, clusters: int) -> Clusters:
+def centres_of_map(grid: Grid, mapped: MapShares, clusters: int) -> Clusters:
     """Lloyd's algorithm on the cells: started greedily, each new centre where it lowers the sum of squares the most."""
-    weight, variance = simplex(found.shares), found.variance
+    weight, variance = simplex(mapped.shares), mapped.variance
     middles = grid.middles()
     held = np.flatnonzero(weight > 0)
     points, mass = middles[held], weight[held]
@@ -103,17 +97,13 @@ def centres_of_map(grid: Grid, found: MapShares, clusters: int) -> Clusters:
     typical = float(far[order][min(np.searchsorted(np.cumsum(mass[order]), 0.5), len(far) - 1)])
     cell = max(grid.box.tops) / grid.per_axis
     # A share's error: the noise of the cells that are left (the others were cut to nothing) and who was asked.
-    cells = np.asarray(np.bincount(label, minlength=clusters), dtype=np.float64)
+    cells = np.bincount(label, minlength=clusters)
     # A centre's error: noise in its cells pulls by their distance; the cell hides where inside it people are.
     pull = np.bincount(label, weights=far**2, minlength=clusters) * variance / np.maximum(size, 1e-12) ** 2
     errors = np.sqrt(np.minimum(pull / grid.box.dims, cell**2 * grid.per_axis**2 / 4) + cell**2 / 144)
-    return Clusters(
-        centres,
-        size,
-        np.repeat(errors[:, None], grid.box.dims, axis=1),
-        np.sqrt(found.variance_of(np.maximum(cells, 1.0), size)),
-        typical + cell / 2,
-    )
+    some, named = np.maximum(cells, 1.0), np.clip(size, 0.0, 1.0)
+    share_errors = np.sqrt(sum(weight**2 * law(some, named) for weight, law in mapped.groups))
+    return Clusters(centres, size, np.repeat(errors[:, None], grid.box.dims, axis=1), share_errors, typical + cell / 2)
 
 
 def _best(points: Floats, mass: Floats, clusters: int, spare: Floats) -> Floats:
@@ -165,17 +155,17 @@ def _cost(points: Floats, mass: Floats, centres: Floats) -> float:
 # --- a round ----------------------------------------------------------------------------------------------------------
 
 
-def radius_for(box: Box, found: Clusters) -> int:
+def radius_for(box: Box, clusters: Clusters) -> int:
     """How far a deviation may reach in the next round, from public centres alone (whole steps).
 
     Twice the typical distance when a map told it; otherwise the widest of the clusters' half-distances to their
     neighbours, beyond which few points of a cluster lie. Never more than half the diagonal.
     """
     half = math.sqrt(sum(t * t for t in box.tops)) / 2
-    gaps = separation(found.centres)
+    gaps = separation(clusters.centres)
     reach = float(gaps.max()) if np.isfinite(gaps).all() else half
-    if found.spread is not None:
-        reach = min(reach, 2 * found.spread)
+    if clusters.spread is not None:
+        reach = min(reach, 2 * clusters.spread)
     return max(1, math.ceil(min(half, max(reach, half / 64))))
 
 

@@ -13,6 +13,20 @@ a public guess of the data's variance, so that no report moves the shares. The p
 1/sum(a_g^2/n_g)`` reports with the noise ``sum(b_g v_g)``, where ``b_g = n a_g^2/n_g`` add up to 1: that is a
 `LocalSummary`, and blends like any other. With one randomiser it is their plain sum. Where the groups may differ, their
 shares are stated: those of their people.
+
+**A publication of the estimate alone**, for which the trusted group's noise also protects local people. Against someone
+who sees only ``w mu_T + (1-w) mu_L`` the curator's noise covers a local person's contribution too (P sec. 8). On a
+lattice this needs care: the trusted part moves in steps of ``w step``, so anything finer in the published number would
+show the local mean unprotected. The local part is therefore rounded to those steps. Replacing one local person's data,
+with their device's coins held fixed, then moves the result by a whole number of steps, at most ``ceil((1-w) (reach/n_L
++ slip)/(w step)) + 2``, and the discrete noise on the sum gives the stated guarantee for a shift of that many. `slip`
+is what floating point can add: n_L reports summed in doubles, in any order, have a mean that is off by at most ``n_L
+2^-53`` times the longest report, with either person's data. Holds only when nothing else about the reports is
+published, and for a weight fixed before the data is seen.
+
+**Everyone's own epsilon.** The optimal affine estimate separates: the trusted half weighs people by ``min(epsilon_i,
+theta)`` (`public.personal.adpm_weights`), and the rest is inverse variance over the trusted release and every report:
+``1/V = 1/V_T + sum_j 1/(var + v_j)``. ADPM (nobody local) and KVH (one epsilon) are special cases.
 """
 
 from __future__ import annotations
@@ -22,19 +36,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public import messages
-from hybridp.public import messages as public_mean
 from hybridp.public.anchoring import clipping_loss, leash
-from hybridp.public.messages import PILOT_VARIANCE, WORST_VARIANCE, LocalSummary, NormalLaplace, TrustedSummary
-from hybridp.public.randomisers import Randomiser
+from hybridp.public.mechanisms import ApproxDP, DiscreteLaplace, PureDP, discrete_gaussian_profile, turning_point
+from hybridp.public.messages import WORST_VARIANCE, LocalSummary, NormalLaplace, ReportsByEpsilon, TrustedSummary
+from hybridp.public.personal import local_terms
+from hybridp.public.randomisers import Floats, Randomiser
+from hybridp.public.steered_mean import WindowSums, best_weight
 
-__all__ = ["ESTIMATORS", "Anchor", "Blend", "Disagreement", "EstimatorName", "Rule", "blend", "blend_columns"]
-__all__ += ["column_parts", "each_level", "hold", "learned_spread", "pooled", "pooled_shares", "weighed"]
+__all__ = ["Anchor", "Blend", "Disagreement", "EstimatorName", "Rule", "Spread", "anybody_heard", "blend"]
+__all__ += ["blend_columns", "blend_window", "column_parts", "combine", "each_level", "hold", "learn_variance"]
+__all__ += ["learned_spread", "local_mean", "pooled", "pooled_shares", "seal", "share_of", "weighed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +81,7 @@ def pooled_shares(groups: Sequence[LocalSummary]) -> list[float]:
     """Each group's share of the pooled mean: by public numbers alone, so that no report moves it. The values are taken
     to be spread evenly over the bounds: their mean square is a third."""
     terms = [(group.people, *group.randomiser.variance_terms) for group in groups]
-    weights = [people / (PILOT_VARIANCE + constant + quadratic / 3) for people, constant, quadratic in terms]
+    weights = [people / (messages.PILOT_VARIANCE + constant + quadratic / 3) for people, constant, quadratic in terms]
     return [weight / sum(weights) for weight in weights]
 
 
@@ -101,7 +118,6 @@ def pooled(groups: Sequence[LocalSummary], by: Sequence[float] | None = None) ->
 EstimatorName = Literal[
     "everyone", "alike", "adaptive", "anchored", "skew-aware", "kvh", "pwh", "fixed", "tcm-only", "lm-only", "full-lm",
 ]  # fmt: skip
-ESTIMATORS: tuple[EstimatorName, ...] = get_args(EstimatorName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +251,8 @@ def blend(
         local = None
     must(trusted is not None or local is not None, "people", "must be at least 1 in one of the groups", "0")
     spread = _spread(trusted, local, rule)
-    if trusted is None or local is None:
-        weight, slack = float(local is None), 0.0
-    else:
+    weight, slack = float(local is None), 0.0
+    if trusted is not None and local is not None:
         share = trusted.people / (trusted.people + local.people) if trusted_share is None else trusted_share
         weight, gap = _weight(trusted, local, rule, spread, share)
         slack = abs(weight - share) * gap
@@ -245,8 +260,10 @@ def blend(
     if trusted is not None:
         normal = spread.upper / trusted.people + trusted.gaussian_variance
         own = trusted.mean, NormalLaplace(math.sqrt(normal), trusted.laplace_scale)
-    if local is not None:
-        told = local.mean, NormalLaplace(math.sqrt(_local_variance(local, spread.upper_local) / local.people), 0.0)
+    if local is not None:  # of so few reports that their sample says little, the model's variance at least
+        upper = spread.upper_local
+        model = upper + _noise_l(local, upper, 0.0) if local.people < 30 else 0.0
+        told = local.mean, NormalLaplace(math.sqrt(max(local.variance, model) / local.people), 0.0)
     blended = weighed(own, told, weight, spread.local, slack)
     if trusted is None or local is None or rule.name != "anchored":
         return blended
@@ -315,9 +332,9 @@ def weighed(trusted: Group | None, local: Group | None, weight: float, variance:
     )
 
 
-def _anchored(found: Blend, trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _Spread) -> Blend:
+def _anchored(blended: Blend, trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _Spread) -> Blend:
     """Held to the trusted mean: a spread learned from reports is one that liars can widen, and with it the leash."""
-    weight, own = found.weight, spread.trusted / trusted.people + trusted.noise_variance
+    weight, own = blended.weight, spread.trusted / trusted.people + trusted.noise_variance
     told = max(own / (1 - weight) - own, 0.0)  # 1-w = V_T/(V_T + V_L)
     laplace = trusted.noise_variance - trusted.gaussian_variance
     reach = float(leash(own, told, laplace)) if rule.reach is None else rule.reach
@@ -326,7 +343,7 @@ def _anchored(found: Blend, trusted: TrustedSummary, local: LocalSummary, rule: 
     report = _noise_l(local, spread.upper, trusted.clamped_mean)
     normal += (1 - weight) ** 2 * (spread.upper + report) / local.people + float(anchor.lost)
     return replace(
-        found,
+        blended,
         estimate=float(estimate),
         error=NormalLaplace(math.sqrt(normal), weight * trusted.laplace_scale),
         slack=0.0,
@@ -350,12 +367,12 @@ def learned_spread(trusted: TrustedSummary | None, local: LocalSummary) -> tuple
     """
     pilot = local.mean
     if trusted is not None:
-        v_t = PILOT_VARIANCE / trusted.people + trusted.noise_variance
-        v_l = (PILOT_VARIANCE + local.randomiser.worst_variance) / local.people
+        v_t = messages.PILOT_VARIANCE / trusted.people + trusted.noise_variance
+        v_l = (messages.PILOT_VARIANCE + local.randomiser.worst_variance) / local.people
         pilot += v_l / (v_t + v_l) * (trusted.mean - local.mean)
     pilot = min(max(pilot, -1.0), 1.0)
-    raw = public_mean.raw_variance(local.second_moment(pilot), pilot, local.randomiser)
-    se = public_mean.predicted_se(local.people, pilot, min(max(raw, 0.0), 1.0), local.randomiser)
+    raw = messages.raw_variance(local.second_moment(pilot), pilot, local.randomiser)
+    se = messages.predicted_se(local.people, pilot, min(max(raw, 0.0), 1.0), local.randomiser)
     return messages.learned_variance(raw, se, pilot)
 
 
@@ -378,19 +395,15 @@ def _measured(trusted: TrustedSummary) -> tuple[float, float]:
     return learned, v
 
 
-def _largest(trusted: TrustedSummary) -> float:
-    """The largest variance of numbers within the bounds that have this noisy mean: ``1 - mean^2``, with room for it."""
-    away = abs(trusted.clamped_mean) - 3 * math.sqrt(WORST_VARIANCE / trusted.people + trusted.noise_variance)
-    return WORST_VARIANCE - max(away, 0.0) ** 2
-
-
 def _spread(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Rule) -> _Spread:
     if rule.sds is not None:
         var_t = rule.sds[0] ** 2
         var_l = var_t if rule.local_sd is None else rule.local_sd**2
         return _Spread(var_t, var_l, var_t, var_l if rule.name == "everyone" else var_t)
     if rule.name == "everyone" and trusted is not None and trusted.squares is None:  # no report speaks for the trusted
-        most = _largest(trusted)
+        # The largest variance of numbers within the bounds with this noisy mean: 1 - mean^2, with room for the noise.
+        away = abs(trusted.clamped_mean) - 3 * math.sqrt(WORST_VARIANCE / trusted.people + trusted.noise_variance)
+        most = WORST_VARIANCE - max(away, 0.0) ** 2
         learned, upper = (most, most) if local is None else learned_spread(None, local)
         return _Spread(most, learned, most, upper)
     if trusted is not None and trusted.squares is not None:
@@ -411,40 +424,205 @@ def _weight(
     trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _Spread, share: float
 ) -> tuple[float, float]:
     """The weight of the trusted estimate, and the |gap| whose bias it tolerates; without bias it would be `share`."""
-    k, n_l = trusted.people, local.people
+    k, n_l, worst, gap = trusted.people, local.people, local.randomiser.worst_variance, abs(rule.gap or 0.0)
+    stated = {"fixed": rule.weight, "tcm-only": 1.0, "lm-only": 0.0, "full-lm": 0.0, "everyone": share}
+    stated["pwh"] = worst / n_l / (worst / n_l + trusted.noise_variance)
+    if (weight := stated.get(rule.name)) is not None:
+        return weight, gap
     if rule.name == "anchored":
         report = _noise_l(local, spread.local, trusted.clamped_mean)
     elif rule.sd is None:
         report = _noise_l(local, spread.local, min(max(local.mean, -1.0), 1.0))
     else:
-        report = local.randomiser.worst_variance  # with a stated variance the weight must not look at the reports
+        report = worst  # with a stated variance the weight must not look at the reports
     v_t = spread.trusted / k + trusted.noise_variance
     v_l = (spread.local + report) / n_l
     sampling = spread.trusted / k + spread.local / n_l
-    gap = abs(rule.gap or 0.0)
-    match rule.name:
-        case "fixed":
-            assert rule.weight is not None
-            return rule.weight, gap
-        case "tcm-only":
-            return 1.0, gap
-        case "lm-only" | "full-lm":
-            return 0.0, gap
-        case "everyone":
-            return share, gap
-        case "pwh":
-            noise_l = local.randomiser.worst_variance / n_l
-            return noise_l / (noise_l + trusted.noise_variance), gap
-        case "skew-aware" if rule.gap is None:
-            # D^2 is estimated by what the difference of the two estimates has beyond its own variance.
-            gap = math.sqrt(max(0.0, (trusted.mean - local.mean) ** 2 - v_t - v_l))
-        case _:
-            pass
+    if rule.name == "skew-aware" and rule.gap is None:
+        # D^2 is estimated by what the difference of the two estimates has beyond its own variance.
+        gap = math.sqrt(max(0.0, (trusted.mean - local.mean) ** 2 - v_t - v_l))
     # P Def. 6.1; with equal variances (V_L + c D^2)/(V_T + V_L + D^2).
     return (k / (k + n_l) * sampling + share * gap**2 + report / n_l) / (v_t + v_l + gap**2), gap
 
 
-def _local_variance(local: LocalSummary, upper: float) -> float:
-    """Variance of one report for intervals: the sample's, or the model's where the sample is too small to tell."""
-    model = upper + _noise_l(local, upper, 0.0) if local.people < 30 else 0.0
-    return max(local.variance, model)
+# --- within a window --------------------------------------------------------------------------------------------------
+
+
+def blend_window(said: WindowSums, local: LocalSummary | None) -> Blend:
+    """``r_T + w y_T + (1-w) y_L``, with the law of its error, in the unit coordinate of the public bounds.
+
+    Reports are about a value's place within the window or, where trusted people's squares said so, in the whole range:
+    then ``w (r_T + y_T) + (1-w) x_L``. The weight follows from public numbers alone: the pilot's, the squares, and how
+    many people there are. The interval takes upper limits of what varies: beyond the window by the trusted people's
+    noisy squares, within it (or in all) by the reports; what is within and beyond is taken to move together.
+    """
+    window, k = said.window, said.people
+    heard = local is not None and local.people > 0
+    within = said.within or not heard
+    low, half = (window.low, window.width / 2) if within else (0.0, 0.5)
+    noise, outside = said.noise_variance, said.outside_variance if within else 0.0
+    inside, told, mean_l = half**2, 0.0, 0.0
+    w = 1.0
+    if heard:
+        assert local is not None
+        mean_l = low + half * (local.mean + 1)
+        inside *= learned_spread(None, local)[1]
+        few = local.randomiser.worst_variance if local.people < 30 else 0.0
+        told = half**2 * max(local.variance, few) / local.people
+        constant, quadratic = local.randomiser.variance_terms
+        varies = window.inside if within else float(window.spread(said.outside_seen))
+        away = window.away if within else min((2 * window.mean - 1) ** 2 + 4 * varies, 1.0)
+        expected = (varies + half**2 * (constant + quadratic * away)) / local.people
+        w = float(best_weight(varies, window.together if within else 0.0, expected, noise if within else 2 * noise, k))
+
+    def law(weight: float) -> NormalLaplace:
+        """Of the estimate with this weight, in the unit coordinate: a range is 2 long."""
+        sampling = (math.sqrt(outside) + weight * math.sqrt(inside)) ** 2 / k
+        normal = sampling + weight**2 * noise + (1 - weight) ** 2 * told
+        return NormalLaplace(2 * math.sqrt(normal), 2 * said.laplace_scale * (1.0 if within else weight))
+
+    estimate = (1.0 if within else w) * said.outside_mean + w * said.inside_mean + (1 - w) * mean_l
+    gap = None
+    if heard:
+        apart = NormalLaplace(math.sqrt(inside / k + told + (0.0 if within else noise)), said.laplace_scale)
+        difference = said.inside_mean + (0.0 if within else said.outside_mean) - mean_l
+        gap = Disagreement(2 * difference, NormalLaplace(2 * apart.s, 2 * apart.b))
+    return Blend(
+        estimate=2 * estimate - 1,
+        weight=w,
+        variance=4 * (window.inside if within else float(window.spread(said.outside_seen))),
+        error=law(w),
+        slack=0.0,
+        disagreement=gap,
+        trusted_error=law(1.0),
+        local_error=law(0.0) if heard else None,
+    )
+
+
+_LARGEST_SHIFT = 2**50  # beyond this, doubles no longer count single steps
+_REPORT_SLACK = 1 + 1e-9  # how far beyond the reach a report may be read, its own rounding included
+
+
+def seal(
+    trusted: TrustedSummary | None, local: LocalSummary | None, blended: Blend
+) -> tuple[Blend, PureDP | ApproxDP | None]:
+    """Round the local part to the trusted lattice, hide all that is known of the groups, and work out what is promised
+    to local people, if it is more than their reports do. The law of the error is one of public numbers alone."""
+    hidden = replace(blended, disagreement=None, trusted_error=None, local_error=None, anchor=None)
+    if trusted is None or local is None or local.people == 0 or not 0 < blended.weight < 1:
+        return hidden, None
+    w, step = blended.weight, blended.weight * trusted.step
+    steps = trusted.noisy_total + round((1 - w) * local.mean / step)
+    reach = 2 * local.randomiser.bound
+    slip = 2 * (local.people + 8) * 2.0**-53 * local.randomiser.bound
+    shift = math.ceil((1 - w) * _REPORT_SLACK * (reach / local.people + slip) / step) + 2
+    report = local.randomiser.worst_variance + blended.variance
+    assert blended.trusted_error is not None
+    normal = (w * blended.trusted_error.s) ** 2 + (1 - w) ** 2 * report / local.people
+    error = NormalLaplace(math.sqrt(normal), w * trusted.laplace_scale)
+    return replace(hidden, estimate=steps * step - w, error=error), _amplified(trusted, local, shift)
+
+
+def _amplified(trusted: TrustedSummary, local: LocalSummary, shift: int) -> PureDP | ApproxDP | None:
+    """What the curator's noise promises for a shift of so many steps; None when the own report's promise is better."""
+    own = local.randomiser.guarantee
+    if shift > _LARGEST_SHIFT:
+        return None
+    if isinstance(trusted.noise, DiscreteLaplace):
+        epsilon = shift / trusted.noise.scale * (1 + 1e-12)
+        return PureDP(epsilon) if epsilon < own.epsilon else None
+    sigma, delta = trusted.noise.sigma, trusted.noise.guarantee.delta
+
+    def kept(epsilon: float) -> bool:
+        return discrete_gaussian_profile(shift, sigma, epsilon) <= delta
+
+    return ApproxDP(turning_point(0.0, own.epsilon, kept)[1], delta) if kept(own.epsilon) else None
+
+
+class Spread(NamedTuple):
+    """The data's variance in the unit coordinate: for the weights, and a cautious one for intervals; the largest where
+    nothing is known."""
+
+    used: float = WORST_VARIANCE
+    upper: float = WORST_VARIANCE
+    learned: bool = False
+
+
+def anybody_heard(reports: ReportsByEpsilon) -> bool:
+    return bool(np.isfinite(local_terms(reports.epsilons).constant).any())
+
+
+def _precision(reports: ReportsByEpsilon, variance: float, mean: float) -> Floats:
+    """1/(var + v) of one report of each level; 0 where people are silent."""
+    terms = local_terms(reports.epsilons)
+    noise = terms.constant + terms.quadratic * min(variance + mean**2, 1.0)
+    return np.asarray(1 / (variance + noise))
+
+
+def local_mean(reports: ReportsByEpsilon, variance: float) -> float:
+    precision = _precision(reports, variance, 0.0)
+    return float(np.dot(precision, reports.totals) / np.dot(precision, reports.people))
+
+
+def learn_variance(reports: ReportsByEpsilon) -> Spread:
+    """The data's variance from the reports, at no privacy cost; the worst case when nobody reports.
+
+    Every level of epsilon gives an unbiased estimate (its mean square around a pilot mean, less its noise); they are
+    combined by inverse variance, and the posterior mean is used, as in `public.mean`.
+    """
+    if not anybody_heard(reports):
+        return Spread()
+    pilot = min(max(local_mean(reports, messages.PILOT_VARIANCE), -1.0), 1.0)
+    terms = local_terms(reports.epsilons)
+    heard = np.isfinite(terms.constant)
+    people = reports.people[heard].astype(np.float64)
+    constant, quadratic = terms.constant[heard], terms.quadratic[heard]
+    second = (reports.squares[heard] - 2 * pilot * reports.totals[heard]) / people + pilot**2
+    raw = (second - constant - quadratic * pilot**2) / (1 + quadratic)
+    deviation = terms.square_deviation(pilot, messages.PILOT_VARIANCE)[heard] / (1 + quadratic)
+    precision = people / deviation**2
+    total = float(precision.sum())
+    value, se = float(np.dot(precision, raw)) / total, 1 / math.sqrt(total)
+    return Spread(*messages.learned_variance(value, se, pilot), learned=True)
+
+
+def combine(
+    trusted: messages.WeightedSum | None, trusted_people: Floats, reports: ReportsByEpsilon, spread: Spread, *,
+    trusted_share: float | None = None,
+) -> Blend:  # fmt: skip
+    """Inverse-variance combination of the trusted release and every report.
+
+    `trusted_people` counts the people behind each of the trusted weights. With a `trusted_share` that is the trusted
+    release's weight, however much both groups differ, and a spread learned from reports is that of local people alone.
+    """
+    heard = anybody_heard(reports)
+    must(trusted is not None or bool(heard), "epsilons", "must be positive for at least one person", "0 for everybody")
+    squares = 0.0 if trusted is None else float(np.dot(trusted_people, trusted.weights**2))
+    information_t = 0.0
+    if trusted is not None:
+        information_t = 1 / max(spread.used * squares + trusted.noise_variance, 1e-300)
+    precision = _precision(reports, spread.used, _middle(reports, spread)) if heard else np.zeros(len(reports.epsilons))
+    information_l = float(np.dot(precision, reports.people))
+    weight, upper = information_t / (information_t + information_l), spread.upper
+    if trusted_share is not None and trusted is not None and heard:
+        weight, upper = trusted_share, WORST_VARIANCE if spread.learned else spread.upper
+    own = told = None
+    if trusted is not None:
+        own = trusted.mean, NormalLaplace(math.sqrt(upper * squares), trusted.laplace_scale)
+    if heard:  # with the cautious variance of the data and the worst of the noise
+        terms = local_terms(reports.epsilons)
+        each = np.where(precision > 0, spread.upper + terms.constant + terms.quadratic, 0.0)
+        error = math.sqrt(float(np.dot(precision**2 * reports.people, each))) / information_l
+        told = float(np.dot(precision, reports.totals)) / information_l, NormalLaplace(error, 0.0)
+    return weighed(own, told, weight, spread.used)
+
+
+def share_of(part: ReportsByEpsilon, everyone: ReportsByEpsilon, spread: Spread) -> float:
+    """What a part of the reports weighs among all of them, by inverse variance."""
+    middle = _middle(everyone, spread)
+    told, whole = (float(np.dot(_precision(r, spread.used, middle), r.people)) for r in (part, everyone))
+    return told / whole
+
+
+def _middle(reports: ReportsByEpsilon, spread: Spread) -> float:
+    return min(max(local_mean(reports, spread.used), -1.0), 1.0)

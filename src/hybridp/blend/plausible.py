@@ -237,9 +237,8 @@ class Plausible:
 
     def _by_steps(self, rows: Floats) -> Floats:
         """Weights of the numbers as weights of their steps."""
-        return np.concatenate(
-            [rows[:, a:b][:, ::-1].cumsum(axis=1)[:, ::-1] for a, b in pairwise(self._starts.tolist())], axis=1
-        )
+        each = (rows[:, a:b] for a, b in pairwise(self._starts.tolist()))
+        return np.concatenate([part[:, ::-1].cumsum(axis=1)[:, ::-1] for part in each], axis=1)
 
     def limit(self, place: float, side: int) -> Row:
         """The share of everybody at or below a place, or what is known not to be below (1) or above (-1) it."""
@@ -269,11 +268,9 @@ class Plausible:
             rules[-1, -1] = -float(side)
             sums[-1] = target / scale
             weights[-1] = self._heavy if error is None else scale / error
-        steps = _not_below_zero(
-            np.concatenate([self._padded, weights[:, None] * rules]),
-            np.concatenate([self._values, weights * sums]),
-            np.concatenate([self._likely, np.ones(groups + 1, dtype=np.bool_)]),
-        )
+        likely = np.concatenate([self._likely, np.ones(groups + 1, dtype=np.bool_)])
+        wanted = np.concatenate([self._values, weights * sums])
+        steps = _not_below_zero(np.concatenate([self._padded, weights[:, None] * rules]), wanted, likely)
         self._likely = steps[:count] > 0
         miss = self._rows @ steps[:count] - self._values
         free = int(np.count_nonzero(steps > _NOUGHT)) - (len(rules) if error is None else groups)
@@ -362,11 +359,9 @@ class Plausible:
         return self._bent(lambda f: gini(weights, f, origin), reach, within)
 
     def _bent(
-        self,
-        statistic: Callable[[Floats], tuple[float, Floats]],
-        reach: float,
+        self, statistic: Callable[[Floats], tuple[float, Floats]], reach: float,
         within: Callable[[Floats, Floats, Floats], float],
-    ) -> tuple[float, float]:
+    ) -> tuple[float, float]:  # fmt: skip
         """The least and the largest plausible value of a statistic of F's means with a slope, in straight steps.
 
         People within one cell are as far apart as their mean allows at most, and all at one place at least: what that
@@ -394,9 +389,8 @@ class Plausible:
     def _edge(self, row: Floats, side: int, reach: float) -> tuple[float, Floats]:
         """The least (-1) or largest (1) plausible value of ``row @ F``, and an F that has it."""
         steps = self._by_steps(row[None, :])[0]  # of all people of a group at one place
-        least_most = [np.append(part, 0.0) for part in self.parts(steps)]
         inner = float(row @ self.best)
-        outer = float(sum(part.max() if side > 0 else part.min() for part in least_most))
+        outer = float(sum(side * (side * np.append(part, 0.0)).max() for part in self.parts(steps)))
         least = _CLOSE * abs(outer - inner)
         near, (misfit, free, f) = 0.0, self._fit(row, outer)
         far = self._errors(misfit, free)

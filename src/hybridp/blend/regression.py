@@ -29,7 +29,7 @@ from hybridp.public.randomisers import Floats
 from hybridp.public.regression import LADDER, KindName, Line, NoisyRounds, OnLine, symmetric
 
 __all__ = ["LEAN", "Fit", "Score", "Units", "blend_groups", "blend_plain", "clip_for", "deviation", "forecast"]
-__all__ += ["local_score", "newton", "spread_as_told", "steer", "trusted_score", "widest"]
+__all__ += ["newton", "spread_as_told", "steer", "trusted_score", "widest"]
 
 LEAN = 0.4
 """How far a clip that was found may shift the mean residual, in standard errors of local people's mean score."""
@@ -77,8 +77,8 @@ class Score:
 
     def cross(self, beta: Floats, other: Floats) -> Floats:
         """The covariance of the noise in g at beta with that in g at `other`."""
-        out = _product(self.slope_noise, np.outer(other - self.centre, beta - self.centre))
-        return np.asarray(out + np.diag(self.score_noise))
+        moments = np.outer(other - self.centre, beta - self.centre)
+        return np.asarray(_product(self.slope_noise, moments) + np.diag(self.score_noise))
 
     @property
     def sampling(self) -> Floats:
@@ -108,16 +108,12 @@ class Score:
     def stable(self) -> tuple[Floats, bool]:
         """The slope with its eigenvalues kept above the size of its noise, and whether one lay below."""
         value, vector = np.linalg.eigh(self.slope)
-        return np.asarray((vector * np.maximum(value, self._least)) @ vector.T), bool(value.min() < self._least)
+        return np.asarray((vector * np.maximum(value, self.least)) @ vector.T), bool(value.min() < self.least)
 
     @property
-    def _least(self) -> float:
+    def least(self) -> float:
+        """The size of the slope's noise."""
         return max(math.sqrt(float(np.mean(self.slope_noise)) * len(self.slope)), 1e-9)
-
-    @property
-    def faint(self) -> bool:
-        """Whether a curve's slope is so near its noise that it is mostly one that noise has made larger."""
-        return self.curved and bool(np.linalg.eigvalsh(self.slope).min() < 1.5 * self._least)
 
     def fit(self) -> Fit:
         slope, weak = self.stable
@@ -137,8 +133,7 @@ def _linear(people: int, second: Floats, noise: Floats, *, sampled: bool) -> Sco
     w = np.append(-result.fit().beta, 1.0)
     weight = 2 * np.outer(w, w) ** 2 - np.diag(w**4)  # of the variances: (2 w_i w_j)^2 for a pair, once; w_i^4
     error = math.sqrt(float(np.sum(weight * noise)))
-    residual = min(max(float(w @ second @ w), 0.0) + 1.645 * error, 1.0)
-    residual = max(residual, 1e-8)
+    residual = min(max(max(float(w @ second @ w), 0.0) + 1.645 * error, 1e-8), 1.0)
     own = np.sqrt(np.append(1.0, np.full(p - 1, _UNEVEN)))  # the first coordinate is the intercept's
     spread = empty if sampled else residual * result.stable[0] * np.outer(own, own)
     return replace(result, residual=residual, spread=spread)
@@ -159,16 +154,8 @@ def trusted_score(said: NoisyRounds) -> Score:
 
 def newton(said: NoisyRounds) -> tuple[float, ...]:
     """Where the next round stands: a step from the last one, no longer than 4 in any coefficient."""
-    result = trusted_score(said).fit().beta
-    return tuple(np.clip(result, np.array(said.centres[-1]) - 4, np.array(said.centres[-1]) + 4).tolist())
-
-
-def local_score(sums: VectorReportSums, line: Line) -> Score | None:
-    """Plain reports as a score; None where some product has fewer than two reports."""
-    if int(sums.counts.min()) < 2:
-        return None
-    (mean, variance), size = _means(sums, line), line.bounds.dimensions + 1
-    return _linear(sums.people, symmetric(mean, size, 1.0), symmetric(variance, size, 0.0), sampled=True)
+    centre = np.array(said.centres[-1])
+    return tuple(np.clip(trusted_score(said).fit().beta, centre - 4, centre + 4).tolist())
 
 
 def _means(sums: VectorReportSums, line: Line) -> tuple[Floats, Floats]:
@@ -216,7 +203,9 @@ def _updated(score: Score, beta0: Floats, told: Floats, covariance: Floats) -> F
     # The noise left in the slope meets a way that is itself known up to an error.
     inverse = np.linalg.inv(score.stable[0])
     total = fit.covariance + inverse @ _product(score.slope_noise, fit.covariance) @ inverse
-    return replace(fit, covariance=1.5 * total if score.faint else total)  # by trials: benchmarks/regression.py
+    # A curve's slope that is so near its noise is mostly one that noise has made larger: by benchmarks/regression.py.
+    faint = score.curved and float(np.linalg.eigvalsh(score.slope).min()) < 1.5 * score.least
+    return replace(fit, covariance=1.5 * total if faint else total)
 
 
 def _update(score: Score, beta0: Floats, told: Floats, covariance: Floats) -> Fit:
@@ -271,10 +260,13 @@ def blend_groups(
     if line.form == "steered":
         assert score is not None
         return steer(score, sums, line, lean) or (own, None, None)
-    told = local_score(sums, line)
-    if told is None or score is None or own is None:
-        return (own, None, None) if told is None else (told.fit(), told.fit(), None)
+    if int(sums.counts.min()) < 2:  # reports on some product
+        return own, None, None
+    (mean, variance), size = _means(sums, line), line.bounds.dimensions + 1
+    told = _linear(sums.people, symmetric(mean, size, 1.0), symmetric(variance, size, 0.0), sampled=True)
     local = told.fit()
+    if score is None or own is None:
+        return local, local, None
     return blend_plain(score, told)[0], local, own.covariance + local.covariance
 
 
@@ -323,12 +315,12 @@ class Units:
         change[0, 1:] = -middle / half
         return cls(target, start, change * target)
 
-    def fit(self, found: Fit) -> tuple[Floats, Floats]:
+    def fit(self, estimate: Fit) -> tuple[Floats, Floats]:
         """Coefficients and standard errors; infinite ones where the slope cannot be told from noise."""
-        beta = self.change @ found.beta
+        beta = self.change @ estimate.beta
         beta[0] += self.start
-        errors = np.sqrt(np.maximum(np.diag(self.change @ found.covariance @ self.change.T), 0.0))
-        return beta, np.full(len(beta), np.inf) if found.weak else errors
+        errors = np.sqrt(np.maximum(np.diag(self.change @ estimate.covariance @ self.change.T), 0.0))
+        return beta, np.full(len(beta), np.inf) if estimate.weak else errors
 
 
 # --- before local people are asked ------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ other blends of both groups take them to be alike.
 trusted group's noisy shares and from public numbers, so that nothing that decides how far comes from reports.
 
 Reports of several mechanisms, of people who trust nobody and of people whose reports were mixed, are heard as one group
-(`Told`): each has a part of its shares in proportion to the inverse of its variance at equal shares, so that no report
-moves the parts either.
+(`ReportPool`): each has a part of its shares in proportion to the inverse of its variance at equal shares, so that no
+report moves the parts either.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,15 +34,14 @@ from hybridp.public.messages import NormalLaplace, farthest_kept, holm, log_uppe
 from hybridp.public.randomisers import Floats, Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports
 
-__all__ = ["SHARE_ESTIMATORS", "ShareBlend", "ShareEstimator", "Told", "blend_shares"]
-__all__ += ["score_interval", "share_anchoring", "simplex", "to_simplex", "two_sided"]
+__all__ = ["ReportPool", "ShareBlend", "ShareEstimator", "blend_shares", "score_interval", "share_anchoring", "simplex"]
+__all__ += ["to_simplex", "two_sided"]
 
 ShareEstimator = Literal["everyone", "alike", "hybrid", "anchored", "tcm-only", "lm-only"]
-SHARE_ESTIMATORS: tuple[ShareEstimator, ...] = get_args(ShareEstimator)
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class ReportPool:
     """What people's reports tell together, in groups of one mechanism each; `people` may differ by option."""
 
     groups: tuple[ShareReports, ...]
@@ -70,14 +69,10 @@ class Told:
         return np.asarray(sum(part * own for part, own in zip(self.parts, each, strict=True)))
 
     def variance(self, share: Floats) -> Floats:
-        """Of these shares, if the people's were `share`: of a report ``s (1-s)/(p*-q*)^2``, s = share p* +
-        (1-share) q*."""
-        result = np.zeros_like(share)
-        for part, group in zip(self.parts, self.groups, strict=True):
-            p, q = group.oracle.truth, group.oracle.other
-            seen = share * p + (1 - share) * q
-            result += part**2 * (seen * (1 - seen) / (p - q) ** 2 / np.maximum(group.people, 1))
-        return result
+        """Of these shares, if the people's were `share`."""
+        each = zip(self.parts, self.groups, strict=True)
+        told = (part**2 * (group.oracle.variance(share) / np.maximum(group.people, 1)) for part, group in each)
+        return np.asarray(sum(told, np.zeros_like(share)))
 
 
 def score_interval(
@@ -108,7 +103,7 @@ class ShareBlend:
     trusted: Floats | None
     local: Floats | None
     _trusted: NoisyCounts | None
-    _local: Told | None
+    _local: ReportPool | None
     estimator: ShareEstimator
     anchor: Anchor | None = None
     default: Anchoring | None = None
@@ -160,8 +155,7 @@ class ShareBlend:
     def intervals(self, level: float, *, joint: bool = False) -> tuple[Floats, Floats]:
         """Of every option with this coverage; joint ones hold all together (Bonferroni)."""
         each = each_level(level, len(self.estimate), joint=joint)
-        at = np.clip(self.estimate, 0.0, 1.0)
-        return score_interval(self.errors, at, each)
+        return score_interval(self.errors, np.clip(self.estimate, 0.0, 1.0), each)
 
     def standard_errors(self, group: Literal["trusted", "local"]) -> Floats | None:
         if (self.trusted if group == "trusted" else self.local) is None:
@@ -178,31 +172,23 @@ class ShareBlend:
         """The same of each option by itself."""
         if self.trusted is None or self.local is None:
             return None
-        result: list[float] = two_sided(self.trusted - self.local, *self._gap_errors()).tolist()
-        return result
+        return list(two_sided(self.trusted - self.local, *self._gap_errors()).tolist())
 
 
 def share_anchoring(size: int, noise: CountNoise, trusted: int, reports: Sequence[tuple[Oracle, int]]) -> Anchoring:
-    """The default for so many options and people, at equal shares: public numbers alone.
+    """The default for so many options and people of both groups, at equal shares: public numbers alone.
 
     `reports` are the mechanisms that people's devices used, and how many people used each.
     """
-    known = math.fsum(people / oracle.variance(1 / size) for oracle, people in reports)
-    if not (trusted and known):
-        return Anchoring(None, math.inf)
-    share, v_l = 1 / size, 1 / known
+    share, v_l = 1 / size, 1 / math.fsum(people / oracle.variance(1 / size) for oracle, people in reports)
     v_t, laplace = share * (1 - share) / trusted + noise.variance / trusted**2, noise.laplace_variance / trusted**2
     return anchoring(v_t, v_l, laplace=laplace)
 
 
 def blend_shares(
-    trusted: NoisyCounts | None,
-    local: ShareReports | None,
-    estimator: ShareEstimator = "everyone",
-    mixed: ShareReports | None = None,
-    *,
-    answering: float = 1.0,
-) -> ShareBlend:
+    trusted: NoisyCounts | None, local: ShareReports | None, estimator: ShareEstimator = "everyone",
+    mixed: ShareReports | None = None, *, answering: float = 1.0,
+) -> ShareBlend:  # fmt: skip
     """Combine what the groups sent. With one group empty, the other one is the estimate, whatever the rule.
 
     Reports that were `mixed` are heard with the local ones, as one group. Those who reported are a share `answering` of
@@ -213,8 +199,8 @@ def blend_shares(
     """
     sent = tuple(group for group in (local, mixed) if group is not None and group.people)
     if not sent or not sent[0].several:
-        return _blended(trusted, Told(sent, estimator == "everyone") if sent else None, estimator, answering)
-    heard = Told(tuple(group.by_option for group in sent), estimator == "everyone")
+        return _blended(trusted, ReportPool(sent, estimator == "everyone") if sent else None, estimator, answering)
+    heard = ReportPool(tuple(group.by_option for group in sent), estimator == "everyone")
     undrawn = np.asarray(heard.people) == 0
     unknown = undrawn.any() and (trusted is None or estimator == "lm-only")
     must(not unknown, "people", f"must be more: no device drew option {np.argmax(undrawn) + 1}", "too few")
@@ -226,7 +212,9 @@ def blend_shares(
     return replace(result, estimate=estimate, weights=weights, local=None)
 
 
-def _blended(trusted: NoisyCounts | None, heard: Told | None, estimator: ShareEstimator, answering: Any) -> ShareBlend:
+def _blended(
+    trusted: NoisyCounts | None, heard: ReportPool | None, estimator: ShareEstimator, answering: Any
+) -> ShareBlend:
     heard = None if estimator == "tcm-only" else heard
     trusted = None if estimator == "lm-only" else trusted
     must(trusted is not None or heard is not None, "people", "must be at least 1 in one of the groups", "0")
@@ -240,30 +228,22 @@ def _blended(trusted: NoisyCounts | None, heard: Told | None, estimator: ShareEs
         reports = [(group.oracle, group.people) for group in heard.groups]
         default = share_anchoring(len(own), trusted.noise, trusted.people, reports)
         reach = default.reach
-    if reach is not None:
-        return replace(_anchored(trusted, heard, own, told, reach), default=default)
+    if reach is not None:  # option by option: nothing but a difference comes from reports, and that is clipped
+        # A noisy share near 0 or 1 would state that it has no sampling error: it has at least that of one person's.
+        v_t, v_l = _variances(trusted, heard, np.clip(own, 0.0, 1.0), 1 / trusted.people)
+        held, anchor = hold(own, told, v_t, v_l, trusted.noise.laplace_variance / trusted.people**2, reach)
+        return ShareBlend(held, v_l / (v_t + v_l), own, told, trusted, heard, "anchored", anchor, default)
     weights = np.full_like(own, trusted.people / (trusted.people + heard.people / answering))
     pilot = np.full_like(own, 1 / heard.groups[0].oracle.categories)
     for _ in range(0 if estimator == "everyone" else 3):  # from equal shares on: a pilot errs far less than matters
         v_t, v_l = _variances(trusted, heard, pilot)
         weights = v_l / (v_t + v_l)
         pilot = np.clip(weights * own + (1 - weights) * told, 0.0, 1.0)
-    return ShareBlend(
-        weights * own + (1 - weights) * told, weights, own, told, trusted, heard, plainly, default=default
-    )
+    blended = weights * own + (1 - weights) * told
+    return ShareBlend(blended, weights, own, told, trusted, heard, plainly, default=default)
 
 
-def _anchored(trusted: NoisyCounts, local: Told, own: Floats, told: Floats, reach: float) -> ShareBlend:
-    """Option by option: nothing but the last line's difference comes from reports, and that is clipped.
-
-    A noisy share near 0 or 1 would state that it has no sampling error: it has at least that of one person's.
-    """
-    v_t, v_l = _variances(trusted, local, np.clip(own, 0.0, 1.0), 1 / trusted.people)
-    estimate, anchor = hold(own, told, v_t, v_l, trusted.noise.laplace_variance / trusted.people**2, reach)
-    return ShareBlend(estimate, v_l / (v_t + v_l), own, told, trusted, local, "anchored", anchor)
-
-
-def _variances(trusted: NoisyCounts, local: Told, share: Floats, least: float = 0.0) -> tuple[Floats, Floats]:
+def _variances(trusted: NoisyCounts, local: ReportPool, share: Floats, least: float = 0.0) -> tuple[Floats, Floats]:
     """Of the groups' own shares, if the people's were `share`; of a trusted person at least so much."""
     spread = np.maximum(share * (1 - share), least)
     return spread / trusted.people + trusted.noise.variance / trusted.people**2, local.variance(share)

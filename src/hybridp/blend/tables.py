@@ -59,11 +59,9 @@ __all__ = ["Goal", "blend_tables", "fit_rows", "pair_sums", "raked", "round_rows
 
 
 def blend_tables(
-    marginals: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
-    trusted: Sequence[MeasuredTable | None],
-    trusted_people: int,
-    local: Sequence[ShareReports | None],
-) -> list[tuple[MeasuredTable, MeasuredTable]]:
+    marginals: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], trusted: Sequence[MeasuredTable | None],
+    trusted_people: int, local: Sequence[ShareReports | None],
+) -> list[tuple[MeasuredTable, MeasuredTable]]:  # fmt: skip
     """One table, in people of both groups, for each of `marginals` (its features and shape), from what each group told
     of it: None where it told nothing, [] for a group of nobody.
 
@@ -91,19 +89,13 @@ def _blended(trusted: MeasuredTable | None, people: int, told: ShareReports | No
         sides.append(estimate(told.oracle, told.counts, told.people)[0])
     must(bool(sides), "people", "must be so many that every marginal is drawn by somebody", "fewer")
 
-    def precisions(share: Floats) -> list[Floats]:
-        out: list[Floats] = []
-        if trusted is not None:
-            out.append(1 / ((trusted.sigma / people) ** 2 + share * (1 - share) / people))
-        if told is not None and told.people:
-            p, q = told.oracle.truth, told.oracle.other
-            seen = share * p + (1 - share) * q
-            out.append(told.people * (p - q) ** 2 / (seen * (1 - seen)))
-        return out
-
     share = np.zeros_like(sides[0])
     for _ in range(2):
-        weights = precisions(np.clip(share, 0.0, 1.0))
+        weights, at = [], np.clip(share, 0.0, 1.0)
+        if trusted is not None:
+            weights.append(1 / ((trusted.sigma / people) ** 2 + at * (1 - at) / people))
+        if told is not None and told.people:
+            weights.append(told.people / told.oracle.variance(at))
         total = np.sum(weights, axis=0)
         share = np.sum([w * s for w, s in zip(weights, sides, strict=True)], axis=0) / total
     return share, 1 / total
@@ -119,14 +111,9 @@ _LEAST_BATCH = 32
 
 
 def raked(
-    model: GraphModel,
-    known: Sequence[MeasuredTable],
-    new: Sequence[MeasuredTable],
-    people: int,
-    *,
-    rows: int,
-    seed: int,
-) -> Codes:
+    model: GraphModel, known: Sequence[MeasuredTable], new: Sequence[MeasuredTable], people: int, *,
+    rows: int, seed: int,
+) -> Codes:  # fmt: skip
     """`rows` records that follow all tables, the model being of the `known` ones. Deterministic; the seed is public.
 
     So that memory is bounded, no more records are drawn and weighted than the tables leave room for.

@@ -135,15 +135,13 @@ class Tally:
         """For answers to an invitation; with `sums_only` it will tell a mean and nothing else of a distribution."""
         if invite.way in ("number", "own"):  # a document holds the text alone, which must lead back to this mechanism
             must(invite_in(invite.text) == invite, "mechanism", "must be one that its text describes", invite.text)
-        if invite.way == "own":
-            return cls("personal-mean", invite.text, collection=collection, invite=invite)
-        if invite.way not in ("number", "vector"):
-            slots = (0,) * invite.encoding.categories
-            return cls("slots", invite.text, counts=slots, collection=collection, invite=invite)
-        bins = None if sums_only or invite.way == "vector" else (0,) * report_bins(invite.mechanism).size
-        sums = tuple((float(j), Sums()) for j in range(invite.encoding.dimensions))
-        kind = "mean" if invite.way == "number" else "vector-mean"
-        return cls(kind, invite.text, 0, sums, bins, collection, invite=invite)
+        kind = {"own": "personal-mean", "number": "mean", "vector": "vector-mean"}.get(invite.way, "slots")
+        columns = invite.encoding.dimensions if kind in ("mean", "vector-mean") else 0
+        many = invite.encoding.categories if kind == "slots" else 0
+        if kind == "mean" and not sums_only:
+            many = report_bins(invite.mechanism).size
+        sums = tuple((float(j), Sums()) for j in range(columns))
+        return cls(kind, invite.text, 0, sums, (0,) * many or None, collection, invite=invite)
 
     def named(self, batch: str, *, simulated: bool = False) -> Tally:
         """For the reports of one more batch, which must be new."""

@@ -12,8 +12,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.bench.crowd import Guesses
-from hybridp.bench.simulate import salary_like
+from hybridp.bench.crowd import Guesses, salary_like
 from hybridp.bench.study import plan_question
 from hybridp.cli.app import FOLDER_PATH, count, note, number, progress, receipt, save_plot, share_type, table
 from hybridp.cli.options import telling

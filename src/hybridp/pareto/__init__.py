@@ -12,9 +12,16 @@ neither torch nor botorch.
 
 from hybridp.pareto.models import Models, fit_models
 from hybridp.pareto.problem import (
+    Categorical,
     Evaluation,
+    Integer,
+    LogInteger,
+    LogReal,
     Measure,
     Problem,
+    Real,
+    Setting,
+    Space,
     Staircase,
     band,
     hypervolume,
@@ -35,7 +42,6 @@ from hybridp.pareto.publish import (
     suggest,
 )
 from hybridp.pareto.run import Run, Store, dpareto, grid_search, observed_hypervolume, random_search, search
-from hybridp.pareto.space import Categorical, Integer, LogInteger, LogReal, Real, Setting, Space
 
 __all__ = ["Advice", "Categorical", "Choice", "Cost", "Evaluation", "Integer", "LogInteger", "LogReal", "Measure"]
 __all__ += ["Models", "Problem", "PublishedFront", "Real", "Run", "Setting", "Space", "Staircase", "Store"]

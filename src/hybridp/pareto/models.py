@@ -20,16 +20,12 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hybridp.pareto.problem import Evaluation, Problem, pareto_indices, quiet
-from hybridp.pareto.space import Setting, Space, Value
+from hybridp.pareto.problem import Evaluation, Problem, Setting, Space, Value, pareto_indices, quiet
+from hybridp.public.randomisers import Floats
 
 __all__ = ["Choose", "Models", "Score", "Surrogate", "believe", "best_settings", "by_gain", "cells", "error_models"]
 __all__ += ["expected_gain", "fit_models", "gain", "ln_epsilon", "log", "next_setting", "surrogate"]
-
-
-Floats: TypeAlias = NDArray[np.float64]
 
 # With fewer runs than this, their spread says too little to be used as known noise.
 _RUNS = 5
@@ -178,7 +174,8 @@ def best_settings(space: Space, known: Floats, score: Score, rng: np.random.Gene
     settings: list[dict[str, Value]] = []
     x, values = np.empty((0, dim)), np.empty(0)
     for shrink in (0.1, 0.03, 0.01, 0.003, 0.0):
-        new, places = space.snap(pool)
+        new = [space.decode(row) for row in pool]
+        places = space.encoded(new)
         scores = score(new, places)
         settings, x = settings + new, np.vstack([x, places])
         values = np.append(values, np.where(np.isnan(scores), -np.inf, scores))

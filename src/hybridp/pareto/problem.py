@@ -1,10 +1,19 @@
 """A mechanism with knobs: its space, its privacy oracle, its utility oracle and the anti-ideal point.
 
+The knobs span a box of real, logarithmic, whole and categorical parameters, seen as [0, 1]^d. The optimiser works in
+this unit cube; the mechanism receives a setting, a plain dictionary. Whole numbers and categories own equal slices of
+their axis, so a uniform point of the cube is a uniform setting, and `decode(encode(setting))` is the setting again.
+
+>>> space = Space({"C": Integer(1, 30), "b": LogReal(1e-2, 1e2)})
+>>> space.decode([0.0, 0.5])
+{'C': 1, 'b': 1.0}
+>>> space.encode({"C": 30, "b": 100.0}).round(3).tolist()
+[0.983, 1.0]
+
 The privacy oracle is exact, cheap and sound: epsilon of a setting, at the problem's delta. The utility oracle is noisy
 and expensive: `utility(setting, seed)` returns one number, or one a run. The models see ln(epsilon) and
 logit(error), clipped; hypervolumes are measured in ln(epsilon) and the plain error (Avent 2023, section 3.3.3).
 
->>> from hybridp.pareto import LogReal, Problem, Space
 >>> def privacy(setting): return 1 / setting["b"]
 >>> def utility(setting, seed): return 1 / (1 + setting["b"])
 >>> problem = Problem("toy", Space({"b": LogReal(0.01, 100)}), privacy, utility)
@@ -26,25 +35,180 @@ Of repeats there are bands (Avent 2023, Figure 3.9).
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import entry_points
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, ClassVar, Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.pareto.space import Setting, Space
+from hybridp.public.randomisers import Floats
 
-__all__ = ["Evaluation", "Measure", "Problem", "Staircase", "band", "hypervolume", "load_problem"]
-__all__ += ["pareto_indices", "problem_names", "quiet", "staircase"]
+__all__ = ["Categorical", "Evaluation", "Integer", "Knob", "LogInteger", "LogReal", "Measure", "Problem", "Real"]
+__all__ += ["Setting", "Space", "Staircase", "band", "hypervolume", "load_problem", "pareto_indices", "problem_names"]
+__all__ += ["quiet", "staircase"]
 
-Floats: TypeAlias = NDArray[np.float64]
+Value: TypeAlias = float | int | str
+Setting: TypeAlias = Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class _Range:
+    """Numbers from low to high, whole ones or any, on the axis itself or on that of their logarithm.
+
+    A whole number owns a slice of the axis that ends at half numbers, and sits in it.
+    """
+
+    low: float
+    high: float
+    _whole: ClassVar[bool] = False
+    _log: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        ends = (self.low, self.high)
+        real = all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in ends)
+        ok = real and all(map(math.isfinite, ends)) and self.low <= self.high
+        must(ok, "low", "must not exceed `high`", self.low)
+        if self._whole:
+            must(all(v == int(v) for v in ends), "low", "and `high` must be whole numbers", ends)
+        must(self.low > 0 or not self._log, "low", "must be positive on a logarithmic knob", self.low)
+
+    def holds(self, value: object) -> bool:
+        kind = int if self._whole else int | float
+        return isinstance(value, kind) and not isinstance(value, bool) and self.low <= value <= self.high
+
+    def encode(self, value: Value) -> float:
+        a, b = self.low - 0.5 * self._whole, self.high + 0.5 * self._whole
+        if a == b:
+            return 0.5
+        return math.log(float(value) / a) / math.log(b / a) if self._log else (float(value) - a) / (b - a)
+
+    def decode(self, x: float) -> Value:
+        a, b = self.low - 0.5 * self._whole, self.high + 0.5 * self._whole
+        value = a * (b / a) ** x if self._log else a + x * (b - a)
+        value = min(max(math.floor(value + 0.5) if self._whole else value, self.low), self.high)
+        return int(value) if self._whole else float(value)
+
+    def levels(self, n: int) -> list[Value]:
+        if self._whole:
+            spread = np.geomspace if self._log else np.linspace
+            return sorted({round(v) for v in spread(self.low, self.high, n).tolist()})
+        return [self.decode(x) for x in ([0.5] if n == 1 else [i / (n - 1) for i in range(n)])]
+
+
+@final
+class Real(_Range):
+    """A real knob on [low, high]."""
+
+
+@final
+class LogReal(_Range):
+    """A positive real knob whose logarithm matters."""
+
+    _log = True
+
+
+@final
+class Integer(_Range):
+    """A whole number in low .. high."""
+
+    _whole = True
+
+
+@final
+class LogInteger(_Range):
+    """A whole number in low .. high, low >= 1, whose logarithm matters (a lot size)."""
+
+    _whole = _log = True
+
+
+@final
+@dataclass(frozen=True)
+class Categorical:
+    """One of a few choices, in the order given; neighbours in that order count as alike."""
+
+    choices: tuple[Value, ...]
+
+    def __post_init__(self) -> None:
+        distinct = len(set(self.choices)) == len(self.choices) > 0
+        must(distinct, "choices", "must be one or more distinct values", list(self.choices))
+
+    def encode(self, value: Value) -> float:
+        return (self.choices.index(value) + 0.5) / len(self.choices)
+
+    def decode(self, x: float) -> Value:
+        return self.choices[min(max(math.floor(x * len(self.choices)), 0), len(self.choices) - 1)]
+
+    def holds(self, value: object) -> bool:
+        return value in self.choices
+
+    def levels(self, n: int) -> list[Value]:
+        return list(self.choices)
+
+
+Knob: TypeAlias = Real | LogReal | Integer | LogInteger | Categorical
+
+
+@final
+@dataclass(frozen=True)
+class Space:
+    """Named knobs, in the order of their coordinates."""
+
+    knobs: Mapping[str, Knob] = field(hash=False)
+
+    def __post_init__(self) -> None:
+        known = isinstance(self.knobs, Mapping) and all(isinstance(k, Knob) for k in self.knobs.values())
+        must(known and len(self.knobs) > 0, "space", "must name at least one knob", self.knobs)
+        many = any(len(set(knob.levels(2))) > 1 for knob in self.knobs.values())
+        must(many, "space", "must hold more than one point", dict(self.knobs))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.knobs)
+
+    @property
+    def dim(self) -> int:
+        return len(self.knobs)
+
+    def encode(self, setting: Setting) -> Floats:
+        """The point of the unit cube that stands for this setting."""
+        return np.array([knob.encode(setting[name]) for name, knob in self.knobs.items()])
+
+    def encoded(self, settings: Sequence[Setting]) -> Floats:
+        """The points of several settings, one a row."""
+        return np.array([self.encode(setting) for setting in settings]).reshape(-1, self.dim)
+
+    def decode(self, x: Sequence[float] | Floats) -> dict[str, Value]:
+        """The setting whose cell holds this point."""
+        return {name: knob.decode(float(v)) for (name, knob), v in zip(self.knobs.items(), x, strict=True)}
+
+    def check(self, setting: Setting) -> dict[str, Value]:
+        """The setting as a dictionary in the order of the knobs, refused when a knob is missing or out of range."""
+        if not isinstance(setting, Mapping) or set(setting) != set(self.knobs):
+            raise InvalidInput(f"`setting` must give exactly the knobs {', '.join(self.names)}. Got {setting}.")
+        for name, knob in self.knobs.items():
+            must(knob.holds(setting[name]), name, f"must lie in {knob}", setting[name])
+        return {name: setting[name] for name in self.knobs}
+
+    def sample(self, n: int, *, rng: np.random.Generator) -> list[dict[str, Value]]:
+        """n independent settings, uniform in the cube."""
+        return [self.decode(row) for row in rng.random((n, self.dim))]
+
+    def grid(self, per_axis: int) -> list[dict[str, Value]]:
+        """Every combination of `per_axis` evenly spread levels of each knob (fewer where a knob has fewer)."""
+        must(per_axis >= 1, "per_axis", "must be at least 1", per_axis)
+        axes = [knob.levels(per_axis) for knob in self.knobs.values()]
+        return [dict(zip(self.knobs, values, strict=True)) for values in itertools.product(*axes)]
+
+
+# --- problems ---------------------------------------------------------------------------------------------------------
+
 
 # logit and log are modelled on [CLIP, 1 - CLIP] and [CLIP, inf): an error of exactly 0 or 1 has no logit.
 CLIP = 1e-3
@@ -192,16 +356,11 @@ class Problem:
 
     def declared(self) -> dict[str, Any]:
         """What tells problems apart, for a run file; code is not read, so `version` speaks for it."""
-        return {
-            "name": self.name,
-            "space": {name: [type(k).__name__, asdict(k)] for name, k in self.space.knobs.items()},
-            "anti_ideal": self.anti_ideal,
+        plain = ("name", "anti_ideal", "repeats", "delta", "private_data", "version")
+        return {name: getattr(self, name) for name in plain} | {
+            "space": {name: [type(knob).__name__, asdict(knob)] for name, knob in self.space.knobs.items()},
             "measure": asdict(self.measure),
-            "others": {name: asdict(m) for name, m in self.others.items()},
-            "repeats": self.repeats,
-            "delta": self.delta,
-            "private_data": self.private_data,
-            "version": self.version,
+            "others": {name: asdict(measure) for name, measure in self.others.items()},
         }
 
     def evaluate(self, setting: Setting, seed: int) -> Evaluation:
@@ -262,12 +421,9 @@ def load_problem(name: str) -> Problem:
 # --- fronts -----------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> warnings.catch_warnings[None]:
     """Warnings of the libraries are silenced inside; errors are not."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    return warnings.catch_warnings(action="ignore")
 
 
 def _points(points: ArrayLike) -> Floats:

@@ -21,23 +21,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.errors import BudgetExceeded, InvalidInput, must
 from hybridp.noise import Randomness, perturb, secure, seeded, synthetic_data_generator
 from hybridp.pareto.models import Models, best_settings, fit_models, ln_epsilon
-from hybridp.pareto.problem import Evaluation, Problem, pareto_indices
-from hybridp.pareto.space import Setting, Value
-from hybridp.public.mechanisms import ApproxDP, DiscreteLaplace, PureDP, discrete_laplace
+from hybridp.pareto.problem import Evaluation, Problem, Setting, Value, pareto_indices
+from hybridp.public.mechanisms import ApproxDP, PureDP, discrete_laplace
+from hybridp.public.randomisers import Floats
 
 __all__ = ["Advice", "Choice", "Cost", "PublishedFront", "final_front", "guarded", "publishing_cost", "release_front"]
 __all__ += ["suggest"]
-
-
-Floats: TypeAlias = NDArray[np.float64]
 
 LEVEL, _WIDTH = 0.95, 1.96  # of the intervals on the models' scale
 
@@ -136,10 +132,7 @@ class Cost:
 
 
 def publishing_cost(
-    problem: Problem,
-    evaluations: Sequence[Evaluation],
-    *,
-    epsilon_each: float | None = None,
+    problem: Problem, evaluations: Sequence[Evaluation], *, epsilon_each: float | None = None
 ) -> Cost:
     """What all evaluations cost together, failed ones included: pass those too.
 
@@ -154,25 +147,20 @@ def publishing_cost(
     return Cost(trained, None if epsilon_each is None else ApproxDP(epsilon_each * len(spent), 0.0), len(spent))
 
 
-def _mechanism(epsilon: float, sensitivity: float) -> DiscreteLaplace:
-    """The noise of one answer in whole steps; rounding may add one of them to the sensitivity."""
-    return discrete_laplace(PureDP(epsilon), math.ceil(sensitivity * _STEPS) + 1)
-
-
 def _noisy(answer: Any, epsilon: float, sensitivity: float, rng: Randomness) -> list[float]:
     """Every answer is published, whatever it is: a refusal would be one too. What is no number is the worst utility."""
     values = np.clip(np.nan_to_num(np.asarray(answer, dtype=float).reshape(-1), nan=0.0), 0.0, 1.0)
-    mechanism = _mechanism(epsilon, sensitivity)
+    # In whole steps; rounding may add one of them to the sensitivity.
+    mechanism = discrete_laplace(PureDP(epsilon), math.ceil(sensitivity * _STEPS) + 1)
     noisy = [perturb(mechanism, int(v), rng=rng) / _STEPS for v in np.rint(values * _STEPS)]
     return [float(v) for v in np.clip(noisy, 0.0, 1.0)]
 
 
 def _bounded(problem: Problem) -> float:
     one = problem.sensitivity
-    if one is None or problem.others:
-        must(one is not None, "sensitivity", "must be declared by the problem to add noise", one)
-        must(not problem.others, "others", "must be empty: only the utility's noise is calibrated", len(problem.others))
+    must(one is not None, "sensitivity", "must be declared by the problem to add noise", one)
     assert one is not None
+    must(not problem.others, "others", "must be empty: only the utility's noise is calibrated", len(problem.others))
     must(problem.measure.transform == "logit", "measure", "must be a utility in [0, 1] to be guarded", problem.measure)
     return one
 
@@ -205,12 +193,7 @@ class PublishedFront:
 
 
 def release_front(
-    problem: Problem,
-    settings: Sequence[Setting],
-    *,
-    trained: PureDP | ApproxDP,
-    evaluated: PureDP,
-    rng: Randomness,
+    problem: Problem, settings: Sequence[Setting], *, trained: PureDP | ApproxDP, evaluated: PureDP, rng: Randomness
 ) -> PublishedFront:
     """Evaluate settings afresh, one run each, and publish noisy errors within two stated budgets.
 

@@ -35,8 +35,7 @@ import numpy as np
 from hybridp.errors import InvalidInput, must
 from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.pareto.models import Choose, by_gain
-from hybridp.pareto.problem import Evaluation, Measure, Problem, hypervolume, pareto_indices
-from hybridp.pareto.space import Real, Setting, Space
+from hybridp.pareto.problem import Evaluation, Measure, Problem, Real, Setting, Space, hypervolume, pareto_indices
 from hybridp.public.envelope import write_new
 
 __all__ = ["Progress", "Run", "Store", "dpareto", "generator", "grid_search", "observed_hypervolume", "random_search"]
@@ -85,14 +84,9 @@ class Evaluating(TypedDict, total=False):
 
 
 def dpareto(
-    problem: Problem,
-    *,
-    init: int | Sequence[Setting] = 16,
-    steps: int = 256,
-    batch: int = 1,
-    chooser: Callable[[Problem], Choose] = by_gain,
-    **how: Unpack[Evaluating],
-) -> Run:
+    problem: Problem, *, init: int | Sequence[Setting] = 16, steps: int = 256, batch: int = 1,
+    chooser: Callable[[Problem], Choose] = by_gain, **how: Unpack[Evaluating],
+) -> Run:  # fmt: skip
     """Algorithm 3.2: `init` settings spread over the space, or those given, then `steps` by models of the answers.
 
     The spread is a scrambled Sobol sequence.
@@ -148,16 +142,9 @@ def _spread(problem: Problem, n: int, seed: int) -> list[dict[str, Any]]:
 
 
 def _fill(
-    problem: Problem,
-    total: int,
-    choose: Callable[[Sequence[int], Store], list[Setting]],
-    wave: Callable[[int], int],
-    *,
-    seed: int,
-    jobs: int = 1,
-    store: Store | None = None,
-    progress: Progress | None = None,
-) -> Run:
+    problem: Problem, total: int, choose: Callable[[Sequence[int], Store], list[Setting]], wave: Callable[[int], int],
+    *, seed: int, jobs: int = 1, store: Store | None = None, progress: Progress | None = None,
+) -> Run:  # fmt: skip
     must(jobs >= 1, "jobs", "must be at least 1", jobs)
     kept = Store.open(None, problem) if store is None else store
     while slots := kept.free(total)[: wave(len(kept))]:
@@ -208,6 +195,8 @@ class Store:
 
     def __init__(self, path: Path | None, about: dict[str, Any]) -> None:
         self.path, self._about = path, about
+        self.source: str | None = about["source"]
+        """Where its problem is, if the file says so."""
         self._kept: list[tuple[int, Evaluation]] = []
 
     @classmethod
@@ -248,12 +237,6 @@ class Store:
             row |= {name: tuple(row[name]) for name in ("values", "runs")}
             store._kept.append((row.pop("slot"), Evaluation(**row)))
         return store
-
-    @property
-    def source(self) -> str | None:
-        """Where its problem is, if the file says so."""
-        result: str | None = self._about["source"]
-        return result
 
     @property
     def problem(self) -> Problem:

@@ -56,7 +56,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from numbers import Real
 from typing import TYPE_CHECKING, Literal
 
@@ -141,7 +141,6 @@ class ZCDP:
 
 
 Guarantee = PureDP | ApproxDP
-
 Budget = Guarantee | ZCDP
 
 
@@ -240,9 +239,7 @@ def split(budget: PureDP | ApproxDP, weights: Sequence[float]) -> list[PureDP | 
     [0.333333333333, 0.333333333333, 0.333333333334]
     """
     must(bool(weights) and all(w > 0 for w in weights), "weights", "must be positive", list(weights))
-    ends = [Fraction(0)]
-    for weight in weights:
-        ends.append(ends[-1] + Fraction(repr(float(weight))))
+    ends = list(accumulate((Fraction(repr(float(weight))) for weight in weights), initial=Fraction(0)))
 
     def parts(level: float, unit: int) -> list[float]:
         while level * unit >= 2**53:  # a double holds every part exactly, as it is written
@@ -271,7 +268,6 @@ def added(budgets: Sequence[PureDP | ApproxDP]) -> PureDP | ApproxDP:
 
 
 LOCAL_LIMIT = 3.0
-
 """The largest epsilon at which a randomised report is offered to people who trust nobody: there a guess between two
 answers is right at most about 95 times in 100. Above it a report is called what it is."""
 
@@ -324,11 +320,8 @@ def warned(promises: Iterable[Guarantee], people: int) -> tuple[str, ...]:
 # --- what a ledger is asked for ---------------------------------------------------------------------------------------
 
 SEALED = ", for one estimate published alone"
-
 """Ends the mechanism of reports whose people are promised an amplification: they are released once."""
-
 SHARES = "(share of own epsilon)"
-
 """Ends the name of an account that counts in shares of everybody's own epsilon: 1 stands for all of it."""
 
 
@@ -379,9 +372,16 @@ def _least(guess: float, enough: Callable[[float], bool]) -> float:
         if enough(value):
             return value
         value = math.nextafter(value, math.inf)
+    return _around(value, enough, up=1.001, down=1.0)
+
+
+def _around(guess: float, enough: Callable[[float], bool], *, up: float, down: float) -> float:
+    """The least float for which `enough` holds, sought by these factors above a guess and below it."""
     low = high = guess
     while not enough(high):
-        low, high = high, high * 1.001
+        high *= up
+    while enough(low):
+        low *= down
     return turning_point(low, high, enough)[1]
 
 
@@ -444,15 +444,13 @@ def discrete_gaussian_profile(shift: int, sigma: float, epsilon: float) -> float
         upper = float(mass[max(0, min(len(mass), first + reach)) :][::-1].sum()) / total
         lower = float(mass[max(0, min(len(mass), first + d + reach)) :][::-1].sum()) / total
         return max(0.0, upper - math.exp(epsilon) * lower)
+    from scipy.special import log_ndtr, ndtr
+
     if first <= 0 or epsilon == 0:
         # The enclosure needs the falling side; by symmetry the body is at most one minus the far tail.
-        from scipy.special import ndtr
-
         upper = float(ndtr(-(first - 1) / sigma)) + 1 / sigma
         lower = max(0.0, float(ndtr(-(first + d) / sigma)) - 1 / sigma)
         return max(0.0, upper - math.exp(epsilon) * lower)
-    from scipy.special import log_ndtr
-
     norm = math.log1p(1 / (sigma * math.sqrt(2 * math.pi)))
     log_upper = float(log_ndtr(-(first - 1) / sigma))
     log_lower = epsilon + float(log_ndtr(-(first + d) / sigma)) - norm
@@ -487,16 +485,9 @@ def gaussian_sigma(guarantee: ApproxDP, sensitivity: float) -> float:
     """The least Gaussian noise for the guarantee: the analytic calibration (Balle and Wang 2018), any epsilon > 0."""
     _usable(guarantee, sensitivity)
     must(guarantee.delta > 0, "delta", "must be positive for Gaussian noise", guarantee.delta)
-
-    def enough(sigma: float) -> bool:
-        return gaussian_profile(sensitivity, sigma, guarantee.epsilon) <= guarantee.delta
-
-    low = high = sensitivity / guarantee.epsilon
-    while not enough(high):
-        high *= 2
-    while enough(low):
-        low /= 2
-    return turning_point(low, high, enough)[1]
+    epsilon, delta = guarantee.epsilon, guarantee.delta
+    start = sensitivity / epsilon
+    return _around(start, lambda sigma: gaussian_profile(sensitivity, sigma, epsilon) <= delta, up=2, down=0.5)
 
 
 # --- on a lattice: what is really drawn -------------------------------------------------------------------------------
@@ -580,14 +571,11 @@ def discrete_laplace(guarantee: Guarantee, sensitivity: int) -> DiscreteLaplace:
 
 def discrete_gaussian(guarantee: ApproxDP, sensitivity: int) -> DiscreteGaussian:
     """The least discrete Gaussian noise for the guarantee, found from the analytic calibration."""
-    low = high = gaussian_sigma(guarantee, sensitivity)
+    start = gaussian_sigma(guarantee, sensitivity)
     calibrated = ApproxDP(guarantee.epsilon, guarantee.delta * (1 - 1e-9))
     enough = _constructs(lambda sigma: DiscreteGaussian(calibrated, sensitivity, sigma))
-    while not enough(high):
-        high *= 1.0001
-    while enough(low):  # on a coarse lattice less may do
-        low *= 0.9
-    return DiscreteGaussian(guarantee, sensitivity, turning_point(low, high, enough)[1])
+    # On a coarse lattice less may do.
+    return DiscreteGaussian(guarantee, sensitivity, _around(start, enough, up=1.0001, down=0.9))
 
 
 # --- several sums at once ---------------------------------------------------------------------------------------------

@@ -390,7 +390,7 @@ class Points(Box):
     def report_variance(self, promise: Guarantee) -> float:
         """One cell of the coarsest map that is of use."""
         axes = len(self.columns)
-        cells = max(2, math.ceil((4 * self.clusters) ** (1 / axes))) ** axes
+        cells: int = max(2, math.ceil((4 * self.clusters) ** (1 / axes))) ** axes
         return k_randomised_response(PureDP(promise.epsilon), cells).variance(1 / cells)
 
 

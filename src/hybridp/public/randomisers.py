@@ -18,9 +18,7 @@ probability ``other`` (q*). The supports of an item, counted over n reports, are
 ``share = (count/n - q*)/(p* - q*)``; one report's share of that has variance ``s (1-s)/(p*-q*)^2`` with
 ``s = share p* + (1-share) q*`` (Wang, Blocki, Li and Jha 2017, "pure" protocols). k-ary randomised response
 is an oracle too: a report supports the item that it names.
-
-Probabilities are whole multiples of 2^-64, rounded towards more privacy, and verified in exact arithmetic when a
-description is made. Counting supports is post-processing: it needs no randomness and spends nothing.
+Counting supports is post-processing: it needs no randomness and spends nothing.
 
 The public lattice on which everything exact happens: one clip-and-round for one number and for several.
 
@@ -57,8 +55,6 @@ square root of d when only the box is known). Two ways to say something about it
   is named, a nearby one more likely: PrivUnit (Bhowmick et al. 2018) with a finite codebook (Isik et al. 2023).
   Only the choice among the 2N names depends on the data, and its probabilities are whole multiples of 2^-64.
 
-Either way one coordinate's report y is unbiased with variance ``constant + quadratic z^2``.
-
 >>> plan = vector_reports("best", PureDP(1.0), dimensions=100, ratio=1.0)
 >>> plan.name, round(plan.cost(0.01), 1)
 ('unit-vector', 6.5)
@@ -69,18 +65,17 @@ Either way one coordinate's report y is unbiased with variance ``constant + quad
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, finite, must
+from hybridp.errors import finite, must
 from hybridp.public.mechanisms import ApproxDP, Guarantee, PureDP
 
 __all__ = ["HALF", "LEVELS", "LOCAL_NAMES", "MOST_DIMENSIONS", "MOST_LEVELS", "SQUARE_STEPS", "STEPS"]
@@ -92,25 +87,17 @@ __all__ += ["missing_each", "numbers", "piecewise", "randomised_response", "rand
 __all__ += ["share_oracle", "subset_selection", "support_counts", "unit_vector", "vector_reports"]
 
 Floats = NDArray[np.float64]
-
 Ints = NDArray[np.int64]
-
+Shares = TypeVar("Shares", float, Floats)
 
 LEVELS = 2**32
-
 """Steps over the bounds of one number: finer than any data that 32 bits can tell apart."""
-
 SQUARE_STEPS = 2**16
-
 """Steps of the distance from the middle of the bounds, rounded down, whose squares are summed for the spread."""
-
 HALF = 2**24
-
 """Steps from the centre to a bound of one of several numbers: with at most 1,024 dimensions a squared norm stays below
 2^59, so that 64-bit integers hold it exactly."""
-
 MOST_LEVELS = 2**50
-
 _CHUNK = 1 << 15  # values at a time: the work stays in the cache
 
 
@@ -227,9 +214,8 @@ class Bounds:
         """Clip and round to the lattice. A value that is not a number has no level and is refused."""
         return Lattice(self.lower, self.upper, LEVELS).round(np.asarray(values, dtype=np.float64))
 
-    def steps(self, values: Floats) -> Ints:
-        """The levels of everybody's number (one a row), as of a vector of one column."""
-        return self.levels(values)
+    steps = levels
+    """As of a vector of one column."""
 
     def from_unit(self, y: float) -> float:
         """From the unit coordinate [-1, 1] to the value's own."""
@@ -247,15 +233,10 @@ class Bounds:
 
 
 STEPS = 2**40
-
 """Steps of a reach in which reports are added up."""
-
 _BLOCK = 1 << 15  # reports at a time: no sum of products of parts of so many bits leaves 64 bits
-
 _BITS = 21
-
 _PART = (1 << _BITS) - 1
-
 _FARTHEST = 2.0**22  # reaches from the middle, beyond which no device's report lies
 
 
@@ -313,7 +294,6 @@ def numbers(name: str, given: Any, *shape: int) -> Floats:
 # --- by column, by group ---------------------------------------------------------------------------------------------
 
 Groups = tuple[tuple[float, Sums], ...]
-
 """The sums of people who share a number (an epsilon), each number once and ascending."""
 
 
@@ -345,11 +325,8 @@ def joined(one: Groups, two: Groups) -> Groups:
 # --- randomisers ------------------------------------------------------------------------------------------------------
 
 WORD = 2**64
-
 """Probabilities are multiples of 1/WORD."""
-
 LocalName = Literal["best", "dithered", "piecewise"]
-
 LOCAL_NAMES: tuple[LocalName, ...] = get_args(LocalName)
 
 
@@ -564,13 +541,6 @@ def _enough(categories: int) -> None:
     must(whole and 2 <= categories < 2**63, "categories", "must be at least 2 and below 2**63", categories)
 
 
-def debiased_variance(truth: float, other: float, share: float) -> float:
-    """Variance of one debiased indicator whose item has this true share."""
-    must(0 <= share <= 1, "share", "must be between 0 and 1", share)
-    seen = share * truth + (1 - share) * other
-    return seen * (1 - seen) / (truth - other) ** 2
-
-
 @dataclass(frozen=True, slots=True)
 class Oracle:
     """A set of d = `size` items: with the holder's own with probability p = keep/2^64, the rest uniform.
@@ -613,8 +583,11 @@ class Oracle:
         """The d-1 or d places left, spread over k-1 items: ``(d - p)/(k-1)``."""
         return (self.size * WORD - self.keep) / (WORD * (self.categories - 1))
 
-    def variance(self, share: float) -> float:
-        return debiased_variance(self.truth, self.other, share)
+    def variance(self, share: Shares) -> Shares:
+        """Of one report's debiased indicator of an item with this true share, or of items with these."""
+        must(bool(np.all((share >= 0) & (share <= 1))), "share", "must be between 0 and 1", share)
+        seen = share * self.truth + (1 - share) * self.other
+        return seen * (1 - seen) / (self.truth - self.other) ** 2
 
     def likelihood(self, output: int, value: int) -> float:
         """Of one named item."""
@@ -628,7 +601,6 @@ def k_randomised_response(guarantee: Guarantee, categories: int) -> Oracle:
     0.75
     """
     _pure(guarantee)
-    _enough(categories)
     e, others, delta = exact_exp(guarantee.epsilon), categories - 1, Fraction(guarantee.delta)
     keep = int(WORD * (e + others * delta) / (e + others)) - 1
     return Oracle(guarantee, categories, keep)
@@ -648,7 +620,6 @@ def subset_selection(guarantee: PureDP | ApproxDP, categories: int) -> Oracle:
     134
     """
     pure = _pure(guarantee)
-    _enough(categories)
     e = exact_exp(pure.epsilon)
 
     def with_size(d: int) -> Oracle:
@@ -672,22 +643,14 @@ def share_oracle(guarantee: PureDP | ApproxDP, size: int) -> Oracle:
     return subset_selection(guarantee, size)
 
 
-_RESPONSES = 1 << 14
-
-
 def support_counts(oracle: Oracle, reports: NDArray[Any]) -> Ints:
     """How many reports support each item. They come from outside: their shape and range are checked."""
     reports, k = np.asarray(reports), oracle.categories
     shape = (len(reports), oracle.size) if oracle.size > 1 else (len(reports),)
     must(reports.shape == shape, "reports", f"must have the shape {shape}", reports.shape)
-    flat = reports.reshape(-1)
-    counts = np.zeros(k, dtype=np.int64)
-    step = max(_RESPONSES, 4 * k)
-    for start in range(0, len(flat), step):
-        part = flat[start : start + step]
-        _in_range("reports", part, k)
-        counts += np.bincount(part, minlength=k)
-    return counts
+    _in_range("reports", reports, k)
+    parts = np.array_split(reports.reshape(-1), reports.size // max(_CHUNK, 4 * k) + 1)  # each is copied as 64 bits
+    return np.asarray(sum(np.bincount(part, minlength=k) for part in parts))
 
 
 def _in_range(name: str, numbers: NDArray[Any], k: Any) -> None:
@@ -717,18 +680,14 @@ def estimate(oracle: Oracle, counts: Ints, n: int) -> tuple[Floats, Floats]:
 # --- vector randomisers -----------------------------------------------------------------------------------------------
 
 VectorLocalName = Literal["best", "per-coordinate", "sampling", "unit-vector"]
-
 VECTOR_LOCAL_NAMES: tuple[VectorLocalName, ...] = get_args(VectorLocalName)
-
 MOST_DIMENSIONS = 1024
-
 _MOST_REPORTED = 64
-
 _PAIRS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 @dataclass(frozen=True)
-class _Vector(ABC):
+class _Vector(_Told):
     """A report about a vector of so many coordinates, each of which is said something of with the chance `share`."""
 
     guarantee: PureDP
@@ -738,15 +697,6 @@ class _Vector(ABC):
         ok, rule = isinstance(self.dimensions, int), f"must be at least 1 and at most {MOST_DIMENSIONS}"
         must(ok and 1 <= self.dimensions <= MOST_DIMENSIONS, "dimensions", rule, self.dimensions)
         _pure(self.guarantee)
-
-    @property
-    @abstractmethod
-    def share(self) -> float: ...
-
-    @property
-    @abstractmethod
-    def law(self) -> Randomiser:
-        """Of one coordinate's report."""
 
     def cost(self, second_moment: float) -> float:
         """n times the variance of a coordinate's mean over n people, for centred data with this mean square."""
@@ -765,7 +715,7 @@ class ScalarReports(_Vector):
     mean of coordinate j is taken over those who reported j, about ``n reported/dimensions`` people.
     """
 
-    reported: int
+    reported: int = field()  # which has no default
     randomiser: Randomiser
 
     def __post_init__(self) -> None:
@@ -786,7 +736,7 @@ class ScalarReports(_Vector):
         return f"{self.name}(reported={self.reported},randomiser={self.randomiser.name}"
 
     @property
-    def share(self) -> float:
+    def share(self) -> float:  # type: ignore[override]
         return self.reported / self.dimensions
 
     @property
@@ -840,7 +790,7 @@ def cap_moment(dimensions: int, pairs: int, top: int, power: int) -> float:
 
 
 @dataclass(frozen=True)
-class UnitVector(_Told, _Vector):
+class UnitVector(_Vector):
     """One of 2 `pairs` random directions, the `top` nearest ones together with probability ``inside/2^64``.
 
     The vector x of the ball of radius `ratio` becomes the unit vector ``u = (x, sqrt(ratio^2 - |x|^2))/ratio`` of D =
@@ -907,17 +857,12 @@ class UnitVector(_Told, _Vector):
     def bound(self) -> float:
         return self.ratio * self.gain
 
-    @cached_property
-    def _fourth(self) -> tuple[float, float]:
-        """An upper bound of E g_j^4 as ``constant + slope u_j^2`` (g = t u + sqrt(1-t^2) w, w uniform across u)."""
-        two, four, d = self._moment(2), self._moment(4), self.dimensions
-        return 3 * (1 - 2 * two + four) / (d * (d + 2)), four + 6 * (two - four) / d
-
     def square_deviation(self, mean: float, spread: float) -> float:
-        """An upper bound, by Minkowski: ``E (y - mean)^4 <= ((E y^4)^(1/4) + |mean|)^4``."""
-        constant, quadratic = self.variance_terms
-        share = min(1.0, (mean**2 + spread) / self.ratio**2)
-        base, slope = self._fourth
+        """An upper bound, by Minkowski: ``E (y - mean)^4 <= ((E y^4)^(1/4) + |mean|)^4``. That of E g_j^4 is ``base +
+        slope u_j^2`` (g = t u + sqrt(1-t^2) w, w uniform across u)."""
+        (constant, quadratic), d = self.variance_terms, self.dimensions
+        share, two, four = min(1.0, (mean**2 + spread) / self.ratio**2), self._moment(2), self._moment(4)
+        base, slope = 3 * (1 - 2 * two + four) / (d * (d + 2)), four + 6 * (two - four) / d
         fourth = self.bound**4 * (base + slope * share)
         second = constant + quadratic * (mean**2 + spread) + spread
         return math.sqrt(max((fourth**0.25 + abs(mean)) ** 4 - second**2, 1e-12))
@@ -965,14 +910,9 @@ def vector_reports(name: VectorLocalName, guarantee: Guarantee, dimensions: int,
     """
     pure = _pure(guarantee)
     second_moment = min(1.0, ratio**2 / dimensions)
-    match name:
-        case "per-coordinate":
-            return scalar_reports(pure, dimensions, dimensions)
-        case "sampling":
-            return _sampling(pure, dimensions, second_moment)
-        case "unit-vector":
-            return unit_vector(pure, dimensions, ratio)
-        case "best":
-            plans: list[VectorReports] = [_sampling(pure, dimensions, second_moment)]
-            return min([*plans, unit_vector(pure, dimensions, ratio)], key=lambda plan: plan.cost(second_moment))
-    raise InvalidInput(f"`local` must be one of {', '.join(VECTOR_LOCAL_NAMES)}. Got {name}.")
+    must(name in VECTOR_LOCAL_NAMES, "local", f"must be one of {', '.join(VECTOR_LOCAL_NAMES)}", name)
+    if name == "per-coordinate":
+        return scalar_reports(pure, dimensions, dimensions)
+    plans: list[VectorReports] = [_sampling(pure, dimensions, second_moment)] if name != "unit-vector" else []
+    plans += [unit_vector(pure, dimensions, ratio)] if name != "sampling" else []
+    return min(plans, key=lambda plan: plan.cost(second_moment))

@@ -120,7 +120,7 @@ class Release(Result):
     """The synthetic tables that were fitted, by the names of their questions: they answer queries, and draw rows."""
 
     def __post_init__(self) -> None:
-        """Refuse an amplified promise to local people beside a number that was not sealed (`blend.means.seal`)."""
+        """Refuse an amplified promise to local people beside a number that was not sealed (`blend.mean.seal`)."""
         if self.receipt.amplified and not self.joined:
             rule = "must claim no amplification unless every published number is sealed"
             told = [key for _, _, facts in self._each() for key in unsealed(facts)]

@@ -17,8 +17,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, Unpack, cast
 
 from hybridp.blend.groups import Gap, mean_gaps
-from hybridp.blend.mean import Blend, Rule, blend, blend_columns, column_parts, each_level
-from hybridp.blend.means import seal
+from hybridp.blend.mean import Blend, Rule, blend, blend_columns, column_parts, each_level, seal
 from hybridp.errors import InvalidInput, cannot_exclude, must
 from hybridp.public import mechanisms, messages, randomisers
 from hybridp.public.anchoring import SPREAD_SHARE, VECTOR_SPREAD_SHARE, Anchoring, mean_anchoring

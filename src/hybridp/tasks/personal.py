@@ -17,7 +17,7 @@ from typing import Any, Literal, Unpack, cast
 
 import numpy as np
 
-from hybridp.blend import means as blending
+from hybridp.blend import mean as blending
 from hybridp.errors import InvalidInput, must
 from hybridp.public.mechanisms import SHARES, Charge, PureDP
 from hybridp.public.messages import OWN_EPSILON, Conversation, Invite, OwnEpsilon, ReportsByEpsilon, WeightedSum

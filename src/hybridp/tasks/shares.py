@@ -18,7 +18,7 @@ from typing import Any, Unpack, cast
 import numpy as np
 
 from hybridp.blend.groups import Gap, share_gaps
-from hybridp.blend.shares import ShareBlend, ShareEstimator, Told, blend_shares, to_simplex
+from hybridp.blend.shares import ReportPool, ShareBlend, ShareEstimator, blend_shares, to_simplex
 from hybridp.errors import must
 from hybridp.public import shares as public_shares
 from hybridp.public.groups import Grouping
@@ -224,7 +224,7 @@ def _alone(reports: ShareReports | None, found: ShareBlend) -> GroupEstimate:
     """One group's own shares, with their errors if the blend's shares were true, or the group's own."""
     if reports is None or not reports.people:
         return GroupEstimate(0)
-    own = Told((reports.by_option,))
+    own = ReportPool((reports.by_option,))
     at = own.shares if found.estimator == "everyone" else found.estimate
     return GroupEstimate(reports.people, own.shares, np.sqrt(own.variance(np.clip(at, 0.0, 1.0))))
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 from hybridp.blend.distribution import blended
-from hybridp.blend.mean import Rule
-from hybridp.blend.means import blend_window
+from hybridp.blend.mean import Rule, blend_window
 from hybridp.errors import must
 from hybridp.public import steered_mean as windows
 from hybridp.public.mechanisms import Charge, PureDP, split_off

@@ -26,12 +26,11 @@ from numpy.typing import NDArray
 
 from hybridp.noise import Randomness
 from hybridp.public.mechanisms import ApproxDP, PureDP
+from hybridp.public.randomisers import WORD
 
 __all__ = ["ANYTHING_GOES", "Broken", "Case", "Draw", "Failure", "Kind", "Law", "Promise", "broken", "fewer_flips"]
 __all__ += ["hold", "less_scale", "less_sigma", "more_inside", "more_truth", "promises"]
 
-
-WORD = 2**64
 
 Kind = Literal["continuous", "lattice", "local", "categories", "names", "several"]
 """What is drawn: noise added to real numbers or to whole numbers, a person's report in [-1, 1] coordinates, one of k
@@ -120,10 +119,6 @@ class Case:
     @property
     def law(self) -> Law:
         return self.law_of(**self.parameters)
-
-    @property
-    def weaker_law(self) -> Law:
-        return self.law_of(**(self.parameters | self.weaken(self.core)))
 
     def weaker(self, **other: Any) -> Any:
         """The description with 10 % less noise; refused unless `guarantee` is given and weak enough."""
@@ -248,10 +243,9 @@ def broken(case: Case) -> list[Failure]:
     for each in promises(case):
         try:
             each.check(case)
-        except Broken as how:
-            failures.append(Failure(each.name, str(how)))
         except Exception as error:
-            failures.append(Failure(each.name, f"{type(error).__name__}: {error}"))
+            how = f"{error}" if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
+            failures.append(Failure(each.name, how))
     return failures
 
 
@@ -330,7 +324,7 @@ def ten_percent_less_noise_is_refused_and_would_break_the_promise(case: Case) ->
         pass  # as it must
     else:
         raise Broken(f"{changed} was accepted for {g}, and has 10 % less noise than that needs")
-    weaker = case.weaker_law
+    weaker = case.law_of(**(case.parameters | case.weaken(case.core)))
     need(float(weaker.delta(g.epsilon)) > g.delta * 1.01, f"the law does not notice {changed}: it is no control")
     if g.delta == 0:
         need(float(weaker.loss) > g.epsilon * 1.001, f"the law's loss does not notice {changed}: it is no control")

@@ -75,11 +75,7 @@ def _stick(log_p: Callable[[mp.mpf], mp.mpf], shift: mp.mpf, width: mp.mpf, epsi
 def _of_density(log_p: Callable[[mp.mpf], mp.mpf], shift: mp.mpf, width: mp.mpf, loss: mp.mpf, ends: str) -> Law:
     """The law of noise with this even density; its variance is integrated up to these multiples of the width."""
     cuts = [int(j) * width for j in ends.split()]
-
-    @precise
-    def variance(_: float) -> mp.mpf:
-        return 2 * mp.quadgl(lambda x: x**2 * mp.exp(log_p(x)), cuts)
-
+    variance = precise(lambda _: 2 * mp.quadgl(lambda x: x**2 * mp.exp(log_p(x)), cuts))
     return Law(precise(lambda epsilon: _stick(log_p, shift, width, epsilon)), loss, variance)
 
 
@@ -131,22 +127,16 @@ def discrete_laplace(sensitivity: int, scale: float, **_: object) -> Law:
     def up_to(k: int) -> mp.mpf:
         return above(-k) if k < 0 else 1 - above(k + 1)
 
-    def ratio(k: int) -> mp.mpf:
-        return (abs(k - d) - abs(k)) / b
-
     @precise
     def delta(epsilon: float) -> mp.mpf:
         e = mp.mpf(epsilon)
         if d / b <= e:
             return mp.mpf(0)
-        last = _last_above(ratio, e, d + 1)
+        last = _last_above(lambda k: (abs(k - d) - abs(k)) / b, e, d + 1)
         return up_to(last) - mp.exp(e) * up_to(last - d)
 
-    @precise
-    def variance(_: float) -> mp.mpf:
-        # x d/dx applied twice to the geometric series: sum k^2 r^k = r (1+r)/(1-r)^3, both sides of 0.
-        return 2 * (1 - r) / (1 + r) * r * (1 + r) / (1 - r) ** 3
-
+    # x d/dx applied twice to the geometric series: sum k^2 r^k = r (1+r)/(1-r)^3, both sides of 0.
+    variance = precise(lambda _: 2 * (1 - r) / (1 + r) * r * (1 + r) / (1 - r) ** 3)
     return Law(delta, d / b, variance)
 
 
@@ -176,23 +166,16 @@ def discrete_gaussian(sensitivity: int, sigma: float, **_: object) -> Law:
         tail = s * mp.sqrt(mp.pi / 2) * mp.erfc(x / mp.sqrt(2))
         return (tail + at / 2 - first / 12 + third / 720) / total
 
-    def ratio(k: int) -> mp.mpf:
-        return (mp.mpf(k - d) ** 2 - mp.mpf(k) ** 2) / (2 * s**2)
-
     @precise
     def delta(epsilon: float) -> mp.mpf:
         e = mp.mpf(epsilon)
         if small:
             return enumerated(mass, d, epsilon)
-        last = _last_above(ratio, e, d + int(100 * s))
+        last = _last_above(lambda k: (mp.mpf(k - d) ** 2 - mp.mpf(k) ** 2) / (2 * s**2), e, d + int(100 * s))
         # P(X <= last) - e^epsilon P(X <= last - d), mirrored so that both are upper tails.
         return above(-last) - mp.exp(e) * above(d - last)
 
-    @precise
-    def variance(_: float) -> mp.mpf:
-        return mp.fsum(k**2 * p for k, p in mass.items()) if small else s**2
-
-    return Law(delta, mp.inf, variance)
+    return Law(delta, mp.inf, precise(lambda _: mp.fsum(k**2 * p for k, p in mass.items()) if small else s**2))
 
 
 # --- local randomisers, in fractions of 2^64 --------------------------------------------------------------------------

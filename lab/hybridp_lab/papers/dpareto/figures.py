@@ -31,8 +31,8 @@ from hybridp.pareto import (
 )
 from hybridp.pareto import search as run_settings
 from hybridp.pareto.models import next_setting
+from hybridp.pareto.problem import Setting
 from hybridp.pareto.run import Run, Store, generator, observed_hypervolume
-from hybridp.pareto.space import Setting
 from hybridp_lab.baselines.acquisition import by_hvpoi, fit_printed, hvpoi
 from hybridp_lab.figure.catalogue import Figure, Grid, Point, Row, Scope
 from hybridp_lab.papers.dpareto import judges

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.bench.simulate import salary_like
+from hybridp.bench.crowd import salary_like
 from hybridp.noise import seeded, synthetic_data_generator
 
 __all__ = ["LAWS", "SALARIES", "Salaries", "aggregates", "beta_sd", "draw_law", "salaries", "salaries_source"]
