@@ -156,9 +156,9 @@ class Driven:
         return replace(task, rule=Rule(name, sd=sd if known else None), **own)
 
     def held(self, task: Any, mixed: int = 0, local: int | None = None, luck: float = 0.0) -> Held:
-        told = self.crowd.told if local is None else local
+        facts = self.crowd.told if local is None else local
         names = self.crowd.columns or tuple(f"column {i + 1}" for i in range(len(self.variance)))
-        return Expected(self.crowd.trusted, told, self.guess, mixed, luck).held(task, names)
+        return Expected(self.crowd.trusted, facts, self.guess, mixed, luck).held(task, names)
 
     # --- what the groups say ------------------------------------------------------------------------------------------
 
@@ -271,8 +271,9 @@ class Driven:
             reports = [(task.invite.mechanism, self.crowd.told)]
             default = share_anchoring(len(self.variance), task.count_noise, self.crowd.trusted, reports)
         cost = default.cost if math.isfinite(default.cost) else None
-        told = {"estimator": release.facts["estimator"], "reach": anchor["reach"], "cost": cost, "most": anchor["most"]}
-        return told, next((line for line in release.receipt.assumes if line.startswith("estimator: alike")), "")
+        facts = {"estimator": release.facts["estimator"], "cost": cost}
+        facts |= {key: anchor[key] for key in ("reach", "most")}
+        return facts, next((line for line in release.receipt.assumes if line.startswith("estimator: alike")), "")
 
     def three_groups(self, people: tuple[int, int, int], mixing: Mixing, *, by_people: bool) -> dict[str, Any]:
         """What people bring who trust, who trust the mixer, and who trust nobody (`mixed_groups`)."""
@@ -521,9 +522,9 @@ def _private(own: Any, by: Grouping, crowd: Crowd, parts: list[float]) -> Predic
     gaps: dict[tuple[int, int], float] = {}
     heard = {"tcm-only": (answer.trusted, None), "lm-only": (None, answer.local)}
     for name in HEARD:
-        if (told := heard.get(name, (answer.trusted, answer.local))) == (None, None):
+        if (facts := heard.get(name, (answer.trusted, answer.local))) == (None, None):
             continue
-        whole = JointBlend(*told, task.joint.size, spread, by_people=name == "everyone")
+        whole = JointBlend(*facts, task.joint.size, spread, by_people=name == "everyone")
         blends = [blend_joint(whole, [i]) for i in range(len(parts))]
         laws = [blend.law(inside) for blend in blends]
         each = [width * np.sqrt(s**2 + 2 * b**2) / part for (s, b), part in zip(laws, parts, strict=True)]

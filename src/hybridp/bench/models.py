@@ -198,17 +198,17 @@ def plan_regression(own: RegressionTask, crowd: Crowd) -> Plan:
     # What about a twentieth of normal distances exceed.
     away = 1.96 * deviation(score)
     place = min(range(len(LADDER)), key=lambda g: abs(LADDER[g] - away)) if trusted.scale else None
-    asked: dict[str, OnLine] = {}
+    invites: dict[str, OnLine] = {}
     if local and k:
-        asked["steered"] = study.question(score, local, place=place)
+        invites["steered"] = study.question(score, local, place=place)
     if local and linear:
-        asked["plain"] = study.question(None, local)
-    must(bool(k or asked), "opt-in", "must leave somebody trusted for a logistic regression", crowd.opt_in)
+        invites["plain"] = study.question(None, local)
+    must(bool(k or invites), "opt-in", "must leave somebody trusted for a logistic regression", crowd.opt_in)
     if not k:  # what nobody said is as good as noise
         score = replace(score, score_noise=score.score_noise * 1e12, slope_noise=score.slope_noise * 1e12)
-    fits = forecast(score, asked, local)
+    fits = forecast(score, invites, local)
     errors = {name: math.sqrt(float(np.mean(np.diag(fit.covariance)[1:]))) for name, fit in fits.items()
-              if k or name in asked}  # fmt: skip
+              if k or name in invites}  # fmt: skip
     facts = predicted(
         "regression",
         {name: {"rmse_slope": error} for name, error in errors.items()},
@@ -217,7 +217,7 @@ def plan_regression(own: RegressionTask, crowd: Crowd) -> Plan:
         predictors=d,
         mechanisms={
             "trusted": trusted.noise.name,
-            "local": {name: question.mechanism.name for name, question in asked.items()},
+            "local": {name: question.mechanism.name for name, question in invites.items()},
         },
         assumes=[
             f"columns are centred and uncorrelated, with a standard deviation of {column_sd:g} half-ranges",

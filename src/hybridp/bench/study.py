@@ -201,8 +201,8 @@ def _by_group(study: Declaration, i: int, crowd: Crowd, sizes: Mapping[str, int]
 
 def _number(study: Declaration, i: int, crowd: Crowd) -> Plan:
     """A mean, or several statistics of a number; a sum is about everybody, whichever question they answered."""
-    asked: Any = study.questions[i]
-    if asked.statistics == ("mean",):
+    question: Any = study.questions[i]
+    if question.statistics == ("mean",):
         return plan_driven(mean_task(study, i), crowd)
     own, n = number_task(study, i), crowd.n
     known: dict[str, Any] = {}
@@ -216,7 +216,7 @@ def _number(study: Declaration, i: int, crowd: Crowd) -> Plan:
         known["sum"] = predicted("sum", scaled, range=mean["range"] * n)
     if counted is not None:
         known |= plan_distribution(counted, crowd.answering).questions[crowd.question]
-    facts = {name: known[name] for name in asked.statistics if name in known}
+    facts = {name: known[name] for name in question.statistics if name in known}
     part = study.parts[i]
     trusted = None if part.trusted is None else part.trusted.epsilon
     return planned({crowd.question: facts}, crowd.answering.n, crowd.answering.opt_in, part.everybody, trusted)

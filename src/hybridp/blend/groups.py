@@ -185,10 +185,10 @@ class JointBlend:
     def cells(self, categories: Sequence[int]) -> tuple[Floats | None, Floats | None]:
         """Each group's cells of these categories, added up by answer."""
         own = None if self.trusted is None else self.trusted.shares
-        told = None if self.local is None else estimate(self.local.oracle, self.local.counts, self.local.people)[0]
+        theirs = None if self.local is None else estimate(self.local.oracle, self.local.counts, self.local.people)[0]
         rows = list(categories)
-        own, told = (None if c is None else c.reshape(-1, self.answers)[rows].sum(axis=0) for c in (own, told))
-        return own, told
+        own, theirs = (None if c is None else c.reshape(-1, self.answers)[rows].sum(axis=0) for c in (own, theirs))
+        return own, theirs
 
     # --- errors -------------------------------------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class JointBlend:
         """Both groups' variances of a form of cells: A, Q, ``sum a^2 p`` of local people, the variance of trusted ones
         where that is another number, and the form's own mean."""
         own: Any = math.inf
-        told: Any = math.inf
+        theirs: Any = math.inf
         if self.trusted is not None:
             k, noise = self.trusted.people, self.trusted.noise
             v = noise.mechanism.variance / noise.steps**2
@@ -204,22 +204,23 @@ class JointBlend:
         if self.local is not None:
             oracle = self.local.oracle
             p, q, (r1, r0) = oracle.truth, oracle.other, pair_chances(oracle)
-            told = (q - r0) * squares + r0 * total**2 + (p - q - 2 * (r1 - r0)) * spread + 2 * (r1 - r0) * total * mean
-            told = (told - (q * total + (p - q) * mean) ** 2) / ((p - q) ** 2 * self.local.people)
-        return own, told
+            theirs = (q - r0) * squares + r0 * total**2 + (p - q - 2 * (r1 - r0)) * spread
+            theirs = theirs + 2 * (r1 - r0) * total * mean
+            theirs = (theirs - (q * total + (p - q) * mean) ** 2) / ((p - q) ** 2 * self.local.people)
+        return own, theirs
 
     def between(self, total: Any, other: Any) -> tuple[Any, Any]:
         """Both groups' covariances of forms over the cells of two disjoint sets of categories."""
         own: Any = 0.0
-        told: Any = 0.0
+        theirs: Any = 0.0
         if self.trusted is not None:
             k, noise = self.trusted.people, self.trusted.noise
             own = -noise.mechanism.variance / noise.steps**2 * total * other / (self.size * k**2)
         if self.local is not None:
             oracle = self.local.oracle
             p, q, (_, r0) = oracle.truth, oracle.other, pair_chances(oracle)
-            told = (r0 - q**2) * total * other / ((p - q) ** 2 * self.local.people)
-        return own, told
+            theirs = (r0 - q**2) * total * other / ((p - q) ** 2 * self.local.people)
+        return own, theirs
 
     def laplace(self, coefficient: Any) -> Any:
         """The scale of one cell's Laplace draw with this coefficient; 0 without one."""
@@ -272,12 +273,12 @@ class CategoryBlend:
         assert self.whole.trusted is not None
         k, noise = self.whole.trusted.people, self.whole.trusted.noise
         unsure = 1 / k + 2 * math.sqrt(len(self.trusted_cells) * len(self.categories) * noise.variance) / k
-        own, told = (min(max(float(cells.sum()), 0.0), 1.0) for cells in (self.trusted_cells, self.local_cells))
+        own, theirs = (min(max(float(cells.sum()), 0.0), 1.0) for cells in (self.trusted_cells, self.local_cells))
         most = np.maximum(theta, 1 - theta) ** 2
         if len(theta) != len(self.cells):  # some thetas of one answer
-            return np.maximum(alike, told * most), min(own + unsure, 1.0) * most
+            return np.maximum(alike, theirs * most), min(own + unsure, 1.0) * most
         at, there = (np.clip(_ratios(cells), 0.0, 1.0) for cells in (self.local_cells, self.trusted_cells))
-        spread = np.maximum(alike, told * (at * (1 - theta) ** 2 + (1 - at) * theta**2))
+        spread = np.maximum(alike, theirs * (at * (1 - theta) ** 2 + (1 - at) * theta**2))
         if self.whole.sd is not None:
             away = np.abs(there - theta) + unsure / max(own, unsure)
             most = np.minimum(most, self.whole.sd**2 + away**2)
@@ -313,10 +314,10 @@ class CategoryBlend:
         """Of the category's share of all people."""
 
         def law(share: Floats) -> tuple[Floats, Floats]:
-            own, told = self._share_variances(share)
+            own, theirs = self._share_variances(share)
             stated = self.whole.trusted_share
-            w = _weight(float(own[0]), float(told[0])) if stated is None else stated
-            return np.sqrt(np.maximum(_mixed(w, own, told), 1e-300)), 0.0 * share
+            w = _weight(float(own[0]), float(theirs[0])) if stated is None else stated
+            return np.sqrt(np.maximum(_mixed(w, own, theirs), 1e-300)), 0.0 * share
 
         at = np.array([min(max(self.share, 0.0), 1.0)])
         low, high = score_interval(law, at, level, halvings=_HALVINGS)
@@ -329,8 +330,8 @@ class CategoryBlend:
         if self.whole.trusted_share is not None and self.trusted_cells is not None:
             present = min(max(float(self.trusted_cells.sum()), 0.0), 1.0)
             spread = np.maximum(spread, present * (1 - present))
-        own, told = self.whole.of_form(float(many), float(many), share, spread, share)  # sum a^2 p is the share itself
-        return own + 0 * share, told + 0 * share
+        own, theirs = self.whole.of_form(float(many), float(many), share, spread, share)  # sum a^2 p is the share
+        return own + 0 * share, theirs + 0 * share
 
     def p_values(self) -> list[float] | None:
         """Do trusted and local people disagree on an answer? Not adjusted; None where one of them says nothing."""
@@ -392,14 +393,14 @@ def _weight(own: float, told: float) -> float:
 
 def blend_joint(whole: JointBlend, categories: Sequence[int]) -> CategoryBlend:
     must(whole.trusted is not None or whole.local is not None, "people", "must be at least 1 in one of the groups", "0")
-    own, told = whole.cells(categories)
-    some = own if own is not None else told
+    own, theirs = whole.cells(categories)
+    some = own if own is not None else theirs
     assert some is not None
     share = len(categories) * whole.answers / whole.size
-    result = CategoryBlend(whole, categories, share, 0.5, some, own, told)
+    result = CategoryBlend(whole, categories, share, 0.5, some, own, theirs)
 
     def mixed(w: float) -> Floats:
-        return some if own is None or told is None else w * own + (1 - w) * told
+        return some if own is None or theirs is None else w * own + (1 - w) * theirs
 
     theta, stated = np.full(whole.answers, 1 / whole.answers), whole.trusted_share
     for _ in range(3):  # from equal shares on: a pilot whose own error is far below what it is used for

@@ -295,13 +295,13 @@ def held(
     """
     told = [local_estimate(head, law, some) for law, some in groups]
     both = zip(told, groups, strict=True)
-    heard = [(e, m, some.people) for e, (m, some) in both if not isinstance(m, OneSlot) and some.people]
-    if estimator == "hybrid" or not trusted or not heard:
+    reported = [(e, m, some.people) for e, (m, some) in both if not isinstance(m, OneSlot) and some.people]
+    if estimator == "hybrid" or not trusted or not reported:
         return [*trusted, *told], None, None
-    default = None if estimator == "anchored" else heavy_anchoring(head, trusted, heard)
+    default = None if estimator == "anchored" else heavy_anchoring(head, trusted, reported)
     if default is not None and default.reach is None:
         return [*trusted, *told], None, default
-    one, anchor = anchor_heavy(trusted, heard, TIGHTEST if default is None else None)
+    one, anchor = anchor_heavy(trusted, reported, TIGHTEST if default is None else None)
     return [one], anchor, default
 
 

@@ -256,15 +256,15 @@ def blend(
         share = trusted.people / (trusted.people + local.people) if trusted_share is None else trusted_share
         weight, gap = _weight(trusted, local, rule, spread, share)
         slack = abs(weight - share) * gap
-    own = told = None
+    own = theirs = None
     if trusted is not None:
         normal = spread.upper / trusted.people + trusted.gaussian_variance
         own = trusted.mean, NormalLaplace(math.sqrt(normal), trusted.laplace_scale)
     if local is not None:  # of so few reports that their sample says little, the model's variance at least
         upper = spread.upper_local
         model = upper + _noise_l(local, upper, 0.0) if local.people < 30 else 0.0
-        told = local.mean, NormalLaplace(math.sqrt(max(local.variance, model) / local.people), 0.0)
-    blended = weighed(own, told, weight, spread.local, slack)
+        theirs = local.mean, NormalLaplace(math.sqrt(max(local.variance, model) / local.people), 0.0)
+    blended = weighed(own, theirs, weight, spread.local, slack)
     if trusted is None or local is None or rule.name != "anchored":
         return blended
     return _anchored(blended, trusted, local, rule, spread)
@@ -283,10 +283,10 @@ def blend_columns(
     sent = [(group.people, group.columns) for group in groups if group.people]
     must(trusted is not None or bool(sent), "people", "must be at least 1 in one of the groups", "0")
     d = len(sent[0][1] if trusted is None else trusted)
-    if trusted is None and (told := sum(any(group[j] for _, group in sent) for j in range(d))) < d:
+    if trusted is None and (theirs := sum(any(group[j] for _, group in sent) for j in range(d))) < d:
         raise InvalidInput(
             "`people` must be enough for a report on every coordinate, or trust the curator. "
-            f"Got {told} of {d} coordinates."
+            f"Got {theirs} of {d} coordinates."
         )
     own: Sequence[TrustedSummary | None] = (None,) * d if trusted is None else trusted
     people = 0 if trusted is None else trusted[0].people
@@ -335,10 +335,10 @@ def weighed(trusted: Group | None, local: Group | None, weight: float, variance:
 def _anchored(blended: Blend, trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _Spread) -> Blend:
     """Held to the trusted mean: a spread learned from reports is one that liars can widen, and with it the leash."""
     weight, own = blended.weight, spread.trusted / trusted.people + trusted.noise_variance
-    told = max(own / (1 - weight) - own, 0.0)  # 1-w = V_T/(V_T + V_L)
+    theirs = max(own / (1 - weight) - own, 0.0)  # 1-w = V_T/(V_T + V_L)
     laplace = trusted.noise_variance - trusted.gaussian_variance
-    reach = float(leash(own, told, laplace)) if rule.reach is None else rule.reach
-    estimate, anchor = hold(trusted.mean, local.mean, own, told, laplace, reach)
+    reach = float(leash(own, theirs, laplace)) if rule.reach is None else rule.reach
+    estimate, anchor = hold(trusted.mean, local.mean, own, theirs, laplace, reach)
     normal = weight**2 * (spread.upper / trusted.people + trusted.gaussian_variance)
     report = _noise_l(local, spread.upper, trusted.clamped_mean)
     normal += (1 - weight) ** 2 * (spread.upper + report) / local.people + float(anchor.lost)
@@ -461,14 +461,14 @@ def blend_window(said: WindowSums, local: LocalSummary | None) -> Blend:
     within = said.within or not heard
     low, half = (window.low, window.width / 2) if within else (0.0, 0.5)
     noise, outside = said.noise_variance, said.outside_variance if within else 0.0
-    inside, told, mean_l = half**2, 0.0, 0.0
+    inside, theirs, mean_l = half**2, 0.0, 0.0
     w = 1.0
     if heard:
         assert local is not None
         mean_l = low + half * (local.mean + 1)
         inside *= learned_spread(None, local)[1]
         few = local.randomiser.worst_variance if local.people < 30 else 0.0
-        told = half**2 * max(local.variance, few) / local.people
+        theirs = half**2 * max(local.variance, few) / local.people
         constant, quadratic = local.randomiser.variance_terms
         varies = window.inside if within else float(window.spread(said.outside_seen))
         away = window.away if within else min((2 * window.mean - 1) ** 2 + 4 * varies, 1.0)
@@ -478,13 +478,13 @@ def blend_window(said: WindowSums, local: LocalSummary | None) -> Blend:
     def law(weight: float) -> NormalLaplace:
         """Of the estimate with this weight, in the unit coordinate: a range is 2 long."""
         sampling = (math.sqrt(outside) + weight * math.sqrt(inside)) ** 2 / k
-        normal = sampling + weight**2 * noise + (1 - weight) ** 2 * told
+        normal = sampling + weight**2 * noise + (1 - weight) ** 2 * theirs
         return NormalLaplace(2 * math.sqrt(normal), 2 * said.laplace_scale * (1.0 if within else weight))
 
     estimate = (1.0 if within else w) * said.outside_mean + w * said.inside_mean + (1 - w) * mean_l
     gap = None
     if heard:
-        apart = NormalLaplace(math.sqrt(inside / k + told + (0.0 if within else noise)), said.laplace_scale)
+        apart = NormalLaplace(math.sqrt(inside / k + theirs + (0.0 if within else noise)), said.laplace_scale)
         difference = said.inside_mean + (0.0 if within else said.outside_mean) - mean_l
         gap = Disagreement(2 * difference, NormalLaplace(2 * apart.s, 2 * apart.b))
     return Blend(
@@ -606,22 +606,22 @@ def combine(
     weight, upper = information_t / (information_t + information_l), spread.upper
     if trusted_share is not None and trusted is not None and heard:
         weight, upper = trusted_share, WORST_VARIANCE if spread.learned else spread.upper
-    own = told = None
+    own = theirs = None
     if trusted is not None:
         own = trusted.mean, NormalLaplace(math.sqrt(upper * squares), trusted.laplace_scale)
     if heard:  # with the cautious variance of the data and the worst of the noise
         terms = local_terms(reports.epsilons)
         each = np.where(precision > 0, spread.upper + terms.constant + terms.quadratic, 0.0)
         error = math.sqrt(float(np.dot(precision**2 * reports.people, each))) / information_l
-        told = float(np.dot(precision, reports.totals)) / information_l, NormalLaplace(error, 0.0)
-    return weighed(own, told, weight, spread.used)
+        theirs = float(np.dot(precision, reports.totals)) / information_l, NormalLaplace(error, 0.0)
+    return weighed(own, theirs, weight, spread.used)
 
 
 def share_of(part: ReportsByEpsilon, everyone: ReportsByEpsilon, spread: Spread) -> float:
     """What a part of the reports weighs among all of them, by inverse variance."""
     middle = _middle(everyone, spread)
-    told, whole = (float(np.dot(_precision(r, spread.used, middle), r.people)) for r in (part, everyone))
-    return told / whole
+    theirs, whole = (float(np.dot(_precision(r, spread.used, middle), r.people)) for r in (part, everyone))
+    return theirs / whole
 
 
 def _middle(reports: ReportsByEpsilon, spread: Spread) -> float:

@@ -263,11 +263,11 @@ def blend_groups(
     if int(sums.counts.min()) < 2:  # reports on some product
         return own, None, None
     (mean, variance), size = _means(sums, line), line.bounds.dimensions + 1
-    told = _linear(sums.people, symmetric(mean, size, 1.0), symmetric(variance, size, 0.0), sampled=True)
-    local = told.fit()
+    theirs = _linear(sums.people, symmetric(mean, size, 1.0), symmetric(variance, size, 0.0), sampled=True)
+    local = theirs.fit()
     if score is None or own is None:
         return local, local, None
-    return blend_plain(score, told)[0], local, own.covariance + local.covariance
+    return blend_plain(score, theirs)[0], local, own.covariance + local.covariance
 
 
 def blend_plain(trusted: Score, local: Score) -> tuple[Fit, float]:
@@ -277,10 +277,10 @@ def blend_plain(trusted: Score, local: Score) -> tuple[Fit, float]:
         both = _mixed(trusted, local, weight)
         beta = both.fit().beta
         inverse = np.linalg.inv(both.stable[0])
-        own, told = (
+        own, theirs = (
             float(np.trace(inverse @ (part.cross(beta, beta) + part.sampling) @ inverse)) for part in (trusted, local)
         )
-        weight = told / (own + told)
+        weight = theirs / (own + theirs)
     return _mixed(trusted, local, weight).fit(), weight
 
 
@@ -372,7 +372,7 @@ def forecast(score: Score, questions: Mapping[str, OnLine], local_people: int) -
         second = np.clip(np.diag(score.spread) / line.clip**2, 0.0, 1.0)
         # The move from the centre is not known yet: its expected squares stand for it.
         way = np.maximum(np.diag(alone.covariance), 0.0)
-        told = line.clip**2 * np.array([cost(float(s)) for s in second]) / local_people
+        theirs = line.clip**2 * np.array([cost(float(s)) for s in second]) / local_people
         here = score.score - score.slope @ (alone.beta - score.centre)
-        result[form] = _update(score, alone.beta, here, np.diag(told + (score.slope_noise + score.drawn) @ way))
+        result[form] = _update(score, alone.beta, here, np.diag(theirs + (score.slope_noise + score.drawn) @ way))
     return result

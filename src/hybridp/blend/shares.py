@@ -71,8 +71,8 @@ class ReportPool:
     def variance(self, share: Floats) -> Floats:
         """Of these shares, if the people's were `share`."""
         each = zip(self.parts, self.groups, strict=True)
-        told = (part**2 * (group.oracle.variance(share) / np.maximum(group.people, 1)) for part, group in each)
-        return np.asarray(sum(told, np.zeros_like(share)))
+        theirs = (part**2 * (group.oracle.variance(share) / np.maximum(group.people, 1)) for part, group in each)
+        return np.asarray(sum(theirs, np.zeros_like(share)))
 
 
 def score_interval(
@@ -124,8 +124,8 @@ class ShareBlend:
             normal += w**2 * (own * (1 - own) / k + noise.normal_variance * wide**2 / k**2)
             laplace += w * noise.laplace_scale * wide / k
         if self._local is not None:
-            told = self._of_group(self._local.shares, share, 1 / np.maximum(self._local.people, 1))
-            normal += (1 - w) ** 2 * self._local.variance(told)
+            theirs = self._of_group(self._local.shares, share, 1 / np.maximum(self._local.people, 1))
+            normal += (1 - w) ** 2 * self._local.variance(theirs)
         if self.anchor is not None and weights is None:  # what the clipping takes off, where nobody lies
             normal += self.anchor.lost
         return np.sqrt(normal), laplace
@@ -200,12 +200,12 @@ def blend_shares(
     sent = tuple(group for group in (local, mixed) if group is not None and group.people)
     if not sent or not sent[0].several:
         return _blended(trusted, ReportPool(sent, estimator == "everyone") if sent else None, estimator, answering)
-    heard = ReportPool(tuple(group.by_option for group in sent), estimator == "everyone")
-    undrawn = np.asarray(heard.people) == 0
+    reports = ReportPool(tuple(group.by_option for group in sent), estimator == "everyone")
+    undrawn = np.asarray(reports.people) == 0
     unknown = undrawn.any() and (trusted is None or estimator == "lm-only")
     must(not unknown, "people", f"must be more: no device drew option {np.argmax(undrawn) + 1}", "too few")
-    each = np.maximum(heard.people, 1)
-    result = _blended(trusted, heard, estimator, answering * each / sum(group.people for group in sent))
+    each = np.maximum(reports.people, 1)
+    result = _blended(trusted, reports, estimator, answering * each / sum(group.people for group in sent))
     if result.trusted is None or not undrawn.any():
         return result
     estimate, weights = np.where(undrawn, result.trusted, result.estimate), np.where(undrawn, 1.0, result.weights)
@@ -219,10 +219,10 @@ def _blended(
     trusted = None if estimator == "lm-only" else trusted
     must(trusted is not None or heard is not None, "people", "must be at least 1 in one of the groups", "0")
     plainly: ShareEstimator = "hybrid" if estimator == "alike" else estimator
-    own, told = None if trusted is None else trusted.shares, None if heard is None else heard.shares
-    if trusted is None or heard is None or own is None or told is None:
-        only = cast(Floats, own if told is None else told)
-        return ShareBlend(only, np.full_like(only, float(told is None)), own, told, trusted, heard, plainly)
+    own, theirs = None if trusted is None else trusted.shares, None if heard is None else heard.shares
+    if trusted is None or heard is None or own is None or theirs is None:
+        only = cast(Floats, own if theirs is None else theirs)
+        return ShareBlend(only, np.full_like(only, float(theirs is None)), own, theirs, trusted, heard, plainly)
     default, reach = None, TIGHTEST if estimator == "anchored" else None
     if estimator == "alike":
         reports = [(group.oracle, group.people) for group in heard.groups]
@@ -231,16 +231,16 @@ def _blended(
     if reach is not None:  # option by option: nothing but a difference comes from reports, and that is clipped
         # A noisy share near 0 or 1 would state that it has no sampling error: it has at least that of one person's.
         v_t, v_l = _variances(trusted, heard, np.clip(own, 0.0, 1.0), 1 / trusted.people)
-        held, anchor = hold(own, told, v_t, v_l, trusted.noise.laplace_variance / trusted.people**2, reach)
-        return ShareBlend(held, v_l / (v_t + v_l), own, told, trusted, heard, "anchored", anchor, default)
+        held, anchor = hold(own, theirs, v_t, v_l, trusted.noise.laplace_variance / trusted.people**2, reach)
+        return ShareBlend(held, v_l / (v_t + v_l), own, theirs, trusted, heard, "anchored", anchor, default)
     weights = np.full_like(own, trusted.people / (trusted.people + heard.people / answering))
     pilot = np.full_like(own, 1 / heard.groups[0].oracle.categories)
     for _ in range(0 if estimator == "everyone" else 3):  # from equal shares on: a pilot errs far less than matters
         v_t, v_l = _variances(trusted, heard, pilot)
         weights = v_l / (v_t + v_l)
-        pilot = np.clip(weights * own + (1 - weights) * told, 0.0, 1.0)
-    blended = weights * own + (1 - weights) * told
-    return ShareBlend(blended, weights, own, told, trusted, heard, plainly, default=default)
+        pilot = np.clip(weights * own + (1 - weights) * theirs, 0.0, 1.0)
+    blended = weights * own + (1 - weights) * theirs
+    return ShareBlend(blended, weights, own, theirs, trusted, heard, plainly, default=default)
 
 
 def _variances(trusted: NoisyCounts, local: ReportPool, share: Floats, least: float = 0.0) -> tuple[Floats, Floats]:

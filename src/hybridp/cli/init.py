@@ -160,12 +160,12 @@ def init(
 
 
 def _said(study: Any, document: Mapping[str, Any], following: str) -> str:
-    asked = ", ".join(f"{q.name} ({q.lower:g} to {q.upper:g})" for q in study.questions)
+    questions = ", ".join(f"{q.name} ({q.lower:g} to {q.upper:g})" for q in study.questions)
     rule, absent = study.trust, document["missing"]
     who = f"everyone is {rule.everyone}" if rule.everyone else f"`{rule.column}` says who trusts"
     does = "is left out" if absent == "exclude" else f"counts as {absent if isinstance(absent, str) else f'{absent:g}'}"
     lines = [
-        f"Wrote {document['study']}: {asked}; {who}; epsilon {study.promise.epsilon:g}.",
+        f"Wrote {document['study']}: {questions}; {who}; epsilon {study.promise.epsilon:g}.",
         f"A missing or unreadable value {does}: change `missing` if that is not right.",
     ]
     if guessed := document["guessed_bounds"]:

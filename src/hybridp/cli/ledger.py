@@ -122,12 +122,12 @@ def _print(document: dict[str, Any]) -> None:
     def when(at: str) -> str:
         return at[:16].replace("T", " ")
 
-    told = {"total": "promised", "spent": "spent", "left": "left", "tight": "tight"}
-    told = {key: name for key, name in told.items() if any(key in a for a in document["accounts"])}
+    columns = {"total": "promised", "spent": "spent", "left": "left", "tight": "tight"}
+    columns = {key: name for key, name in columns.items() if any(key in a for a in document["accounts"])}
     table(
         f"Accounts in {document['ledger']}{', FOR TRIALS ONLY' if document['trial'] else ''}",
-        ["group", *told.values()],
-        [(a["group"], *(level(a[key]) for key in told)) for a in document["accounts"]],
+        ["group", *columns.values()],
+        [(a["group"], *(level(a[key]) for key in columns)) for a in document["accounts"]],
     )
     # One charge is two lines where it needs them: readable in 80 columns, whatever the names.
     table(

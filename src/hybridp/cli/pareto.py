@@ -83,9 +83,9 @@ def run(problem: str, init: int, steps: int, jobs: int, store_file: Path | None,
     Every evaluation is written to --out as it ends; the same command goes on where it stopped.
     """
     with _aside():
-        asked = load_problem(problem)
+        loaded = load_problem(problem)
     source = str(Path(problem.rpartition(":")[0]).resolve()) + ":" + problem.rpartition(":")[2]
-    store = Store.open(store_file, asked, source=source if ".py:" in problem else problem)
+    store = Store.open(store_file, loaded, source=source if ".py:" in problem else problem)
     if store_file is not None:
         if_interrupted(f"what was evaluated is in {store_file}, and the same command goes on from there")
     with progress() as bar, _aside():
@@ -96,7 +96,7 @@ def run(problem: str, init: int, steps: int, jobs: int, store_file: Path | None,
             if not last.ok:
                 bar.console.print(f"recorded as failed: {last.failure}", soft_wrap=True, markup=False, highlight=False)
 
-        result = dpareto(asked, init=init, steps=steps, batch=jobs, jobs=jobs, store=store, seed=seed, progress=told)
+        result = dpareto(loaded, init=init, steps=steps, batch=jobs, jobs=jobs, store=store, seed=seed, progress=told)
     if not result.evaluations:
         failures = result.failures
         raise InvalidInput(
@@ -105,8 +105,8 @@ def run(problem: str, init: int, steps: int, jobs: int, store_file: Path | None,
         )
     document = {**_document(result), "store": None if store_file is None else str(store_file)}
     if len(result.evaluations) >= 3:  # fewer are no data for a model
-        document["chosen"] = [asdict(c) for c in final_front(asked, result.evaluations)]
-    return document, lambda: _show(document, asked), lambda: _draw(result)
+        document["chosen"] = [asdict(c) for c in final_front(loaded, result.evaluations)]
+    return document, lambda: _show(document, loaded), lambda: _draw(result)
 
 
 def _document(run: Run) -> dict[str, Any]:
@@ -216,8 +216,8 @@ def suggest(file: Path, epsilon: float, problem: str | None) -> Any:
     if source is None:
         raise InvalidInput("`problem` must be given: this file does not say where its problem is. Got none.")
     with _aside():
-        asked = load_problem(source)
-    advice = advise(asked, Store.open(file, asked).evaluations(), epsilon=epsilon)
+        loaded = load_problem(source)
+    advice = advise(loaded, Store.open(file, loaded).evaluations(), epsilon=epsilon)
     document: dict[str, Any] = {
         "epsilon": epsilon,
         "level": advice.level,
@@ -228,4 +228,4 @@ def suggest(file: Path, epsilon: float, problem: str | None) -> Any:
     rows = [(label, *_row(choice)) for label, choice in known if choice is not None]
     columns = ["", "setting", "epsilon", "expected error", f"{advice.level:.0%} interval", "measured"]
     caption = "intervals are the model's, of the expected error." if advice.measured else "nothing was measured there."
-    return document, lambda: table(f"{asked.name} within epsilon {epsilon:g}", columns, rows, caption=caption)
+    return document, lambda: table(f"{loaded.name} within epsilon {epsilon:g}", columns, rows, caption=caption)

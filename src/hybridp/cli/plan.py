@@ -146,16 +146,16 @@ def mean(
     Bounds default to the paper's -0.5 and 0.5 there. With --shuffled-delta, also what it is worth if the local people
     of one epsilon go to a mixer.
     """
-    asked = question.values
+    given = question.values
     if groups or local_groups:
         others = "n opt-in epsilon delta trusted-epsilon mean rmse noise local shuffled"
         cli_options.must_not_join("personal epsilons", *others.split())
-        return _personal_plan((groups, local_groups), asked["lower"], asked["upper"], sd, mixer)
+        return _personal_plan((groups, local_groups), given["lower"], given["upper"], sd, mixer)
     from hybridp.bench.crowd import Crowd as Expected
     from hybridp.bench.driven import opt_ins_needed, plan_steered
 
-    people, by = crowd(), asked["by"] is not None
-    asked["column"] = "value"
+    people, by = crowd(), given["by"] is not None
+    given["column"] = "value"
     if by:
         cli_options.must_not_join("by", "rmse")
     else:

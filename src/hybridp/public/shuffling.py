@@ -235,8 +235,8 @@ class Mixing:
 
     def to_dict(self, people: int) -> dict[str, Any]:
         """What a batch of so many keeps, as plain data."""
-        kept = self.promise(max(people, 1))
-        return {"least": self.batch, "local_epsilon": self.epsilon, "epsilon": kept.epsilon, "delta": kept.delta}
+        promise = self.promise(max(people, 1))
+        return {"least": self.batch, "local_epsilon": self.epsilon, "epsilon": promise.epsilon, "delta": promise.delta}
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +268,7 @@ def overstated(document: Mapping[str, Any]) -> str | None:
     Batches of k-ary responses were once counted with a bound that does not hold. Documents since then say what fakes
     cost. The bound of any randomiser says what such a batch keeps.
     """
-    kept = []
+    promise = []
     for facts in (facts for question in document.get("questions", {}).values() for facts in question.values()):
         mixing: Mapping[str, Any] = (facts.get("mixing") or {}) if isinstance(facts, Mapping) else {}
         batches = mixing.get("batches", ()) if mixing.get("randomiser") == "k-rr" else ()
@@ -276,10 +276,10 @@ def overstated(document: Mapping[str, Any]) -> str | None:
         if hidden and not any("with_fakes" in batch for batch in hidden):
             local, delta = float(mixing["local_epsilon"]), float(hidden[0]["delta"])
             few = min(int(batch["people"]) for batch in hidden)
-            kept.append(f"({central_epsilon(few, local, delta):.6g}, {delta:g})-DP in a batch of {few:,}")
-    if not kept:
+            promise.append(f"({central_epsilon(few, local, delta):.6g}, {delta:g})-DP in a batch of {few:,}")
+    if not promise:
         return None
-    return f"This receipt promises mixed people more than they have. What holds is {'; '.join(kept)}."
+    return f"This receipt promises mixed people more than they have. What holds is {'; '.join(promise)}."
 
 
 def _check(n: int, k: int | None) -> None:

@@ -274,9 +274,9 @@ def candidates(workload: Workload) -> list[tuple[int, ...]]:
     >>> candidates(Workload(schema, (Threshold((0, 1), 2), Threshold((1, 2), 2))))
     [(0,), (1,), (0, 1), (2,), (1, 2), (0, 2)]
     """
-    asked = [tuple(sorted(t.features)) for t in workload.thresholds]
-    inside = [c for t in asked for k in range(1, len(t) + 1) for c in combinations(t, k)]
-    return list(dict.fromkeys([*inside, *combinations(sorted({f for t in asked for f in t}), 2)]))
+    wanted = [tuple(sorted(t.features)) for t in workload.thresholds]
+    inside = [c for t in wanted for k in range(1, len(t) + 1) for c in combinations(t, k)]
+    return list(dict.fromkeys([*inside, *combinations(sorted({f for t in wanted for f in t}), 2)]))
 
 
 def usual_method(workload: Workload) -> Literal["adaptive", "tables"]:
@@ -290,8 +290,8 @@ def usual_method(workload: Workload) -> Literal["adaptive", "tables"]:
     >>> usual_method(pairs), usual_method(Workload(pairs.schema, pairs.thresholds[:1]))
     ('adaptive', 'tables')
     """
-    schema, asked = workload.schema, workload.thresholds
-    held = all(t.r == t.k and schema.cells(t.features) <= MODEL_CELLS for t in asked)
+    schema, wanted = workload.schema, workload.thresholds
+    held = all(t.r == t.k and schema.cells(t.features) <= MODEL_CELLS for t in wanted)
     return "adaptive" if held and len(table_plan(workload)) > 1 else "tables"
 
 

@@ -101,7 +101,7 @@ class Plan(Result):
     @property
     def errors(self) -> dict[str, Any]:
         """Each estimator's error: a number, or one for each cell."""
-        return {name: error_of(told) for name, told in self.estimators.items()}
+        return {name: error_of(facts) for name, facts in self.estimators.items()}
 
     def adding(self, **facts: Any) -> Plan:
         """The same, with more predicted of every statistic."""
@@ -362,11 +362,11 @@ def _three_groups(facts: Facts, three: Facts) -> Words:
         for one in (*(three["worth_in_local_people"][name] for name in ("trusted", "shuffled")),
                     three["rmse_population"])
     )  # fmt: skip
-    kept = f"in a batch of at least {batch['least']:,} it keeps ({batch['epsilon']:.4g}, {batch['delta']:g})."
+    promise = f"in a batch of at least {batch['least']:,} it keeps ({batch['epsilon']:.4g}, {batch['delta']:g})."
     if three["people"]["shuffled"] < batch["least"]:
-        kept = f"fewer than a batch of {batch['least']:,}: nothing more is kept."
+        promise = f"fewer than a batch of {batch['least']:,}: nothing more is kept."
     by = f", by {batch['reports']}," if batch.get("reports") else ""
-    said = f"A shuffled report{by} has an epsilon of {batch['local_epsilon']:.6g} by itself; {kept}"
+    said = f"A shuffled report{by} has an epsilon of {batch['local_epsilon']:.6g} by itself; {promise}"
     names = [name or facts["task"] for name in names_of(facts)] if ways(facts) else [
         f"rank {i}" for i in range(1, len(error) + 1)
     ]  # fmt: skip

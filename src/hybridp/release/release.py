@@ -468,9 +468,9 @@ def result_schema() -> dict[str, Any]:
 def as_count(shares: Release) -> Release:
     """The first option's share as a number of people: share times people, who are as many whoever is replaced."""
     ((question, _),) = shares.questions.items()
-    told, n, gap = shares.facts, sum(shares.people.values()), shares.facts["disagreement"]
+    facts, n, gap = shares.facts, sum(shares.people.values()), shares.facts["disagreement"]
     names = ("estimate", "interval", "trusted", "local", "shuffled", "unbiased", "weight", "anchor")
-    one = {**told, **{name: first(told[name]) for name in names if name in told}, "options": told["options"][:1]}
+    one = {**facts, **{name: first(facts[name]) for name in names if name in facts}, "options": facts["options"][:1]}
     one["disagreement"] = {**gap, **{name: first(gap[name]) for name in ("difference", "p_value", "interval")}}
     share = {"estimate": one["estimate"], "interval": one["interval"]}
     counted = times(one, n, "count", share=share, people=n)

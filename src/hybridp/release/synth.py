@@ -93,7 +93,7 @@ class SyntheticModel(Result):
 
     @cached_property
     def answered(self) -> tuple[Any, ...]:
-        return tuple(asked.plain(answer) for asked, answer in self.said)
+        return tuple(wanted.plain(answer) for wanted, answer in self.said)
 
     @property
     def digest(self) -> str:
@@ -142,11 +142,11 @@ class SyntheticModel(Result):
 
         Free: everything was paid for when the model was fitted.
         """
-        asked: dict[str, Any] = {"share" if column is None else f"mean of {column}": query}
+        wanted: dict[str, Any] = {"share" if column is None else f"mean of {column}": query}
         if by:
-            asked = {", ".join(labels): formula for labels, formula in self.groups(by, query).items()}
+            wanted = {", ".join(labels): formula for labels, formula in self.groups(by, query).items()}
         told, unmeasured = {}, []
-        for name, formula in asked.items():
+        for name, formula in wanted.items():
             one = self.answer(formula, level=level) if column is None else self.mean(column, formula, level=level)
             told[name] = one.to_dict() | {"query": query, "people": self.people}
             if column is None:
@@ -163,10 +163,10 @@ class SyntheticModel(Result):
         must(len(set(features)) == len(features) > 0, "by", "must be different columns", ", ".join(by) or "none")
         cells = self.schema.cells(tuple(features))
         must(cells <= _MOST_GROUPS, "by", f"must make at most {_MOST_GROUPS} groups", cells)
-        asked = () if query is None else (self._formula(query).node,)
+        wanted = () if query is None else (self._formula(query).node,)
         result = {}
         for codes in product(*(range(self.schema.sizes[f]) for f in features)):
-            parts = (*asked, *(Atom(f, frozenset([code])) for f, code in zip(features, codes, strict=True)))
+            parts = (*wanted, *(Atom(f, frozenset([code])) for f, code in zip(features, codes, strict=True)))
             labels = tuple(self.schema.features[f].values[c] for f, c in zip(features, codes, strict=True))
             result[labels] = Formula(Count(len(parts), len(parts), parts))
         return result
@@ -238,10 +238,10 @@ class SyntheticModel(Result):
         Almost every truth lies within sqrt(2 ln m) standard deviations of a measurement of m cells. A synthetic share
         farther off is an error of the fit, and is moved to the end of that interval, which is nearer.
         """
-        asked = self.workload if workload is None else workload
-        must(asked.schema == self.schema, "workload", "must be over the model's schema", "another")
+        wanted = self.workload if workload is None else workload
+        must(wanted.schema == self.schema, "workload", "must be over the model's schema", "another")
         known = {frozenset(t.features): t for t in sorted(self.tables, key=lambda t: -t.sigma)}  # the least noisy
-        for threshold, matching in counts(self._values, asked):
+        for threshold, matching in counts(self._values, wanted):
             shares = np.asarray(matching / self.rows)
             table = known.get(frozenset(threshold.features))
             if table is not None and threshold.r == threshold.k:

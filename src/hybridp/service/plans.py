@@ -99,9 +99,9 @@ class Survey:
         self.drawn = declared.drawn or any(one.drawn for one in asked)
         drawn = {one.name: 1 / len(self.parts) for one in self.parts}
         self.chances = declared.chances if declared.drawn else drawn
-        heard = {group for one in asked for group in one.hears}
-        heard |= {"shuffled"} if declared.mixer is not None and "local" in heard else set()
-        self.uses = tuple(group for group in ("trusted", "local", "shuffled") if group in heard)
+        groups = {group for one in asked for group in one.hears}
+        groups |= {"shuffled"} if declared.mixer is not None and "local" in groups else set()
+        self.uses = tuple(group for group in ("trusted", "local", "shuffled") if group in groups)
 
     def check(self) -> None:
         """The rules of a collection over the web, beside those of the declaration."""

@@ -427,7 +427,7 @@ def _number(declared: Declaration, place: int, asked: Any) -> Part:
         rule = "must say how many are expected where a mean is steered: that decides where they are asked"
         must(bool(declared.people.local), "people.local", rule, "nothing")
     bounds = {"lower": asked.lower, "upper": asked.upper}
-    shown = number_field(asked.name, _about(asked, unit=asked.unit, bounds=bounds, step=asked.step))
+    given = number_field(asked.name, _about(asked, unit=asked.unit, bounds=bounds, step=asked.step))
     about: dict[str, Any] = {"statistics": list(asked.statistics)}
     if declared.promise.personal and asked.statistics == ("mean",):
         share, allowed, name = declared.promise.share, declared.promise.allowed_epsilons, "promise.allowed_epsilons"
@@ -435,21 +435,21 @@ def _number(declared: Declaration, place: int, asked: Any) -> Part:
         for e in allowed:
             must(LOCAL_LEAST <= e <= LOCAL_MOST, name, f"must lie between {LOCAL_LEAST:g} and {LOCAL_MOST:g}", e)
         must(share == 1, "promise.share", "must be 1: people are promised the epsilon they chose", share)
-        own = Part.of(asked, personal_task(declared, place), shown, None, **about)
+        own = Part.of(asked, personal_task(declared, place), given, None, **about)
         return replace(own, choices=allowed).at(min(allowed))
     task: Any = task_of(declared, place)
     invite = task.invite
     if asked.form == "steered":
         about |= {"form": "steered", "windows": []}
         invite = task.invite_within(()) if isinstance(task, DistributionTask) else invite
-    return Part.of(asked, task, shown, invite, **about)
+    return Part.of(asked, task, given, invite, **about)
 
 
 def _option(asked: Question, task: Any, **about: Any) -> Part:
     feature = task.invite.encoding
     several = {"several": feature.most or None, **({"edges": list(feature.edges)} if feature.edges else {})}
-    shown = option_field(asked.name, _about(asked, options=list(feature.values), **several))
-    return Part.of(asked, task, shown, task.invite, **about)
+    given = option_field(asked.name, _about(asked, options=list(feature.values), **several))
+    return Part.of(asked, task, given, task.invite, **about)
 
 
 def _choice(declared: Declaration, place: int, asked: Any) -> Part:
@@ -467,8 +467,8 @@ def _several(asked: Any, task: Any, **about: Any) -> Part:
     columns: list[dict[str, Any]] = [{"name": name, "lower": low, "upper": high} for name, low, high in sides]
     if about.get("model") == "logistic":  # 0 or 1 is asked for as no or yes
         columns[-1]["yes"] = True
-    shown = numbers_field(asked.name, _about(asked, coordinates=columns))
-    return Part.of(asked, task, shown, task.invite, **about)
+    given = numbers_field(asked.name, _about(asked, coordinates=columns))
+    return Part.of(asked, task, given, task.invite, **about)
 
 
 def _vector(declared: Declaration, place: int, asked: Any) -> Part:
@@ -508,8 +508,8 @@ def _regression(declared: Declaration, place: int, asked: Any) -> Part:
 
 def _records(declared: Declaration, place: int, asked: Any) -> Part:
     own = {"record": list(asked.columns), "max_length": asked.max_length}
-    shown = formats.record_field(asked.name, _about(asked, **own, text_rule=TEXT_RULE))
-    return Part.of(asked, task_of(declared, place), shown, None)
+    given = formats.record_field(asked.name, _about(asked, **own, text_rule=TEXT_RULE))
+    return Part.of(asked, task_of(declared, place), given, None)
 
 
 def _table(declared: Declaration, place: int, asked: Any) -> Part:
