@@ -170,3 +170,15 @@ def test_a_tally_for_an_estimate_alone_holds_no_bins_whatever_is_asked() -> None
         task.check_tally(Tally.of(task.invite, sums_only=True))
         with pytest.raises(InvalidInput, match="publish estimate-only"):
             task.check_tally(Tally.of(task.invite))
+
+
+def test_every_statistic_of_the_groups_has_a_panel_that_names_it() -> None:
+    held = {"pay": [float(i % 50) for i in range(400)], "town": ["uv"[i % 2] for i in range(400)]}
+    asked = {"name": "pay", "kind": "number", "lower": 0, "upper": 100, "missing": 50, "by": "town", "at": [0.5]}
+    study = Study(questions=[{**asked, "statistics": ["mean", "sd", "quantiles"]}], promise=4.0,
+                  trust={"everyone": "trusted"}, people={"public": ["town"]})  # fmt: skip
+    figure: Any = study.release(held, rng=seeded(1)).plot().get_figure()
+    words = [[text.get_text() for text in panel.texts] for panel in figure.axes[1:]]
+    titles = [next(one for one in each if "by town" in one) for each in words]
+    starts = ("Mean pay by town", "Standard deviation of pay by town", "Quantiles of pay by town")
+    assert all(title.startswith(start) for title, start in zip(titles, starts, strict=True))

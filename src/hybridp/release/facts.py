@@ -204,13 +204,18 @@ def people_words(trusted: int, local: int, shuffled: int = 0) -> str:
     return f"{trusted + local:,} people, {trusted:,} trusting"
 
 
+_OF = {"shares-below": "Shares below values", "shares-above": "Shares above values", "sd": "Standard deviation"}
+
+
 def heading(question: str, name: str, facts: Facts) -> str:
     """What was estimated, or is planned, for a title."""
     task, columns = facts["task"], facts.get("columns") or ()
     if task.endswith("-difference"):
         return f"What changed in {question}"
     if "by" in facts:
-        what = f"Shares of {question}" if facts.get("options") else f"Mean {question}"
+        of = task.removesuffix("-by-group")
+        what = f"Mean {question}" if of == "mean" else f"{_OF.get(of, of.capitalize())} of {question}"
+        what = f"Shares of {question}" if facts.get("options") else what
         what = f"People with {facts['counted']} in {question}" if "counted" in facts else what
         return f"{what} by {facts['by']['column']}{' (private)' * facts['by']['private']}"
     match task:

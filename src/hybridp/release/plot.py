@@ -25,19 +25,23 @@ _TRUE |= {"regression": "coefficient", "heavy-hitters": "share of its record"}
 
 
 def draw(release: Release, ax: Axes | None = None) -> Axes:
-    """Every question's picture, one below the other."""
-    if len(release.questions) == 1:
+    """Every question's picture, one below the other; by group, every statistic's."""
+    panels = [
+        {name: {key: facts}} if "by" in facts else {name: some}
+        for name, some in release.questions.items()
+        for key, facts in list(some.items())[: None if any("by" in facts for facts in some.values()) else 1]
+    ]
+    if len(panels) == 1:
         return _question(release, ax)
-    names = list(release.questions)
-    if release.receipt.promises:
+    if release.receipt.promises and len(release.questions) > 1:
         release = replace(release, notes=(*release.notes, "The promise is for all questions together."))
-    ax = style.new_axes(ax, 7.2, 3.2 * len(names))
+    ax = style.new_axes(ax, 7.2, 3.2 * len(panels))
     place: Any = ax.get_subplotspec()
     must(place is not None, "ax", "must be axes of a grid, which several questions divide", "others")
     ax.set_axis_off()
-    grid = place.subgridspec(len(names), 1)
-    for row, name in enumerate(names):
-        _question(release[name], ax.figure.add_subplot(grid[row]))
+    grid = place.subgridspec(len(panels), 1)
+    for row, panel in enumerate(panels):
+        _question(replace(release, questions=panel), ax.figure.add_subplot(grid[row]))
     return ax
 
 
@@ -104,8 +108,8 @@ def _scaled(rows: list[style.Row], facts: Facts) -> tuple[list[style.Row], str]:
     if facts["task"] == "regression":
         places = [(0.0, (row.high - row.low) / 2 or 1.0) for row in rows]
         unit = "coefficient, as a multiple of half its interval"
-    elif facts["task"] == "vector-mean" and len(set(sides)) > 1:
-        places = [(low, high - low) for low, high in sides]
+    elif facts.get("columns") and len(set(sides)) > 1:
+        places = [(low, high - low) for low, high in sides] * (len(rows) // len(sides))
         unit = "place between the column's public bounds"
     moved = ([(number - start) / wide for number in row[1:4]] for row, (start, wide) in zip(rows, places, strict=True))
     return [row._replace(x=x, low=a, high=b) for row, (x, a, b) in zip(rows, moved, strict=True)], unit
@@ -136,10 +140,11 @@ def _intervals(release: Release, every: list[Cell], facts: Facts, ax: Axes | Non
         true = facts.get("what") or task
         unit = "people" if task == "count" else every[0].question
     else:
-        group = "share" if share else "number" if counted else "mean"
+        group = "share" if share else "mean" if task.startswith("mean") else "number"
         true = _TRUE.get(task, f"{group} of its group" if by else "change" if changes else "number")
         whose = "share of the group's people" if by else "share of people"
-        plain = whose if share else "people" if counted else next(iter(release.questions))
+        column = ", ".join(facts.get("columns") or release.questions)
+        plain = whose if share else "people" if counted else column if by else next(iter(release.questions))
         unit = "second wave less first" if changes else unit or plain
     more = f"The {_RECORDS} most frequent of {len(every):,} are shown." if len(every) > len(shown) else ""
     return _dress(release, ax, facts, true, more, x=unit, percents="x" * share)

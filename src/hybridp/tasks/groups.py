@@ -65,7 +65,7 @@ def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Rele
     ((question, answered),) = releases[0].questions.items()
     for key in (key for key in answered if key != "distribution"):  # a curve is nobody's to compare
         facts = [next(iter(one.questions.values()))[key] for one in releases]
-        known = ("clipped_to", *((*_INNER, "edges") if isinstance(facts[0]["estimate"], list) else ()))
+        known = ("clipped_to", *((*_INNER, "edges", "bounds") if isinstance(facts[0]["estimate"], list) else ()))
         sized = task.counted or key == "sum"  # what differs between groups of different sizes is not compared
         pairs = [] if sized else grouping.pairs(list(groups))
         gaps = task.differ(key, blends, pairs, grouping.joint)
@@ -82,7 +82,7 @@ def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Rele
             p_values,
             list(zip(pairs, gaps, strict=True)),
             by={"people": many},
-            public={name: list(facts[0][name]) for name in known if name in facts[0]},
+            public={name: facts[0][name] for name in known if name in facts[0]},
             withheld=withheld,
             people=(sum(trusted for trusted, _ in many), sum(local for _, local in many)),
             level=task.level,
