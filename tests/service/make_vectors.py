@@ -245,6 +245,13 @@ def question_vectors() -> Iterator[dict[str, Any]]:
     task = task_of("id", parse_plan(stated), 1)
     for words in tapes([], 4, 11):
         yield sent(task, {"pay": 2.5, "town": "Kiel"}, [2.5], words, "by", groups=[1])
+    home = {"name": "home", "kind": "table", "marginals": ["sex,town", "town"], "features": [
+        {"name": "sex", "values": ["F", "M"]}, {"name": "town", "values": ["u", "v", "w"]}]}  # fmt: skip
+    stated = {"title": "t", "promise": {"epsilon": 8.0, "delta": 1e-6}, "questions": [home, QUESTIONS[2]]}
+    task = task_of("id", parse_plan(stated), 1)
+    assert task["draws"] == [str(2**63), str(2**64), None]
+    for words in tapes([2**63 - 1, 2**63], 8, 13):
+        yield sent(task, {"sex": "M", "town": "v", "pay": 2.5}, [[1, 1], [1], 2.5], words, "columns")
     private = {"by_private": True, "least": 1}
     stated = {"title": "t", "promise": 3.0, "questions": [
         QUESTIONS[2] | GROUPED | private, QUESTIONS[3],

@@ -111,20 +111,20 @@ EITHER = [parts_of(parse_plan(stated(*EVERY, epsilon=epsilon)).declared) for eps
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_reports_come_out_of_the_store_as_they_went_in(data: st.DataObject) -> None:
-    """Whatever a device may say, drawn or split: packed, mixed with others, and read back question by question."""
-    drawn = data.draw(st.booleans())
-    asked = EITHER[drawn]
+    """Whatever a device may say, drawn, split or some of both: packed, mixed with others, and read back question by
+    question."""
+    asked = EITHER[data.draw(st.booleans())]
+    every = dict.fromkeys(range(len(asked)), 1 / len(asked))
+    lots = data.draw(st.sampled_from([[], [every], [{0: 0.5, 2: 0.5}], [{0: 0.9, 1: 0.1}, {2: 0.2, 3: 0.8}]]))
     told: list[dict[str, Any]] = []
     for _ in range(data.draw(st.integers(1, 8))):
-        place = data.draw(st.integers(0, len(asked) - 1))
-        names = [one.name for one in asked]
-        told.append(
-            {name: data.draw(_report(asked[names.index(name)])) for name in ([names[place]] if drawn else names)}
-        )
+        places = {*every} - {place for lot in lots for place in lot}
+        places |= {data.draw(st.sampled_from([*lot])) for lot in lots}
+        told.append({asked[place].name: data.draw(_report(asked[place])) for place in places})
     raw = [{name: msgspec.Raw(msgspec.json.encode(report)) for name, report in one.items()} for one in told]
-    bodies = [pack_reports(asked, drawn, one) for one in raw]
+    bodies = [pack_reports(asked, lots, one) for one in raw]
     assert len({len(body) for body in bodies}) == 1
-    for one, body in zip(asked, unpacked_reports(asked, drawn, bodies), strict=True):
+    for one, body in zip(asked, unpacked_reports(asked, lots, bodies), strict=True):
         assert body == b"".join(one.reports.pack(sent[one.name]) for sent in told if one.name in sent)
 
 

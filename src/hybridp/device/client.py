@@ -331,21 +331,35 @@ def _records(question: Mapping[str, Any], answer: Any) -> list[list[str]]:
 
 
 def question_reports(task: Task, given: Mapping[str, Any], rng: Randomness) -> dict[str, Any]:
-    """A report on each question, or on the one that is drawn; refused where the parts are more than the promise."""
-    asked = task["questions"]
+    """A report on each question, of those that are drawn on one of a lot; refused where the parts are more than the
+    promise."""
+    asked, lots = task["questions"], _lots(task)
     promise, parts = task["guarantee"]["local"], [question["guarantee"] for question in asked]
     for name in ("epsilon", "delta"):
         written = [Fraction(repr(float(part[name]))) for part in parts]
-        spent = max(written) if task["draws"] else sum(written)
+        spent = sum(max(written[place] for place, _ in lot) for lot in lots)
         kept = spent <= Fraction(repr(float(promise[name])))
         must(kept, "questions", f"must keep the task's {name} together", "parts that are more")
     reporters = [_reporter(question) for question in asked]  # also of those that are not drawn
-    places = list(range(len(asked)))
-    if task["draws"]:
-        word = int(rng.words(1)[0])
-        places = [next(place for place, end in enumerate(task["draws"]) if word < int(end))]
+    places = []
+    for lot in lots:
+        word = 0 if lot[0][1] is None else int(rng.words(1)[0])
+        places.append(next(place for place, end in lot if end is None or word < int(end)))
     told = ((asked[place]["name"], asked[place], reporters[place]) for place in places)
     return {name: tell(_held(task, one, given, rng), rng) for name, one, tell in told}
+
+
+def _lots(task: Task) -> list[list[tuple[int, str | None]]]:
+    """Questions of each of which one is reported on, with where each ends among the words; alone, one that is asked."""
+    ends = task["draws"] or [None] * len(task["questions"])
+    result: list[list[tuple[int, str | None]]] = [[]]
+    for place, end in enumerate(ends):
+        must(end is not None or not result[-1], "draws", "must end every lot before a question that is asked", "others")
+        result[-1].append((place, end))
+        if end is None or int(end) == randomisers.WORD:
+            result.append([])
+    must(len(ends) == len(task["questions"]) and not result.pop(), "draws", "must end every lot of questions", "others")
+    return result
 
 
 # --- one question's report --------------------------------------------------------------------------------------------

@@ -135,8 +135,8 @@ class View:
         try:
             if group == TRUSTED:
                 return cipher.seal(pack_answers(self.plan.entrusted, _answers.decode(payload).answers), row)
-            drawn = self.plan.drawn and group == LOCAL
-            return pack_reports(self._asked[group, epsilon], drawn, _reports.decode(payload).reports)
+            lots = self.plan.lots if group == LOCAL else []
+            return pack_reports(self._asked[group, epsilon], lots, _reports.decode(payload).reports)
         except InvalidInput as error:
             code = "out-of-range" if isinstance(error, formats.OutOfReach) else "bad-payload"
             raise Refused(code, str(error)) from None

@@ -95,10 +95,12 @@ class Survey:
         self.mixed = tuple(part for one in asked for part in [one.mixed] if part is not None)
         # Whether trusted people come first, and whether the final release reads answers of theirs.
         self.phased, self.answers_last = any(one.waits for one in asked), any(not one.waits for one in asked)
-        # Whether a local person's device draws the one question that it answers, and how likely each.
-        self.drawn = declared.drawn or any(one.drawn for one in asked)
-        drawn = {one.name: 1 / len(self.parts) for one in self.parts}
-        self.chances = declared.chances if declared.drawn else drawn
+        # Lots of parts, of each of which a local person's device draws one, with their chances; it answers all others.
+        self.lots = [dict(enumerate(declared.chances.values()))] if declared.drawn else []
+        places = iter(range(len(self.parts)))
+        for one in asked if not declared.drawn else ():
+            own = [next(places) for _ in one.reported]
+            self.lots += [dict.fromkeys(own, 1 / len(own))] if one.drawn else []
         groups = {group for one in asked for group in one.hears}
         groups |= {"shuffled"} if declared.mixer is not None and "local" in groups else set()
         self.uses = tuple(group for group in ("trusted", "local", "shuffled") if group in groups)
@@ -116,6 +118,9 @@ class Survey:
             must(self.delete_by > last, "collection.delete_by", rule, str(collection.delete_by))
         if not stated.promise.personal:
             self._check_levels()
+        for names in ([one.name for one in self.packed], [given.name for given in self.entrusted]):
+            rule = "must be asked for once: a table's column, or marginal, and another question share a name"
+            must(len(set(names)) == len(names), "questions", rule, "the same name twice")
         if any(one.once for one in self.asked):
             rule = f"must be 1 for a question of this kind ({self.kind})"
             must(self.collection.releases == 1, "collection.releases", rule, self.collection.releases)

@@ -62,7 +62,7 @@ from hybridp.tasks.table import Made, table_task
 from hybridp.tasks.task import Batches, task_of
 from hybridp.tasks.transcript import Transcript, plain_of
 
-__all__ = ["Forecast", "Part", "categories_of", "drawable", "pack_answers", "pack_reports", "parts_of"]
+__all__ = ["Forecast", "Lots", "Part", "categories_of", "drawable", "pack_answers", "pack_reports", "parts_of"]
 __all__ += ["unpacked_reports"]
 
 _PLACE = struct.Struct("<H")
@@ -250,25 +250,40 @@ def pack_answers(asked: Sequence[Field], given: Mapping[str, msgspec.Raw]) -> by
     return b"".join([one.packed(one.name, given[one.name]) for one in asked])
 
 
-def pack_reports(asked: Sequence[Part], drawn: bool, given: Mapping[str, msgspec.Raw]) -> bytes:
-    """A local person's report: on all questions or, where they are drawn, on one, in as many bytes whichever it is."""
-    places = [place for place, one in enumerate(asked) if one.name in given]
-    alike = len(given) == len(places) == (1 if drawn else len(asked))
-    must(alike, "reports", f"must be on {'one' if drawn else 'every'} question, and no more", "others")
-    body = b"".join([asked[i].reports.packed(asked[i].name, given[asked[i].name]) for i in places])
-    if not drawn:
-        return body
-    return _PLACE.pack(places[0]) + body.ljust(max(one.reports.size for one in asked), b"\0")
+Lots = Sequence[Mapping[int, float]]
+"""Places of parts, of each of which a local person's device draws one, with their chances."""
 
 
-def unpacked_reports(asked: Sequence[Part], drawn: bool, bodies: Sequence[bytes]) -> list[bytes]:
+def pack_reports(asked: Sequence[Part], lots: Lots, given: Mapping[str, msgspec.Raw]) -> bytes:
+    """A local person's report: on every question and, of those that are drawn, on one of each lot, in as many bytes
+    whichever it is."""
+    places = {place for place, one in enumerate(asked) if one.name in given}
+    drawn = [next(iter(places & lot.keys()), 0) for lot in lots]
+    every = [place for place in range(len(asked)) if not any(place in lot for lot in lots)]
+    alike = len(given) == len(places) and places == {*every, *drawn}
+    which = "every question" if not lots else f"{'every question, and ' if every else ''}one of those that are drawn"
+    must(alike, "reports", f"must be on {which}, and no more", "others")
+    packed = {place: asked[place].reports.packed(asked[place].name, given[asked[place].name]) for place in places}
+    body = b"".join([packed[place] for place in every])
+    for lot, place in zip(lots, drawn, strict=True):
+        room = max(asked[one].reports.size for one in lot)
+        body += _PLACE.pack([*lot].index(place)) + packed[place].ljust(room, b"\0")
+    return body
+
+
+def unpacked_reports(asked: Sequence[Part], lots: Lots, bodies: Sequence[bytes]) -> list[bytes]:
     """The stored reports question by question: those of one behind each other."""
     rows = np.frombuffer(b"".join(bodies), dtype=np.uint8).reshape(len(bodies), -1)
-    sizes = [one.reports.size for one in asked]
-    if drawn:
-        place = rows[:, :2].copy().view("<u2")[:, 0] if len(rows) else np.empty(0)
-        return [rows[place == i, 2 : 2 + size].tobytes() for i, size in enumerate(sizes)]
-    return [rows[:, end - size : end].tobytes() for size, end in zip(sizes, np.cumsum(sizes), strict=True)]
+    sizes, result, at = [one.reports.size for one in asked], dict[int, bytes](), 0
+    for place, size in enumerate(sizes):
+        if not any(place in lot for lot in lots):
+            result[place], at = rows[:, at : at + size].tobytes(), at + size
+    for lot in lots:
+        drawn = rows[:, at : at + 2].copy().view("<u2")[:, 0] if len(rows) else np.empty(0)
+        at += 2
+        result |= {place: rows[drawn == i, at : at + sizes[place]].tobytes() for i, place in enumerate(lot)}
+        at += max(sizes[place] for place in lot)
+    return [result[place] for place in range(len(asked))]
 
 
 # --- people who answer rounds ----------------------------------------------------------------------------------------
@@ -514,8 +529,6 @@ def _records(declared: Declaration, place: int, asked: Any) -> Part:
 
 def _table(declared: Declaration, place: int, asked: Any) -> Part:
     """A synthetic table: trusted people answer every column, local people the one marginal that their device draws."""
-    alone = "must be that of a study's only question: people are asked about parts of it"
-    asked.must(len(declared.questions) == 1, "kind", alone, asked.kind)
     task = replace(table_task(declared, place), method="mixed")
     schema, marginals = task.workload.schema, task.invite.mechanism.marginals
     many = max(len(schema.features), len(marginals))

@@ -36,7 +36,7 @@ from hybridp.service.core import Service, StudyRow, View, know_key
 from hybridp.service.formats import Failure, Heard, Packed, Report, parse_upload, report_id, unpacked_record
 from hybridp.service.plans import Survey, moment, parse_plan, predicted
 from hybridp.service.problems import Refused, no_such_study
-from hybridp.service.questions import Forecast, Part, unpacked_reports
+from hybridp.service.questions import Forecast, Lots, Part, unpacked_reports
 from hybridp.service.schema import LOCAL, analysts, batches, progress, releases, studies, study_keys
 from hybridp.service.settings import RowCipher, hashed, new_secret
 from hybridp.service.store import arrivals, counts, reading, shred, snapshot, stream
@@ -279,7 +279,7 @@ def export(service: Service, study_id: str) -> Iterator[bytes]:
         rows = db.execution_options(stream_results=True, yield_per=5000).exec_driver_sql(sql)
         for at, epsilon, body in rows:
             packed = [one.at(epsilon) for one in plan.packed]
-            sent = zip(packed, unpacked_reports(packed, plan.drawn, [bytes(body)]), strict=True)
+            sent = zip(packed, unpacked_reports(packed, plan.lots, [bytes(body)]), strict=True)
             report = {one.name: one.reports.written(own) for one, own in sent if own}
             yield msgspec.json.encode({"time": at, "epsilon": epsilon, "report": report}) + b"\n"
 
@@ -552,7 +552,7 @@ class Sealed:
 # The noise is drawn before anything is charged; what is returned only states the release for the ids of its charges.
 
 
-def heard(parts: Sequence[Part], packed: Sequence[Part], drawn: bool, chunks: Iterable[Any]) -> list[Heard]:
+def heard(parts: Sequence[Part], packed: Sequence[Part], lots: Lots, chunks: Iterable[Any]) -> list[Heard]:
     """What stored reports say, part by part; those that a question's estimator does not listen to are left out."""
     result = [one.heard(b"", None, np.zeros(0, dtype=np.uint32)) for one in parts]
     for rows in chunks:
@@ -561,7 +561,7 @@ def heard(parts: Sequence[Part], packed: Sequence[Part], drawn: bool, chunks: It
             own.setdefault(epsilon, []).append(bytes(body))
         for epsilon, bodies in own.items():
             asked = [one.at(epsilon) for one in packed]
-            sent = dict(zip((one.name for one in asked), unpacked_reports(asked, drawn, bodies), strict=True))
+            sent = dict(zip((one.name for one in asked), unpacked_reports(asked, lots, bodies), strict=True))
             for i, one in enumerate(asked[: len(parts)]):
                 if one.estimator != "tcm-only":
                     by = None if one.grouping is None else np.frombuffer(sent[one.grouping.column], dtype="<u4")
@@ -587,10 +587,10 @@ def _trusted(db: Connection, service: Service, study: StudyRow) -> Callable[[Par
 def _prepared(db: Connection, service: Service, study: StudyRow) -> Build:
     """Draw the noise of every question's answer; of two phases the plan asks as in the second."""
     plan, people = service.asked_in(db, study, 2), counts(db, study.number)["trusted"]
-    told = heard(plan.parts, plan.packed, plan.drawn, stream(db, study.number, LOCAL))
+    told = heard(plan.parts, plan.packed, plan.lots, stream(db, study.number, LOCAL))
     if plan.mixed and "shuffled" in plan.uses:
         sizes = select(batches.c.people).where(batches.c.study == study.number, batches.c.people > 0)
-        (through,) = heard(plan.mixed, plan.mixed, False, stream(db, study.number, schema.SHUFFLED))
+        (through,) = heard(plan.mixed, plan.mixed, [], stream(db, study.number, schema.SHUFFLED))
         told[0] = replace(told[0], mixed=through, batches=tuple(map(int, db.execute(sizes).scalars())))
     read = bool(people) and plan.answers_last and "trusted" in plan.uses  # where nobody trusted it is gone
     answers, parts, result = _trusted(db, service, study) if read else None, iter(told), {}

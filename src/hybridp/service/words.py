@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, product
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -232,7 +232,12 @@ def _level(budget: PureDP | ApproxDP) -> dict[str, float]:
 def task_of(study_id: str, plan: Survey, phase: int, cipher: RowCipher | None = None) -> dict[str, Any]:
     """The document of a study in a phase, as `plan` asks in it. A mixer's reports are sealed, and tickets signed, with
     the keys of the study's `cipher`, as long as there is one."""
-    collection, ends = plan.collection, list(accumulate(plan.chances.values()))
+    collection = plan.collection
+    ends: list[str | None] = [None] * len(plan.parts)
+    for lot in plan.lots:
+        for place, end in zip(lot, accumulate(lot.values()), strict=True):
+            ends[place] = str(round(end * WORD))
+        ends[[*lot][-1]] = str(WORD)
     questions = [one.described() | ({} if plan.choices else {"guarantee": _level(one.promise)}) for one in plan.parts]
     task = {
         "id": study_id,
@@ -250,8 +255,9 @@ def task_of(study_id: str, plan: Survey, phase: int, cipher: RowCipher | None = 
         "levels": str(LEVELS),
         "word": str(WORD),
         "questions": questions,
-        # Where each question ends among the words from 0 to 2^64 by which a device draws one; None: all are asked.
-        "draws": [*(str(round(end * WORD)) for end in ends[:-1]), str(WORD)] if plan.drawn else None,
+        # Where each question ends among the words from 0 to 2^64 by which a device draws one of those up to there;
+        # None: it is asked.
+        "draws": ends if plan.lots else None,
         "by": [{"name": groups.name, "categories": list(groups.options)} for groups in plan.categories],
         "bytes": _sizes(plan),
     }
@@ -292,7 +298,11 @@ def _sizes(plan: Survey) -> dict[str, int]:
     frame: dict[str, Any] = {"id": "x" * 22, "time": 10**10, "token": token, "epsilon": epsilon, "padding": ""}
     answers = {given.name: given.longest for given in plan.entrusted}
     sent = [{one.name: one.at(own).reports.longest for one in plan.packed} for own in plan.choices or (None,)]
-    drawn = [{name: report} for each in sent for name, report in each.items()] if plan.drawn else sent
+    lots = {place for lot in plan.lots for place in lot}
+    drawn = [
+        {name: report for i, (name, report) in enumerate(each.items()) if i not in lots or i in chosen}
+        for each in sent for chosen in product(*plan.lots)
+    ]  # fmt: skip
     fields = sum(given.characters + len("&answer.00=") for given in plan.entrusted)
     documents: dict[str, list[dict[str, Any]]] = {
         "trusted": [frame | {"group": "trusted", "payload": {"answers": answers}}],

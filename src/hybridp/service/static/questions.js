@@ -47,15 +47,30 @@ function checkCells(task, question) {
   must(sizes.reduce((a, b) => a * b) === question.options.length, "options");
 }
 
+const WORD = 2n ** 64n;
+
+// Questions of each of which one is reported on, with where each ends among the words; alone, one that is asked.
+function lots(task) {
+  const ends = task.draws ?? task.questions.map(() => null);
+  const result = [[]];
+  for (const [place, end] of ends.entries()) {
+    must(end !== null || result.at(-1).length === 0, "draws");
+    result.at(-1).push([place, end]);
+    if (end === null || BigInt(end) === WORD) result.push([]);
+  }
+  must(ends.length === task.questions.length && result.pop().length === 0, "draws");
+  return result;
+}
+
 /**
  * Throws unless what is sent keeps the promise {epsilon, delta}: each question's randomiser its own part, and the parts
- * together, or where one question is drawn the largest, no more than the whole.
+ * together, of those that are drawn the largest of a lot, no more than the whole.
  */
 export function checkQuestions(task, promise) {
   for (const name of ["epsilon", "delta"]) {
     const parts = task.questions.map((question) => written(question.guarantee[name]));
-    const spent = task.draws ? parts.reduce((a, b) => (a > b ? a : b)) : parts.reduce((a, b) => a + b);
-    must(spent <= written(promise[name]), name);
+    const most = lots(task).map((lot) => lot.map(([place]) => parts[place]).reduce((a, b) => (a > b ? a : b)));
+    must(most.reduce((a, b) => a + b) <= written(promise[name]), name);
   }
   for (const question of task.questions) {
     if (question.grid || question.line) checkModel(question, question.guarantee);
@@ -65,11 +80,12 @@ export function checkQuestions(task, promise) {
   }
 }
 
-/** The places of the questions that a local person is asked: all of them, or the one that this draws. */
+/** The places of the questions that a local person is asked: all but those that are drawn, and of each lot of these one. */
 export function askedPlaces(task, next) {
-  if (!task.draws) return task.questions.map((_, i) => i);
-  const word = next();
-  return [task.draws.findIndex((end) => word < BigInt(end))];
+  return lots(task).map((lot) => {
+    const word = lot[0][1] === null ? 0n : next();
+    return lot.find(([, end]) => end === null || word < BigInt(end))[0];
+  });
 }
 
 function questionReport(question, answer, next) {
