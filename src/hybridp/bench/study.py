@@ -18,7 +18,7 @@ from hybridp.public.study import Declaration
 from hybridp.release.plan import Plan, error_of, planned, predicted, ways
 from hybridp.tasks.mean import mean_task
 from hybridp.tasks.number import NumberTask, number_task
-from hybridp.tasks.personal import personal_task
+from hybridp.tasks.personal import at_epsilon, personal_task
 from hybridp.tasks.shares import shares_task
 from hybridp.tasks.task import BUILDERS
 
@@ -42,10 +42,11 @@ def plan_question(
     if question.groups is not None:
         return _by_group(study, i, crowd, sizes)
     if study.promise.personal:
-        own = personal_task(study, i)
         rule = "must be given for a plan with everyone's own epsilon, which it counts"
         must(epsilons is not None, "data", rule, "none")
-        (levels, people), local = epsilons
+        if question.by_levels:
+            return _by_level(study, i, crowd, epsilons)
+        own, ((levels, people), local) = personal_task(study, i), epsilons
         known: dict[str, Any] = {"bounds": own.bounds, "sd": crowd.guess.sd, "question": crowd.question}
         return plan_personal((levels * own.share, people), local, **known)
     result = _plan(study, i, crowd)
@@ -197,6 +198,43 @@ def _by_group(study: Declaration, i: int, crowd: Crowd, sizes: Mapping[str, int]
     part = study.parts[i]
     trusted = None if part.trusted is None else part.trusted.epsilon
     return planned({crowd.question: facts}, crowd.n, crowd.opt_in, part.everybody, trusted)
+
+
+def _by_level(study: Declaration, i: int, crowd: Crowd, epsilons: Any) -> Plan:
+    """Of people who count as one of some epsilons: those of each are a study of their own, weighed as a release does."""
+    levels, counted = sorted(study.promise.allowed_epsilons), study.questions[i].as_count
+    sizes = [[int(many[np.searchsorted(levels, own, side="right") == j + 1].sum()) for own, many in epsilons]
+             for j in range(len(levels))]  # fmt: skip
+    heard = [(epsilon, both) for epsilon, both in zip(levels, sizes, strict=True) if sum(both)]
+    must(bool(heard), "allowed_epsilons", "must be at most somebody's own epsilon", f"{levels[0]:g} and more")
+    people = [sum(both[place] for _, both in heard) for place in (0, 1)]
+    plans = [(both, _plan(at_epsilon(study, i, epsilon), 0, replace(crowd, n=sum(both), opt_in=both[0] / sum(both))))
+             for epsilon, both in heard]  # fmt: skip
+    facts = {}
+    for key, first in plans[0][1].questions[crowd.question].items():
+        variances: dict[str, Any] = {}
+        for place, name in enumerate(("tcm-only", "lm-only")):
+            errors = [error_of(ways(plan.questions[crowd.question][key])[name]) for both, plan in plans if both[place]]
+            scales = [sum(both) if counted else 1.0 for both, _ in plans if both[place]]
+            if errors:
+                each = [np.square(np.divide(error, scale)) for error, scale in zip(errors, scales, strict=True)]
+                weights = np.array([1 / float(np.mean(one)) for one in each])
+                variances[name] = sum(w**2 * one for w, one in zip(weights / weights.sum(), each, strict=True))
+        told = dict(variances)
+        if len(told) == 2:
+            c, (t, e) = people[0] / sum(people), variances.values()
+            w = float(np.mean(e) / (np.mean(t) + np.mean(e)))
+            told = {"everyone": c**2 * t + (1 - c) ** 2 * e, "hybrid": w**2 * t + (1 - w) ** 2 * e, **told}
+        rmse = {name: (np.sqrt(one) * (sum(people) if counted else 1)).tolist() for name, one in told.items()}
+        own = {name: one for name, one in first.items() if name not in ("task", "predicted")}
+        assumes = [*first.get("assumes", ()), "people of one group who chose different epsilons are alike"]
+        facts[key] = predicted(
+            first["task"], {name: {"rmse_population": one} for name, one in rmse.items()},
+            {"default": {"estimator": next(iter(rmse))}}, **{**own, "assumes": assumes},
+        )  # fmt: skip
+        if counted:
+            facts[key]["range"] = sum(people)
+    return planned({crowd.question: facts}, sum(people), people[0] / sum(people), None)
 
 
 def _number(study: Declaration, i: int, crowd: Crowd) -> Plan:

@@ -262,18 +262,29 @@ MOST_GROUPS = 500
 _GROUP = "group of the person"
 
 
-def _kept_by_group(rows: Rows, by: str, columns: Iterable[str | None]) -> Rows:
-    """These columns of all rows, those that there are, kept with everybody's group while the rows are open."""
-    rows.need("by", by)
-    rows.need_words(by, " to name a group")
+def _kept_by_group(rows: Rows, by: str, columns: Iterable[str | None], levels: Sequence[float] = ()) -> Rows:
+    """These columns of all rows, those that there are, kept with everybody's group while the rows are open: what a
+    column says, or which of some levels is the largest that is at most the number there."""
+    if levels:
+        rows.need("epsilon-column", by)
+        own, least = number_of(rows, by), f"{min(levels):g}"
+        cases = (f"WHEN {own} >= {engine.double(one)} THEN '{one:g}'" for one in sorted(levels, reverse=True))
+        known = f"WHEN {own} <= {engine.INFINITY} THEN CASE {' '.join(cases)} END"  # what is no number is beyond it
+        group = f"COALESCE(CASE {known} END, 'below {least}')"
+    else:
+        rows.need("by", by)
+        rows.need_words(by, " to name a group")
+        group = text(column(by))
     wanted = {name: rows.columns[name] for name in dict.fromkeys(columns) if name is not None and name in rows.columns}
     table, rows = engine.fresh("grouped"), engine.local_copy(rows, [*wanted, by])
-    engine.keep(rows, table, select(engine.chosen(wanted) | {_GROUP: text(column(by))}, VIEW))
+    engine.keep(rows, table, select(engine.chosen(wanted) | {_GROUP: group}, VIEW))
     result = {**wanted, _GROUP: "VARCHAR"}
     return replace(rows, columns=MappingProxyType(result), part=select(engine.chosen(result), table))
 
 
-def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -> Rows:
+def grouped(
+    rows: Rows, by: str, columns: Columns, ways: str, missing: object, levels: Sequence[float] = ()
+) -> Rows:
     """The columns of a release, kept beside everybody's group; `ways` says how one may state what is `missing`."""
     for value in columns.names:
         rows.need("column", value)
@@ -282,7 +293,7 @@ def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -
     report = columns.report
     beside = () if report is None else (*columns.reports, f"{report}_mechanism", f"{report}_batch")
     own = (*columns.names, columns.trust_column, columns.person, columns.record_key)
-    return _kept_by_group(rows, by, (*own, *beside))
+    return _kept_by_group(rows, by, (*own, *beside), levels)
 
 
 def rows_of(kept: Rows, groups: Iterable[str]) -> Rows:
@@ -478,13 +489,14 @@ def _query(rows: Rows, columns: Columns, invite: Any, local_raw: bool, joint: Jo
 
 
 def read(
-    rows: Rows, columns: Columns, invite: Any, *, local_raw: bool = False, assume: bool = False, **how: Any
-) -> Raw:
+    rows: Rows, columns: Columns, invite: Any, *, local_raw: bool = False, assume: bool = False, says_so: str = "",
+    **how: Any,
+) -> Raw:  # fmt: skip
     """Both groups' totals in one scan, of what the invitation asks. Rows that break a rule are refused before anything
     is drawn.
 
-    So are reports of another mechanism, and those that name none unless the invitation's is assumed. `digest` names the
-    reports. `how` may ask to `count_clipped` and to `sum_squares` of numbers, names the column of everybody's own
+    So are reports of another mechanism, and those that name none unless the invitation's is assumed; a line that is
+    written beside those of several invitations is `says_so`. `digest` names the reports. `how` may ask to `count_clipped` and to `sum_squares` of numbers, names the column of everybody's own
     `epsilon`, and the `joint` question that options are the cells of.
     """
     # Before the reports, which name them too: a misspelt column is heard of as one.
@@ -492,7 +504,7 @@ def read(
         rows.need("column" if len(columns.names) == 1 else "columns", name)
     says: bool | None = True if local_raw else None
     if not local_raw and any(name in rows.columns for name in columns.reports):
-        says = check_mechanism(rows, columns.label, columns.mechanism, invite.text)
+        says = check_mechanism(rows, columns.label, columns.mechanism, says_so or invite.text)
     raw = _READERS[invite.way](rows, columns, invite, local_raw, **how)
     sent = raw.local.people if raw.epsilons is None else int(raw.local.people[raw.local.epsilons > 0].sum())
     assumed = named_mechanism(columns.mechanism, says, sent, assume=assume)

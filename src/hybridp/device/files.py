@@ -27,6 +27,7 @@ from hybridp.public.heavy import OneSlot
 from hybridp.public.kmeans import OnMap
 from hybridp.public.messages import BATCH, MECHANISM, Invite, OnList
 from hybridp.public.queries import Schema
+from hybridp.public.rounds import ByLevel
 from hybridp.public.shuffling import MOST_LEVELS
 from hybridp.tables import Query, Rows, engine
 from hybridp.tables.counts import check_schema
@@ -54,6 +55,9 @@ class Asked(NamedTuple):
 def _way(asked: Asked, rng: Randomness) -> tuple[tuple[str, ...], Query, Callable[..., Any]]:
     """How rows become reports: the columns that local rows lose, what is read of a row, and who draws."""
     invite, columns, joint = asked.invite, asked.columns, asked.joint
+    if invite.way == "level":
+        ways = [_way(asked._replace(invite=one), rng) for _, one in invite.each]
+        return *ways[0][:2], partial(_at_levels, invite, [draw for *_, draw in ways])
     encoding, lost = invite.encoding, columns.names
     if invite.way == "line":
         encoding, lost = encoding.bounds, ()
@@ -70,6 +74,19 @@ def _way(asked: Asked, rng: Randomness) -> tuple[tuple[str, ...], Query, Callabl
         "vector": lambda held: drawing.randomise_steps(held, invite, rng=rng),
     }
     return lost, Query.asking(encoding, columns, joint), draws[invite.way]
+
+
+def _at_levels(invite: ByLevel, draws: Sequence[Callable[..., Any]], held: Any, own: Any) -> Any:
+    """Everybody's report, by the largest of the epsilons that is at most their own. Who has less says nothing: an empty
+    text, or the middle."""
+    level = np.searchsorted([epsilon for epsilon, _ in invite.each], own, side="right") - 1
+    middle = "" if invite.encoding.way == "option" else [centre for centre, _ in invite.encoding.sides]
+    said: list[Any] = [middle] * len(held)
+    for i in np.unique(level[level >= 0]).tolist():
+        who = np.flatnonzero(level == i)
+        for place, report in zip(who.tolist(), draws[i](held[who]), strict=True):
+            said[place] = report
+    return said
 
 
 def write_reports(
@@ -107,7 +124,7 @@ def write_reports(
         if alone:
             reports, mechanism = invite.encoding.names, MECHANISM
         values += lost
-        texts = invite.way in ("option", "marginal")
+        texts = "option" in (invite.way, invite.encoding.way) or invite.way == "marginal"
         batch = (f"{mechanism.removesuffix('_mechanism')}_batch", partial(_named, rng)) if texts or mixed else None
         schema = invite.encoding if invite.way == "marginal" else None
         told.append(Reporting(query=query, draw=draw, reports=reports, texts=texts, asked=asked.of, schema=schema,

@@ -152,8 +152,7 @@ def randomise_study(
 def _asked(study: Declaration, place: int, columns: Any, *, mixed: bool = False) -> Asked:
     """A question as devices answer it, about its columns; by the word that names it where each draws one."""
     task: Any = task_of(study, place)
-    invite = (task.mixed_invite if mixed else None) or task.invite
-    invite = replace(invite, question=columns.names)
+    invite = ((task.mixed_invite if mixed else None) or task.invite).of(columns.names)
     joint = task.joint if isinstance(getattr(task, "joint", None), Joint) else None
     return Asked(invite, columns, joint, (ANSWERED, study.questions[place].name) if study.drawn else None)
 

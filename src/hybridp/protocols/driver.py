@@ -51,7 +51,7 @@ from hybridp.protocols.rows import CodePeople, LatticePeople, SummedPeople, repo
 from hybridp.public import envelope, rounds
 from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import ApproxDP, Guarantee, PureDP, warned
-from hybridp.public.messages import MECHANISM, Invite, OwnEpsilon, SlotReports, VectorBounds, drive
+from hybridp.public.messages import MECHANISM, Invite, OwnEpsilon, SlotReports, VectorBounds, drive, reports_digest
 from hybridp.public.randomisers import Ints
 from hybridp.public.rounds import Answer, Crowd, Later, Many, Numbers, Products
 from hybridp.public.study import ANSWERED, ANSWERED_IN, Declaration
@@ -199,8 +199,7 @@ def ask_table(
             if by is None:
                 result: Release = drive(task.ask(crowd), people, rounds_held)
             else:
-                ways, absent = (summing.CHOICES, task.absent) if task.options else (summing.NUMBERS, columns.missing)
-                people.rows = summing.grouped(rows, by.column, columns, ways, absent)
+                people.rows = summing.grouped(rows, by.column, columns, *_absent(task.invite.encoding, columns))
                 result = ask_groups(task, by, people, crowd)
         result = noted(result, rows.notes, text if people.assumed else None, batches.assumed)
         said = None
@@ -271,6 +270,13 @@ def trust_rule(study: Declaration) -> TrustRule | str:
 _WAYS = {"choice": summing.CHOICES, "table": summing.TABLES, "": summing.NUMBERS}
 
 
+def _absent(encoding: Any, columns: Columns) -> tuple[str, Any]:
+    """In which ways one may say what is missing, and what is said of it."""
+    if encoding.way != "option":
+        return summing.NUMBERS, columns.missing
+    return summing.CHOICES, encoding.absent or encoding.missing or encoding.most > 0 or None
+
+
 def must_declare(study: Declaration, data: Any) -> None:
     """Refuse what is not declared, before anything is opened: that a column is public by whose groups, or own epsilons,
     it is told exactly who holds what."""
@@ -285,6 +291,8 @@ def must_declare(study: Declaration, data: Any) -> None:
 def columns_of(study: Declaration, place: int, trust: Any) -> Columns:
     """Where a table holds what the question asks for, and the reports on it. Options say what a missing field is."""
     question, people = study.questions[place], study.people
+    known = not study.promise.personal or study.promise.epsilon_column is not None
+    study.promise.must(known, "epsilon_column", "must name the column of everyone's own epsilon", "nothing")
     question.check_table(study)
     *_, mechanism = study.report_columns(question) or (MECHANISM,)
     way, several = question.entry(_WAYS), getattr(question, "columns", None)
@@ -741,6 +749,8 @@ class TablePeople(SummedPeople):
     assumed: bool = False
     simulated: bool = False
     digest: str | None = None
+    says_so: str = ""
+    """The line beside reports, where it is not the invitation's own."""
     unasked: bool = False
     """Whether local rows hold no report, and are not heard: local people are asked later."""
     cells_told: Raw | None = None
@@ -755,7 +765,7 @@ class TablePeople(SummedPeople):
 
     def read(self, asked: Any) -> Any:
         """RAW: both groups' totals in one scan."""
-        how: dict[str, Any] = {"local_raw": self._no_reports, "assume": self.assume}
+        how: dict[str, Any] = {"local_raw": self._no_reports, "assume": self.assume, "says_so": self.says_so}
         if asked.invite.way == "option":
             how["joint"] = asked.joint
         else:
@@ -934,6 +944,23 @@ class TablePeople(SummedPeople):
         return self._said(asked, totals, local)
 
     # --- everybody's own epsilon --------------------------------------------------------------------------------------
+
+    def levels(self, asked: rounds.Levels) -> dict[float, tuple[int, int]]:
+        """How many people count as each epsilon. The reports of all are paid for as one set."""
+        columns, each, says_so = self.columns, asked.invite.each, asked.invite.text
+        names, stated = {f"{epsilon:g}": epsilon for epsilon, _ in each}, _absent(asked.invite.encoding, columns)
+        rows = summing.grouped(self.rows, str(self.epsilon), columns, *stated, tuple(names.values()))
+        sizes = summing.sizes_of(rows, str(self.epsilon), columns.label, columns.person)
+        self._kept = {
+            epsilon: replace(self, rows=summing.rows_of(rows, (name,)), charge=_paid, says_so=says_so)
+            for name, epsilon in names.items()
+        }
+        how: dict[str, Any] = {"local_raw": self.raw, "assume": self.assume, "says_so": says_so}
+        read = [summing.read(self._kept[epsilon].rows, columns, invite, **how) for epsilon, invite in each]
+        marks = {name: any(getattr(one, name) for one in read) for name in ("simulated_reports", "assumed")}
+        digest = None if self.raw else reports_digest(says_so, *(one.digest for one in read))
+        self._heard(sum(one.local.people for one in read), Raw(0, None, digest=digest, **marks))
+        return {epsilon: sizes.get(name, (0, 0)) for name, epsilon in names.items()}
 
     def epsilons(self, asked: rounds.Epsilons) -> Any:
         """How many trusted people have each epsilon, these times the share, and the reports by epsilon."""

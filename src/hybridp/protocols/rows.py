@@ -33,6 +33,10 @@ class SummedPeople(People):
 
     rng: Randomness
 
+    def level(self, asked: rounds.Level) -> Any:
+        """Of people who count as one epsilon, as they were told apart in the round before."""
+        return self._kept[asked.epsilon].answer(asked.asked)
+
     def weighted(self, asked: rounds.Weighted) -> Any:
         """Of people with their own epsilons, as they were read for the round before."""
         people, sums = self._kept.trusted_people, self._kept.trusted

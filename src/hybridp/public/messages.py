@@ -69,7 +69,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, cast
 
@@ -461,6 +461,10 @@ class Invite(Generic[E, M]):
         if len(question) > _NAMED:
             named = f"{len(question)} columns {hashlib.sha256(named.encode()).hexdigest()[:16]}"
         return f"{mechanism} on {named}"
+
+    def of(self, names: tuple[str, ...]) -> Invite[E, M]:
+        """The same about columns of these names."""
+        return replace(self, question=names)
 
     def placed(self, levels: Ints) -> Ints:
         """The levels that reports are about: those of the value, or of its place within the windows.

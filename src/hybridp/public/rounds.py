@@ -7,9 +7,10 @@ answers a round by the method of its name, whatever the task.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +20,15 @@ from hybridp.public.groups import Joint
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, OnMap, TotalsNoise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public import messages
 from hybridp.public.messages import Invite, NoisySquares, OnNumber, Round, TrustedSummary, VectorBounds, whole_numbers
 from hybridp.public.randomisers import Bounds
 from hybridp.public.regression import KindName
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions
 from hybridp.public.steered_mean import Window, WindowNoise
 
-__all__ = ["AddedNoise", "Answer", "Between", "Cells", "Chance", "Crowd", "Discover", "Epsilons", "Later", "Many"]
-__all__ += ["Moves", "Numbers", "Options", "Products", "Scale", "Slots", "Weighted", "Within"]
+__all__ = ["AddedNoise", "Answer", "Between", "ByLevel", "Cells", "Chance", "Crowd", "Discover", "Epsilons", "Later"]
+__all__ += ["Level", "Levels", "Many", "Moves", "Numbers", "Options", "Products", "Scale", "Slots", "Weighted", "Within"]
 
 AddedNoise = DiscreteLaplace | DiscreteGaussian
 
@@ -218,6 +220,48 @@ class Later(Round):
                 raise ValueError
             told.append(BinnedReports(np.concatenate([below, above]), self.invite.mechanism, window))
         return Answer(local=tuple(told))
+
+
+@dataclass(frozen=True)
+class ByLevel:
+    """What people are asked who each chose one of some epsilons: those of each by an invitation of their own.
+
+    One line is written beside every report: which mechanism made it follows from it and the person's public epsilon.
+    """
+
+    each: tuple[tuple[float, Invite[Any, Any]], ...]
+
+    way: ClassVar[str] = "level"
+    name: ClassVar[str] = messages.OWN_EPSILON
+    promise: ClassVar[None] = None
+
+    @property
+    def encoding(self) -> Any:
+        return self.each[0][1].encoding
+
+    @property
+    def text(self) -> str:
+        epsilons = ",".join(f"{epsilon:g}" for epsilon, _ in self.each)
+        told = hashlib.sha256("\n".join(invite.text for _, invite in self.each).encode()).hexdigest()[:16]
+        return f"{self.name} among {epsilons} {told}"
+
+    def of(self, names: tuple[str, ...]) -> ByLevel:
+        return ByLevel(tuple((epsilon, invite.of(names)) for epsilon, invite in self.each))
+
+
+@dataclass(frozen=True)
+class Levels(Round):
+    """How many trusted and local people count as each of some epsilons, which are public; all reports are paid for."""
+
+    invite: ByLevel
+
+
+@dataclass(frozen=True)
+class Level(Round):
+    """What is asked of those who count as one of them."""
+
+    epsilon: float
+    asked: Round
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,11 @@ class Promise(Fields):
     )
     share: float = field(1.0, help="With own epsilons: the study spends this share of everybody's own.", check=share)
     allowed_epsilons: tuple[float, ...] = field(
-        (), help="With own epsilons: the ones that the service offers people to choose from.", check=positive, option=""
+        (),
+        help="With own epsilons: those that people choose from. In a table everybody counts as the largest of them "
+        "that is at most their own; a plain mean needs none there.",
+        check=positive,
+        option="",
     )
 
     several: str | None = field(
@@ -187,6 +191,8 @@ class Collection(Fields):
 
 # --- questions --------------------------------------------------------------------------------------------------------
 
+_OWN = "must be left out where everyone has their own epsilon"
+
 KINDS: dict[str, type[Question]] = {}
 
 """The kinds of questions by their names; `hybridp.public.questions` adds all but a number."""
@@ -215,8 +221,6 @@ class Question(Fields):
     has_model: ClassVar[bool] = False
     """Whether its answer is a folder that is kept beside the release."""
     needs_delta: ClassVar[bool] = False
-    own_epsilons: ClassVar[bool] = False
-    """Whether everybody may bring their own epsilon."""
     drawable: ClassVar[bool] = False
     """Whether a local person may be asked another question in its place."""
     mixes: ClassVar[bool] = False
@@ -283,8 +287,27 @@ class Question(Fields):
         kinds = (str(getattr(one, "kind", "")) for one in type(self).__mro__)
         return next(table[kind] for kind in kinds if kind in table)
 
-    def check_own_epsilons(self) -> None:
-        """The rules where everyone has their own epsilon."""
+    @property
+    def one_epsilon(self) -> str:
+        """Why everybody must have the same epsilon; nothing where everyone may bring their own."""
+        if self.needs_delta:
+            return "needs a delta, and own epsilons are promises without one"
+        return "asks local people by an invitation, which is made for one epsilon" * self.by_invitation
+
+    @property
+    def by_levels(self) -> bool:
+        """Whether people with own epsilons count as one of some that are stated; a plain mean weighs each by theirs."""
+        return True
+
+    def check_own_epsilons(self, study: Declaration) -> None:
+        """The rules where everyone has their own epsilon: people of each are asked as if they were alone."""
+        self.left_out(_OWN, "by", "joint", "sd", "gap", "trusted_weight")
+        estimator, known = getattr(self, "estimator", None), ("everyone", "alike", "hybrid", "tcm-only", "lm-only")
+        self.must(estimator in (None, *known), "estimator", f"must be one of {', '.join(known)} {_OWN[17:]}", estimator)
+        laplace = getattr(self, "noise", None) != "gaussian"
+        self.must(laplace, "noise", "must not be gaussian where everyone has their own epsilon", "gaussian")
+        rule = f"must list the epsilons that count for {self.name}: people of each are asked as if they were alone"
+        study.promise.must(bool(study.promise.allowed_epsilons), "allowed_epsilons", rule, "none")
 
     def check_study(self, study: Declaration) -> None:
         """The rules between the question and its study."""
@@ -476,7 +499,6 @@ class Number(Grouped):
     """One number a person, within public bounds."""
 
     kind: ClassVar[str] = "number"
-    own_epsilons: ClassVar[bool] = True
 
     lower: float = field(help="Public lower bound of the value, chosen without looking at the data.")
     upper: float = field(help="Public upper bound of the value, chosen without looking at the data.")
@@ -618,13 +640,22 @@ class Number(Grouped):
         rule = "must be dithered, or left out, where people are asked around quantiles"
         self.must(self.local in ("best", "dithered"), "local", rule, self.local)
 
-    def check_own_epsilons(self) -> None:
+    @property
+    def by_levels(self) -> bool:
+        return self.statistics != ("mean",)
+
+    def check_own_epsilons(self, study: Declaration) -> None:
+        self.left_out(_OWN, "local_sd", "publish", "clipped_share", "form")
+        if self.by_levels:
+            shares = {"shares-below", "shares-above", "histogram"}.issuperset(self.statistics)
+            rule = "must be the mean alone, or shares (below, above, histogram), where everyone has their own epsilon: "
+            rule += "quantiles and spreads of the people of each do not add up to those of all"
+            self.must(shares, "statistics", rule, ", ".join(self.statistics))
+            return super().check_own_epsilons(study)
         known = ("everyone", *PERSONAL_ESTIMATORS)
         rule = f"must be one of {', '.join(known)} where everyone has their own epsilon"
         self.must(self.estimator is None or self.estimator in known, "estimator", rule, self.estimator)
-        uniform = ("local_sd", "gap", "publish", "clipped_share", "local", "statistics", "by", "form")
-        why = "reports at different epsilons tell a plain mean, and nothing else so far"
-        self.left_out(f"must be left out where everyone has their own epsilon: {why}", *uniform)
+        self.left_out(_OWN, "gap", "local", "by", "joint")
         laplace = self.noise != "gaussian"
         self.must(laplace, "noise", "must not be gaussian where everyone has their own epsilon", self.noise)
 
@@ -635,8 +666,6 @@ class Number(Grouped):
     def check_table(self, study: Any) -> None:
         rule = "must be plain over a table, where `hybridp release quantiles --invite-out` asks people in phases"
         self.must(self.form == "plain" or self.by_invitation, "form", rule, self.form)
-        known = not study.promise.personal or study.promise.epsilon_column is not None
-        study.promise.must(known, "epsilon_column", "must name the column of everyone's own epsilon", "nothing")
         alone = len(study.questions) == 1 and not study.promise.personal
         rule = "must be that of a study's only question, with one epsilon for all: trusted people are asked first"
         self.must(self.form == "plain" or alone, "form", rule, self.form)
@@ -794,10 +823,11 @@ class Declaration(Fields):
             rule = "must not be the column of who trusts, or of a question's answers"
             question.must(by not in taken, "by", rule, f"`{by}`")
         if promise.personal:
-            alone = len(self.questions) == 1 and question.own_epsilons
-            rule = "must be of kind number and the only one where everyone has their own epsilon, which weighs one mean"
-            self.must(alone, question.name, rule, f"{len(self.questions)} questions, this one of kind {question.kind}")
-            question.check_own_epsilons()
+            rule = "must be the only one where everyone has their own epsilon"
+            self.must(len(self.questions) == 1, question.name, rule, f"{len(self.questions)} questions")
+            rule = f"must be another question where everyone has their own epsilon: this one {question.one_epsilon}"
+            self.must(not question.one_epsilon, question.name, rule, question.kind)
+            question.check_own_epsilons(self)
             return
         gaussian = getattr(question, "noise", None) == "gaussian"
         rule = f"must be positive for the Gaussian noise of {question.name}"
@@ -812,6 +842,8 @@ class Declaration(Fields):
         rule = "must go with one mean, choice, vector or records: what a batch keeps is proved for one such report each"
         self.must(alone, "mixer", rule, f"{len(self.questions)} questions, the first of kind {question.kind}")
         if self.promise.personal:
+            rule = "must go with a plain mean where everyone has their own epsilon"
+            self.must(not question.by_levels, "mixer", rule, question.kind)
             rule = "must be left out where everyone has their own epsilon, which is their report's"
             mixer.left_out(rule, "epsilon", "cap")
         _ = self.mixing, self.level_mixing

@@ -6,11 +6,15 @@ it, in batches, each beside its person's epsilon and nothing else. Everybody is 
 epsilon. The spread of the data is learned from the local reports, which costs nothing. The curator weighs the trusted
 people by min(epsilon_i, theta) and adds noise that respects every one of them; the trusted release and all reports are
 combined by inverse variance.
+
+Shares, counts and vectors are asked of the people of each of some public epsilons, as which everybody counts by the
+largest that is at most their own, as if they were alone (`LevelsTask`): every promise is that of one epsilon.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal, Unpack, cast
@@ -18,18 +22,30 @@ from typing import Any, Literal, Unpack, cast
 import numpy as np
 
 from hybridp.blend import mean as blending
+from hybridp.blend.groups import published_gap
+from hybridp.blend.shares import to_simplex
 from hybridp.errors import InvalidInput, must
 from hybridp.public.mechanisms import SHARES, Charge, PureDP
-from hybridp.public.messages import OWN_EPSILON, Conversation, Invite, OwnEpsilon, ReportsByEpsilon, WeightedSum
+from hybridp.public.messages import (
+    OWN_EPSILON,
+    Conversation,
+    Invite,
+    OwnEpsilon,
+    ReportsByEpsilon,
+    WeightedSum,
+    holm,
+)
 from hybridp.public.personal import PersonalDP, adpm_weights
-from hybridp.public.randomisers import Bounds, Floats, Ints
-from hybridp.public.rounds import Crowd, Epsilons, Weighted
+from hybridp.public.randomisers import Bounds, Floats, Ints, best_randomiser
+from hybridp.public.rounds import ByLevel, Crowd, Epsilons, Level, Levels, Weighted
 from hybridp.public.shuffling import LevelMixing
-from hybridp.public.study import Declaration, Number
+from hybridp.public.study import Declaration, Number, Promise
+from hybridp.release.facts import Facts
 from hybridp.release.release import GroupEstimate, Made, Protection, Release, group_mean, mean_release, public_choice
-from hybridp.tasks.task import BUILDERS, Batches, Task, declared, mixed_levels, task_receipt
+from hybridp.release.release import as_count, first, one_receipt, statistic
+from hybridp.tasks.task import BUILDERS, Batches, Task, declared, mixed_levels, task_of, task_receipt
 
-__all__ = ["ACCOUNTS", "MIXED_ACCOUNT", "PersonalTask", "personal_task"]
+__all__ = ["ACCOUNTS", "MIXED_ACCOUNT", "LevelsTask", "PersonalTask", "at_epsilon", "levels_task", "personal_task"]
 
 PersonalEstimator = Literal["everyone", "unified", "adpm"]
 ACCOUNTS = {"trusted": f"trusted {SHARES}", "local": f"local {SHARES}"}
@@ -42,7 +58,35 @@ _SHOWN = 1000  # levels of epsilon listed in full
 
 
 @dataclass(frozen=True)
-class PersonalTask(Task):
+class _OwnEpsilons(Task):
+    """A question of people who each have their own epsilon, of which a `share` is spent on trusted people's sums."""
+
+    personal = True
+    of_everybody = "people with their own epsilon"
+    spends = "Laplace noise on a weighted sum"
+    uses_reports = True
+    mixing: LevelMixing | None = None
+    share: float = 1.0
+
+    @property
+    def accounts(self) -> dict[str, PureDP]:
+        """The totals of a ledger that pays for it once."""
+        names = [*ACCOUNTS.values(), *([] if self.mixing is None else [MIXED_ACCOUNT])]
+        return {name: PureDP(1.0) for name in names}
+
+    def charges(self, purpose: str, collection: str | None = None) -> list[Charge]:
+        """What the ledger will be asked for: a share of everybody's own epsilon, and reports once."""
+        trusted = Charge(ACCOUNTS["trusted"], PureDP(self.share), self.spends, purpose)
+        if not self.uses_reports:
+            return [trusted]
+        reports = [Charge(ACCOUNTS["local"], PureDP(1.0), "own report", purpose, collection=collection)]
+        if self.mixing is not None:  # whatever mixer and curator do, no more than this
+            reports.append(Charge(MIXED_ACCOUNT, PureDP(1.0), "own report, mixed", purpose, collection=collection))
+        return [trusted, *reports]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PersonalTask(_OwnEpsilons):
     """What is decided before anybody sends anything. `share` of everybody's own epsilon is spent by this release.
 
     "everyone" counts trusted people, and all others, by their numbers; within each, and in "unified" among all, people
@@ -53,9 +97,7 @@ class PersonalTask(Task):
     bounds: Bounds
     estimator: PersonalEstimator = "everyone"
     sd: float | None = None
-    share: float = 1.0
     level: float = 0.95
-    mixing: LevelMixing | None = None
 
     def __post_init__(self) -> None:
         must(0 < self.share <= 1, "share", "must be positive and at most 1", self.share)
@@ -63,8 +105,7 @@ class PersonalTask(Task):
         rule = "must be everyone or unified where reports are mixed: the others use trusted people alone"
         must(self.mixing is None or self.uses_reports, "estimator", rule, self.estimator)
 
-    personal = by_column = True
-    of_everybody = "people with their own epsilon"
+    by_column = True
 
     @property
     def invite(self) -> Invite[Bounds, OwnEpsilon]:
@@ -98,24 +139,12 @@ class PersonalTask(Task):
         return result.named(crowd.names[0])
 
     @property
-    def uses_reports(self) -> bool:
+    def uses_reports(self) -> bool:  # type: ignore[override]
         return self.estimator in ("everyone", "unified")
 
-    @property
-    def accounts(self) -> dict[str, PureDP]:
-        """The totals of a ledger that pays for it once."""
-        names = [*ACCOUNTS.values(), *([] if self.mixing is None else [MIXED_ACCOUNT])]
-        return {name: PureDP(1.0) for name in names}
-
-    def charges(self, purpose: str, collection: str | None = None) -> list[Charge]:
-        """What the ledger will be asked for: a share of everybody's own epsilon, and reports once."""
-        trusted = Charge(ACCOUNTS["trusted"], PureDP(self.share), "Laplace noise on a weighted sum", purpose)
-        if not self.uses_reports:
-            return [trusted]
-        reports = [Charge(ACCOUNTS["local"], PureDP(1.0), "own report", purpose, collection=collection)]
-        if self.mixing is not None:  # whatever mixer and curator do, no more than this
-            reports.append(Charge(MIXED_ACCOUNT, PureDP(1.0), "own report, mixed", purpose, collection=collection))
-        return [trusted, *reports]
+    def invite_at(self, epsilon: float) -> Invite[Any, Any]:
+        """What a device answers whose person has this epsilon."""
+        return Invite(self.bounds, best_randomiser(PureDP(epsilon)))
 
     def _release(
         self,
@@ -220,10 +249,226 @@ def _by_epsilon(trusted: WeightedSum, epsilons: Floats, people: Ints, share: flo
     return {"levels": len(epsilons), "saturated": saturated, "groups": groups}
 
 
+# --- anything whose cells add up over people -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelsTask(_OwnEpsilons):
+    """A question of people who count as one of some public epsilons: at `each` what is asked of trusted people, and of
+    local ones.
+
+    Within a group of trust what people of each epsilon tell counts by its precision, the inverse square of how wide its
+    intervals are on average; "everyone" counts trusted and local people by their numbers, "hybrid" by their precision.
+    """
+
+    each: tuple[tuple[float, Any, Any], ...]
+    estimator: str = "everyone"
+    level: float = 0.95
+    counted: bool = False
+
+    spends = "noise at their own epsilon"
+
+    @property
+    def uses_reports(self) -> bool:  # type: ignore[override]
+        return self.estimator != "tcm-only"
+
+    @property
+    def called(self) -> str:  # type: ignore[override]
+        return "count" if self.counted else str(self.each[0][1].called)
+
+    @property
+    def options(self) -> tuple[str, ...]:  # type: ignore[override]
+        result: tuple[str, ...] = self.each[0][1].options
+        return result
+
+    @property
+    def invite(self) -> ByLevel:
+        return ByLevel(tuple((epsilon, local.invite) for epsilon, _, local in self.each))
+
+    def invite_at(self, epsilon: float) -> Invite[Any, Any]:
+        result: Invite[Any, Any] = dict(self.invite.each)[epsilon]
+        return result
+
+    def named(self, names: tuple[str, ...]) -> ByLevel:
+        return ByLevel(tuple((epsilon, local.named(names)) for epsilon, _, local in self.each))
+
+    def prepared(self, columns: Any) -> LevelsTask:
+        super().prepared(columns)
+        each = ((epsilon, trusted.prepared(columns), local.prepared(columns)) for epsilon, trusted, local in self.each)
+        return replace(self, each=tuple(each))
+
+    def ask(self, crowd: Crowd) -> Conversation:
+        sizes = yield Levels(self.named(crowd.names))
+        told: dict[str, dict[float, Release]] = {}
+        for place, group in ((1, "local"), (0, "trusted")):  # who draws nothing comes first, for a refusal
+            heard = self.estimator != ("tcm-only" if place else "lm-only")
+            some = [(one[0], one[1 + place]) for one in self.each if heard and sizes[one[0]][place]]
+            told[group] = {}
+            for epsilon, task in some:
+                told[group][epsilon] = yield from _at(epsilon, task.ask(crowd))
+        must(any(told.values()), "people", "must be at least 1 whom the estimator hears", "0")
+        return self._release(sizes, told)
+
+    def _release(self, sizes: Mapping[float, tuple[int, int]], told: Mapping[str, Mapping[float, Release]]) -> Release:
+        """What both groups tell as one. Post-processing: no rows, no noise."""
+        first = next(one for some in told.values() for one in some.values())
+        people = {group: {e: sizes[e][place] for e in told[group]} for place, group in enumerate(("trusted", "local"))}
+        ((question, statistics),) = first.questions.items()
+        result = {key: self._statistic(key, told, people) for key in statistics if key != "distribution"}
+        by_level = {f"epsilon {e:g}, {who}": one.receipt for who, some in told.items() for e, one in some.items()}
+        receipt = one_receipt(by_level, once=("trusted", "local"))
+        spent = {"trusted": self.share, "local": 1.0}
+        own = {group: PersonalDP.of([spent[group] * e for e in some], [*some.values()])
+               for group, some in people.items() if some}  # fmt: skip
+        promises = tuple(
+            one if one.budget is None else replace(one, budget=own[one.people]) for one in receipt.promises
+        )
+        least = self.each[0][0]
+        assumes = (
+            public_choice(choice="which epsilon they chose"),
+            _WARNING,
+            "everybody counts as the largest of the stated epsilons that is at most their own, and whoever has less "
+            f"than {least:g} is neither asked nor counted",
+            "people of one group who chose different epsilons are taken to be alike",
+            *(line for line in receipt.assumes if line != public_choice()),
+        )
+        promises = tuple(sorted(promises, key=lambda one: one.people != "trusted"))
+        release = Release({question: result}, self.level, replace(receipt, promises=promises, assumes=assumes))
+        return as_count(release) if self.counted else release
+
+    def _statistic(
+        self, key: str, told: Mapping[str, Mapping[float, Release]], people: Mapping[str, Mapping[float, int]]
+    ) -> dict[str, Any]:
+        every = {
+            group: {epsilon: next(iter(one.questions.values()))[key] for epsilon, one in some.items()}
+            for group, some in told.items() if some
+        }  # fmt: skip
+        facts = next(iter(next(iter(every.values())).values()))
+        own = {group: _pooled([_told(one) for one in some.values()]) for group, some in every.items()}
+        many = {group: sum(people[group].values()) for group in people}
+        groups, weight = [*own], 1.0 if "trusted" in own else 0.0
+        whole, parts = own[groups[0]][1], dict[str, Any]()
+        if len(own) == 2:
+            by_people = [many[group] for group in groups] if self.estimator == "everyone" else None
+            shares, whole = _pooled([own[group][1] for group in groups], by_people)
+            weight = float(shares[groups.index("trusted")])
+        several = isinstance(facts["estimate"], list)
+
+        def plain(values: Floats) -> Any:
+            return values.tolist() if several else float(values[0])
+
+        estimate, low, high = _ends(whole)
+        within = np.ravel(self._within(facts, estimate))
+        for group in ("trusted", "local"):
+            shown = None if group not in own else plain(own[group][1][0])
+            error = None if group not in own else plain(own[group][1][1:].mean(axis=0) / _SIGMAS)
+            parts[group] = shown
+            parts.setdefault("groups", {})[group] = {"people": many[group], "standard_error": error}
+        parts["by_epsilon"] = [
+            {"group": group, "epsilon": epsilon, "people": people[group][epsilon], "weight": float(share)}
+            for group, (shares, _) in own.items()
+            for epsilon, share in zip(every[group], shares, strict=True)
+        ]
+        parts |= {"weight": plain(np.full(len(estimate), weight)), "estimator": self.estimator, "joint": False}
+        parts["mechanisms"] = {
+            group: " / ".join(dict.fromkeys(one["mechanisms"][group] for one in every.get(group, {}).values())) or "none"
+            for group in ("trusted", "local")
+        }
+        kept = {name: one for name, one in facts.items() if name not in _OF_ONE_LEVEL}
+        limits = facts.get("bounds") or {"lower": 0.0, "upper": 1.0}
+        interval = [plain(np.clip(end, limits["lower"], limits["upper"])) for end in (low, high)]
+        kept |= {"estimate": plain(within), "interval": interval, "unbiased": plain(estimate)}
+        return statistic(**{**kept, **parts}, disagreement=self._apart(facts, own, several))
+
+    def _within(self, facts: Facts, estimate: Floats) -> Any:
+        """The nearest that there can be."""
+        bounds = self.each[0][1].bounds if "bounds" in facts else None
+        if bounds is not None:
+            centres, halves = np.array(bounds.sides).T
+            return bounds.from_unit(bounds.project((estimate - centres) / halves))
+        ticks = getattr(getattr(self.each[0][1], "question", None), "most", 0)
+        return np.clip(estimate, 0.0, 1.0) if ticks or "options" not in facts else to_simplex(estimate)
+
+    def _apart(self, facts: Facts, own: Mapping[str, Any], several: bool) -> dict[str, Any]:
+        """Trusted people less local ones, cell by cell, by their published intervals."""
+        key = next((name for name in ("options", "columns") if name in facts), "at")
+        names, test = [str(name) for name in facts.get(key, ["all"])], round(1 - self.level, 12)
+        nothing: dict[str, Any] = dict.fromkeys(("difference", "interval", "p_value"))
+        if len(own) < 2:
+            return {**nothing, key: [], "test_level": test}
+        (t, *t_ends), (e, *e_ends) = (_ends(own[group][1]) for group in ("trusted", "local"))
+        gaps = [published_gap(*one, self.level) for one in zip(t, zip(*t_ends), e, zip(*e_ends), strict=True)]  # noqa: B905
+        p = holm([gap.p_value for gap in gaps])
+        low, high, d = ([getattr(gap, name) for gap in gaps] for name in ("low", "high", "estimate"))
+        apart = [name for name, one in zip(names, p, strict=True) if one < test]
+        said: dict[str, Any] = {"difference": d, "interval": [low, high], "p_value": list(p)}
+        return {**(said if several else first(said)), key: apart, "test_level": test}
+
+
+_SIGMAS = 1.96
+_OF_ONE_LEVEL = {"anchor", "left_out", "sd_estimate", "clipped", "groups", "disagreement", "shuffled", "mixing", "what"}
+
+
+def _told(facts: Facts) -> Floats:
+    """An estimate, and how far its interval reaches below and above it, cell by cell."""
+    estimate = np.ravel(np.asarray(facts.get("unbiased", facts["estimate"]), dtype=np.float64))
+    low, high = (np.ravel(np.asarray(end, dtype=np.float64)) for end in facts["interval"])
+    middle = np.clip(estimate, low, high)
+    return np.array([estimate, middle - low, high - middle])
+
+
+def _ends(told: Floats) -> tuple[Floats, Floats, Floats]:
+    return told[0], told[0] - told[1], told[0] + told[2]
+
+
+def _pooled(told: Sequence[Floats], by: Sequence[float] | None = None) -> tuple[Floats, Floats]:
+    """The weights of independent estimates, by numbers of people or else by their precision, and what they tell as one:
+    the root of the weighted squares of how far the intervals reach (MOVER; Zou and Donner 2008)."""
+    precise = [1 / max(float(np.mean(np.square(one[1] + one[2]))), 1e-300) for one in told]
+    parts = np.asarray(precise if by is None else by, dtype=np.float64)
+    parts = parts / parts.sum()
+    estimate = sum(part * one[0] for part, one in zip(parts, told, strict=True))
+    reach = np.sqrt(sum(np.square(part * one[1:]) for part, one in zip(parts, told, strict=True)))
+    return parts, np.array([estimate, *reach])
+
+
+def _at(epsilon: float, conversation: Conversation) -> Conversation:
+    """A conversation with those who count as one epsilon."""
+    answer: Any = None
+    while True:
+        try:
+            asked = conversation.send(answer)
+        except StopIteration as end:
+            return end.value
+        answer = yield Level(epsilon, asked)
+
+
+def at_epsilon(study: Declaration, place: int, epsilon: float, **changes: Any) -> Declaration:
+    """The same question, alone, of people who all have this epsilon."""
+    asked, spent = replace(study.questions[place], **changes), study.promise.share * epsilon
+    promise = Promise(epsilon=epsilon, trusted_epsilon=None if spent == epsilon else spent)
+    return replace(study, promise=promise, questions=(asked,))
+
+
+def levels_task(study: Declaration, place: int) -> LevelsTask:
+    question: Any = study.questions[place]
+
+    def asked(epsilon: float, estimator: str) -> Any:
+        task: Any = task_of(at_epsilon(study, place, epsilon, estimator=estimator), 0)
+        return replace(task, counted=False) if question.as_count else task
+
+    estimator = question.estimator or "everyone"
+    each = [(e, asked(e, "tcm-only"), asked(e, "lm-only")) for e in sorted(study.promise.allowed_epsilons)]
+    return LevelsTask(
+        each=tuple(each), estimator="hybrid" if estimator == "alike" else estimator, share=study.promise.share,
+        level=study.level, counted=question.as_count,
+    )  # fmt: skip
+
+
 def personal_task(study: Declaration, place: int) -> PersonalTask:
     question = cast(Number, study.questions[place])
     own = {"bounds": Bounds(question.lower, question.upper), "estimator": question.estimator or "everyone"}
     return declared(PersonalTask, study, place, **own, share=study.promise.share, mixing=study.level_mixing)
 
 
-BUILDERS["own epsilons"] = personal_task
+BUILDERS |= {"own epsilons": personal_task, "levels of epsilon": levels_task}

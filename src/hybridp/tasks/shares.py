@@ -77,11 +77,6 @@ class SharesTask(Task):
     def options(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.question.values
 
-    @property
-    def absent(self) -> str | bool | None:
-        """What is declared of a missing field, if anything."""
-        return self.question.absent or self.question.missing or self.question.most > 0 or None
-
     def purpose(self, names: tuple[str, ...], by: Grouping | None) -> str:
         return "shares" if by is None else super().purpose(names, by)
 

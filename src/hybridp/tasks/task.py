@@ -127,7 +127,7 @@ class Task(ABC):
 
     def named(self, names: tuple[str, ...]) -> Any:
         """What goes to every device, about the columns of these names."""
-        return replace(self.invite, question=names) if self.by_column else self.invite
+        return self.invite.of(names) if self.by_column else self.invite
 
     def purpose(self, names: tuple[str, ...], by: Grouping | None) -> str:
         """What the ledger calls it."""
@@ -459,6 +459,8 @@ def task_of(study: Declaration, place: int) -> Task:
     question = study.questions[place]
     if question.groups is not None and question.groups.private:
         return BUILDERS["private groups"](study, place)
+    if study.promise.personal and question.by_levels:
+        return BUILDERS["levels of epsilon"](study, place)
     return question.entry(BUILDERS)(study, place)
 
 
