@@ -11,7 +11,7 @@ import pandas as pd
 
 from hybridp import Study
 
-__all__ = ["INVITED", "LOCAL", "PROMISE", "TASKS", "TRUSTED", "Sent", "crowd", "declare", "question"]
+__all__ = ["INVITED", "LOCAL", "OWN", "PROMISE", "TASKS", "TRUSTED", "Sent", "crowd", "declare", "question"]
 
 TRUSTED, LOCAL = 400, 1_600
 PROMISE = {"epsilon": 4.0, "delta": 1e-6}
@@ -32,6 +32,8 @@ TASKS: dict[str, dict[str, Any]] = {
     "statistics": {**_PAY, "statistics": ["mean", "sd", "quantiles"], "at": [0.5]},
     "steered": {**_PAY, "form": "steered"},
     "own epsilons": _PAY,
+    "own choice": _WAY,
+    "own shares": {**_PAY, "statistics": ["shares-below", "histogram"], "below": [30], "edges": [0, 20, 50, 100]},
     "public groups": {**_PAY, "by": "town"},
     "statistics by group": {**_PAY, "statistics": ["mean", "quantiles"], "at": [0.5], "by": "town"},
     "private groups": {**_WAY, "by": "ill", "by_private": True, "categories": ["yes", "no"]},
@@ -45,6 +47,9 @@ TASKS: dict[str, dict[str, Any]] = {
     "regression": question("line", "regression", target="b", on=["a"], upper=100),
     "table": question("home", "table", other="last", features=_FEATURES, marginals=["way,town"], rows=60),
 }
+
+
+OWN = ("own epsilons", "own choice", "own shares")  # whose people each have an epsilon; of some, in levels
 
 
 @cache
@@ -75,7 +80,8 @@ def declare(task: str, **changes: Any) -> Study:
     people: dict[str, Any] = {"public": ["trust", "own", "town"], "trusted": TRUSTED, "local": LOCAL}
     if task == "records":
         people["column"] = "id"
-    promise = {"epsilon_column": "own"} if task == "own epsilons" else PROMISE
+    promise: dict[str, Any] = {"epsilon_column": "own"} if task in OWN else PROMISE
+    promise = {**promise, "allowed_epsilons": [0.5, 1, 2]} if task in OWN[1:] else promise
     stated = {"title": task, "promise": promise, "trust": "trust", "people": people, "level": 1 - 1e-6}
     return Study(**{**stated, "questions": [TASKS[task]], **changes})
 

@@ -43,7 +43,8 @@ from hybridp.tasks.task import ledger_totals, task_of
 PAGE = Path(__file__).parent.parent / "docs" / "matrix.md"
 NAMES = {
     "mean": "number: mean, sum",
-    "statistics": "number: quantiles, shares, histogram, variance, sd, Gini",
+    "own shares": "number: shares below and above, histogram",
+    "statistics": "number: quantiles, variance, sd, Gini",
     "steered": "number: steered mean",
     "choice": "choice: one of several, bins",
     "ticks": "choice: several of several",
@@ -72,7 +73,8 @@ def _stated(task: str, key: str, *, online: bool = False) -> dict[str, Any]:
     asked = {name: x for name, x in TASKS[task].items() if not online or name not in ("missing", "other")}
     stated: dict[str, Any] = {"title": task, "promise": PROMISE}
     if key == "own epsilons":
-        stated["promise"] = {"allowed_epsilons": EPSILONS} if online else {"epsilon_column": "own"}
+        plain = {} if task == "mean" else {"allowed_epsilons": EPSILONS}
+        stated["promise"] = {"allowed_epsilons": EPSILONS} if online else {"epsilon_column": "own", **plain}
     elif key == "mixer":
         stated["mixer"] = {"batch": 300, "delta": 1e-4} | (MIXER if online else {})
     elif key == "by group":
@@ -153,7 +155,7 @@ def _tally(task: str, key: str, folder: Path) -> None:
     rows.to_csv(folder / "local.csv", index=False)
     epsilon = "own" if key == "own epsilons" else None
     question, kind = study.questions[0], study.questions[0].tally_kind
-    if not kind or key in ("several questions", "by group"):
+    if not kind or key in ("several questions", "by group") or (key == "own epsilons" and question.by_levels):
         tally, kind = Tally.of(Invite(Bounds(0, 100), dithered_bit(PureDP(4.0)))), ""
     elif kind == "vector-mean":
         tally = Tally.of(task_of(study, 0).named(question.columns_read))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.engines.conftest import Columns, fill_postgres, source_of, spark, write_parquet
 from tests.queries import number_query
-from tests.questions import TASKS, crowd, declare
+from tests.questions import OWN, TASKS, crowd, declare
 
 from hybridp.noise import seeded
 from hybridp.tables import add_up, open_rows
@@ -43,7 +43,7 @@ def _released(task: str, places: dict[str, str], engine: str) -> Any:
     return found
 
 
-ASKED = [task for task in TASKS if task not in ("own epsilons", "ticks", "table")]  # whose devices need files, or order
+ASKED = [task for task in TASKS if task not in (*OWN, "ticks", "table")]  # whose devices need files, or order
 ON_SPARK = ("mean", "choice", "vector", "records", "points")
 
 

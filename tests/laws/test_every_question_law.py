@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tests.questions import INVITED, TASKS, Sent, crowd, declare
+from tests.questions import INVITED, OWN, TASKS, Sent, crowd, declare
 
 from hybridp import ApproxDP, BudgetExceeded, HybridpError, Ledger, PureDP, seeded
 from hybridp.errors import InvalidInput, LedgerProblem, UnusableRows
@@ -91,6 +91,8 @@ def truth(task: str) -> dict[str, float]:
         "mean": {"": people.pay.mean()},
         "steered": {"": people.pay.mean()},
         "own epsilons": {"": people.pay.mean()},
+        "own choice": dict(shares),
+        "own shares": {"30": (people.pay <= 30).mean(), "50 or more": (people.pay >= 50).mean()},
         "statistics": {"": people.pay.mean(), "0.5": people.pay.median()},
         "public groups": dict(people.groupby("town").pay.mean()),
         "statistics by group": {**people.groupby("town").pay.mean(),
@@ -147,7 +149,7 @@ def test_it_is_near_the_truth_and_everybody_is_charged_the_promise_once(asked: C
 
 
 def test_trusted_people_with_a_promise_of_their_own_are_charged_and_promised_that_one(asked: Collected) -> None:
-    if asked.task in ("own epsilons", "table"):  # which have one promise for everybody, and say so
+    if asked.task in (*OWN, "table"):  # which have one promise for everybody, and say so
         return
     study = declare(asked.task, promise={"epsilon": 4.0, "trusted_epsilon": 1.0, "delta": 1e-6})
     mine = replace(asked, study=study)
@@ -233,7 +235,7 @@ def test_reports_of_another_promise_or_of_none_are_refused(sent: Collected) -> N
     assert sent.release("unnamed.csv", assume_mechanism=True).receipt.assumed_mechanism is not None
     with pytest.raises(LedgerProblem, match=r"account for the (trusted|local)"):
         sent.release("sent.csv", ledger=Ledger.create(sent.folder / "staff", {"staff": PureDP(9.0)}))
-    if sent.task == "own epsilons":
+    if sent.task in OWN:
         return
     other, ledger = declare(sent.task, promise={"epsilon": 2.0, "delta": 1e-6}), sent.ledger()
     with pytest.raises(HybridpError, match=r"mechanism|invit|promise"):

@@ -201,7 +201,7 @@ def _by_group(study: Declaration, i: int, crowd: Crowd, sizes: Mapping[str, int]
 
 
 def _by_level(study: Declaration, i: int, crowd: Crowd, epsilons: Any) -> Plan:
-    """Of people who count as one of some epsilons: those of each are a study of their own, weighed as a release does."""
+    """Of people who count as one of some epsilons: those of each are a study of their own, and weighed as released."""
     levels, counted = sorted(study.promise.allowed_epsilons), study.questions[i].as_count
     sizes = [[int(many[np.searchsorted(levels, own, side="right") == j + 1].sum()) for own, many in epsilons]
              for j in range(len(levels))]  # fmt: skip

@@ -272,9 +272,9 @@ def read_levels(answers: Any, bounds: Bounds, epsilons: Sequence[float]) -> Raw:
     """RAW: how many people have each of these epsilons, and the sums of their levels."""
     place = {epsilon: i for i, epsilon in enumerate(epsilons)}
     people, sums = np.zeros((2, len(place)), dtype=np.int64)
-    for epsilon, values in () if answers is None else answers.by_epsilon():
-        people[place[epsilon]] += len(values)
-        sums[place[epsilon]] += int(bounds.levels(values).sum())
+    for epsilon, rows in () if answers is None else answers.by_epsilon():
+        people[place[epsilon]] += len(rows)
+        sums[place[epsilon]] += int(bounds.levels(as_numbers(rows)[:, 0]).sum())
     here = people > 0
     return Raw(people[here], sums[here], epsilons=np.array(epsilons)[here])
 

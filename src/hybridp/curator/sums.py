@@ -65,8 +65,8 @@ class Answers(TrustedAnswers, Protocol):
     Whoever stores them hands them over here; only this room adds them up, and its sums leave it with noise.
     """
 
-    def by_epsilon(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
-        """Some people's numbers, all of them with one epsilon of their own."""
+    def by_epsilon(self) -> Iterator[tuple[float, NDArray[np.int64]]]:
+        """Some people's answers, all of them with one epsilon of their own."""
 
     def records(self) -> Iterator[list[tuple[str, ...]]]:
         """Some people's records, one of each."""
@@ -496,8 +496,9 @@ def read(
     is drawn.
 
     So are reports of another mechanism, and those that name none unless the invitation's is assumed; a line that is
-    written beside those of several invitations is `says_so`. `digest` names the reports. `how` may ask to `count_clipped` and to `sum_squares` of numbers, names the column of everybody's own
-    `epsilon`, and the `joint` question that options are the cells of.
+    written beside those of several invitations is `says_so`. `digest` names the reports. `how` may ask to
+    `count_clipped` and to `sum_squares` of numbers, names the column of everybody's own `epsilon`, and the `joint`
+    question that options are the cells of.
     """
     # Before the reports, which name them too: a misspelt column is heard of as one.
     for name in () if columns.words else columns.names:

@@ -957,7 +957,7 @@ class TablePeople(SummedPeople):
         }
         how: dict[str, Any] = {"local_raw": self.raw, "assume": self.assume, "says_so": says_so}
         read = [summing.read(self._kept[epsilon].rows, columns, invite, **how) for epsilon, invite in each]
-        marks = {name: any(getattr(one, name) for one in read) for name in ("simulated_reports", "assumed")}
+        marks: Any = {name: any(getattr(one, name) for one in read) for name in ("simulated_reports", "assumed")}
         digest = None if self.raw else reports_digest(says_so, *(one.digest for one in read))
         self._heard(sum(one.local.people for one in read), Raw(0, None, digest=digest, **marks))
         return {epsilon: sizes.get(name, (0, 0)) for name, epsilon in names.items()}

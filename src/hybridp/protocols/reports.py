@@ -56,8 +56,8 @@ def tally_for(study: Declaration, file: str | PathLike[str]) -> Tally:
     """The tally that stands in for the local rows of a study's only question, of the kind that it needs."""
     result, question = load_tally(file), study.questions[0]
     must(question.groups is None, "tally", "must not go with by: it holds nobody's group", "both")
-    own = study.promise.personal
-    must(not own or not question.by_levels, "tally", "must go with a plain mean where everyone has their own epsilon", "one")
+    own, rule = study.promise.personal, "must go with a plain mean where everyone has their own epsilon"
+    must(not own or not question.by_levels, "tally", rule, "one")
     kind = "personal-mean" if own else question.tally_kind
     rule = "must stand in for reports on a study's only number, vector, records or points; others come in a file"
     must(bool(kind) and len(study.questions) == 1, "tally", rule, f"one beside {question.name}")

@@ -15,12 +15,12 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.public import messages
 from hybridp.public.distribution import BinnedReports, report_bins
 from hybridp.public.groups import Joint
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, OnMap, TotalsNoise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public import messages
 from hybridp.public.messages import Invite, NoisySquares, OnNumber, Round, TrustedSummary, VectorBounds, whole_numbers
 from hybridp.public.randomisers import Bounds
 from hybridp.public.regression import KindName
@@ -28,7 +28,8 @@ from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions
 from hybridp.public.steered_mean import Window, WindowNoise
 
 __all__ = ["AddedNoise", "Answer", "Between", "ByLevel", "Cells", "Chance", "Crowd", "Discover", "Epsilons", "Later"]
-__all__ += ["Level", "Levels", "Many", "Moves", "Numbers", "Options", "Products", "Scale", "Slots", "Weighted", "Within"]
+__all__ += ["Level", "Levels", "Many", "Moves", "Numbers", "Options", "Products", "Scale", "Slots", "Weighted"]
+__all__ += ["Within"]
 
 AddedNoise = DiscreteLaplace | DiscreteGaussian
 

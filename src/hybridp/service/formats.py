@@ -216,8 +216,8 @@ def described(mechanism: Any) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Heard:
     """What local reports on one question say: how many, the sums of each number that they tell, and their counts, or
-    all that by public `groups`. `own` are the sums of people with an epsilon of their own; `mixed` is what came through
-    a mixer, and `batches` how many in each batch."""
+    all that by public `groups`, or by the epsilon that people chose (`levels`). `own` are the sums of people with an
+    epsilon of their own; `mixed` is what came through a mixer, and `batches` how many in each batch."""
 
     people: int = 0
     sums: tuple[Sums, ...] = ()
@@ -226,11 +226,14 @@ class Heard:
     own: Groups = ()
     mixed: Heard | None = None
     batches: tuple[int, ...] = ()
+    levels: Mapping[float, Heard] = field(default_factory=dict)
 
     def __add__(self, other: Heard) -> Heard:
         sums, groups = (tuple(map(add, *both)) for both in ((self.sums, other.sums), (self.groups, other.groups)))
-        counts, own = self.counts + other.counts, joined(self.own, other.own)
-        return Heard(self.people + other.people, sums, counts, groups, own)
+        counts, own, levels = self.counts + other.counts, joined(self.own, other.own), dict(self.levels)
+        for epsilon, told in other.levels.items():
+            levels[epsilon] = levels[epsilon] + told if epsilon in levels else told
+        return Heard(self.people + other.people, sums, counts, groups, own, levels=levels)
 
 
 @dataclass(frozen=True, kw_only=True)

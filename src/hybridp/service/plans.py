@@ -30,9 +30,10 @@ from hybridp.protocols.driver import on_reports
 from hybridp.public.mechanisms import ApproxDP, PureDP, promised
 from hybridp.public.mixing import from_text
 from hybridp.public.questions import Records
-from hybridp.public.study import Collection, Declaration, Mixer, Promise
+from hybridp.public.study import Collection, Declaration, Mixer
 from hybridp.release.plan import in_range
 from hybridp.service.questions import Part, categories_of, drawable, parts_of
+from hybridp.tasks.personal import at_epsilon
 from hybridp.tasks.task import answered_once
 from hybridp.tasks.transcript import Transcript
 
@@ -279,8 +280,8 @@ def predicted(plan: Survey, people: Mapping[str, int]) -> dict[str, Any] | None:
     if others or asked.groups is not None or kind not in _UNITS or not mean:
         return None
     if plan.choices:  # whose estimators know of everybody's own
-        lowest, plainly = Promise(epsilon=min(plan.choices)), replace(asked, estimator=None)  # type: ignore[call-arg]
-        study = replace(study, promise=lowest, questions=(plainly,))
+        plainly = {} if asked.by_levels else {"estimator": None}
+        study = at_epsilon(study, 0, min(plan.choices), **plainly)
     try:
         trusted, local, shuffled = (people.get(g, 0) * (g in plan.uses) for g in ("trusted", "local", "shuffled"))
         facts = plan_study(study, trusted=trusted, local=local, shuffled=shuffled).facts

@@ -40,11 +40,11 @@ from hybridp.public.distribution import BinnedReports, by_window
 from hybridp.public.groups import Grouping
 from hybridp.public.heavy import TEXT_RULE, discovery
 from hybridp.public.mechanisms import ApproxDP, PureDP
-from hybridp.public.messages import Invite, ReportsByEpsilon, SlotReports, VectorReportSums, drive
+from hybridp.public.messages import ReportsByEpsilon, SlotReports, VectorReportSums, drive
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.queries import Feature
 from hybridp.public.questions import Choice
-from hybridp.public.randomisers import Bounds, UnitVector, best_randomiser
+from hybridp.public.randomisers import Bounds, UnitVector
 from hybridp.public.rounds import Answer, Crowd
 from hybridp.public.shares import MarginalReports, NoisyCounts, ShareReports
 from hybridp.public.study import Declaration, Question
@@ -55,7 +55,7 @@ from hybridp.service.problems import Refused
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.groups import ask_groups
 from hybridp.tasks.kmeans import kmeans_task
-from hybridp.tasks.personal import personal_task
+from hybridp.tasks.personal import at_epsilon, personal_task
 from hybridp.tasks.regression import regression_task
 from hybridp.tasks.shares import SharesTask, shares_task
 from hybridp.tasks.table import Made, table_task
@@ -138,13 +138,22 @@ class Part:
     def reports(self) -> ReportCodec:
         if self.invite is None:  # a group, as it is; or nothing is asked yet
             return place_reports(len(self.options), {}, self.options)
-        counted = getattr(self.task, "distribution", self.task)
+        counted = getattr(self.task, "distribution", self._asked)
         return formats.reports_on(self.invite, binned=isinstance(counted, DistributionTask))
+
+    @property
+    def _asked(self) -> Any:
+        """The task, or that of local people who chose an epsilon."""
+        return self.task.each[0][2] if self._by_levels else self.task
+
+    @property
+    def _by_levels(self) -> bool:
+        return bool(self.choices) and self.question.by_levels
 
     def at(self, epsilon: float | None) -> Part:
         if epsilon is None or not self.choices:
             return self
-        return replace(self, invite=Invite(self.task.bounds, best_randomiser(PureDP(epsilon))))
+        return replace(self, invite=self.task.invite_at(epsilon))
 
     @property
     def mixed(self) -> Part | None:
@@ -174,6 +183,9 @@ class Part:
 
     def heard(self, body: bytes, epsilon: float | None, groups: NDArray[np.uint32] | None) -> Heard:
         """What some reports say, of people with this epsilon; `groups` are their senders' public groups."""
+        if self._by_levels:
+            told = Heard() if epsilon is None else self.reports.heard(body, epsilon)
+            return Heard(told.people, levels={} if epsilon is None else {epsilon: told})
         if self.grouping is None or groups is None:
             return self.reports.heard(body, epsilon)
         rows = np.frombuffer(body, dtype=np.uint8).reshape(-1, self.reports.size)
@@ -200,7 +212,7 @@ class Part:
             invite: Any = self.said.asked.invite
             later = by_window(told.counts, invite) if self.said.asked.bins else _sums(told, invite)
             return cast(Release, self.said.released(Answer(local=later), rng))
-        own = StorePeople(answers, people, told, rng, mixed=self.task.mixed_invite, levels=self.choices)
+        own = StorePeople(answers, people, told, rng, mixed=self.task.mixed_invite, choices=self.choices)
         crowd = Crowd(self.names, lambda middle: "", lambda: {"rng": rng, "entries": (), "simulated_local": False})
         if self.grouping is not None:
             return ask_groups(self.task.decided(0, 0), self.grouping, own, crowd)
@@ -310,7 +322,7 @@ class StorePeople(SummedPeople):
     groups: list[Any] = field(default_factory=list)
     names: tuple[str, ...] = ()
     mixed: Any = None  # what people were asked who sent their report through a mixer
-    levels: tuple[float, ...] = ()  # the epsilons that people chose from, where everybody has their own
+    choices: tuple[float, ...] = ()  # the epsilons that people chose from, where everybody has their own
     _kept: Any = None
 
     def _summed(self, asked: Any, answers: TrustedAnswers) -> Any:
@@ -368,8 +380,19 @@ class StorePeople(SummedPeople):
         points = self._kept = LatticePeople(rows, rows, self.rng, self.told.counts)
         return points.many(asked)
 
+    def levels(self, asked: rounds.Levels) -> dict[float, tuple[int, int]]:
+        """How many people chose each epsilon."""
+        self._kept, result = {}, {}
+        for epsilon, _ in asked.invite.each:
+            own = None if self.answers is None else Choosing(self.answers, epsilon)
+            people = 0 if own is None else sum(map(len, own))
+            told = self.told.levels.get(epsilon, Heard())
+            self._kept[epsilon] = StorePeople(own, people, told, self.rng)
+            result[epsilon] = people, told.people
+        return result
+
     def epsilons(self, asked: rounds.Epsilons) -> Any:
-        raw = self._kept = modelling.read_levels(self.answers, asked.bounds, sorted(self.levels))
+        raw = self._kept = modelling.read_levels(self.answers, asked.bounds, sorted(self.choices))
         reports = ReportsByEpsilon.of(self.told.own)
         return raw.epsilons * asked.share, raw.trusted_people, reports, Batches()
 
@@ -396,6 +419,17 @@ class StorePeople(SummedPeople):
         totals = reduce(lambda one, more: one.plus(more), (self.groups[i] for i in places))
         own = None if self.answers is None else Members(self.answers, tuple(places))
         return StorePeople(own, totals.trusted_people, told, self.rng, totals)
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """RAW: the answers of people who chose an epsilon."""
+
+    answers: Any
+    epsilon: float
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        return (rows for epsilon, rows in self.answers.by_epsilon() if epsilon == self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -444,14 +478,8 @@ def _number(declared: Declaration, place: int, asked: Any) -> Part:
     bounds = {"lower": asked.lower, "upper": asked.upper}
     given = number_field(asked.name, _about(asked, unit=asked.unit, bounds=bounds, step=asked.step))
     about: dict[str, Any] = {"statistics": list(asked.statistics)}
-    if declared.promise.personal and asked.statistics == ("mean",):
-        share, allowed, name = declared.promise.share, declared.promise.allowed_epsilons, "promise.allowed_epsilons"
-        must(1 <= len(allowed) <= 50, name, "must list the ones that people choose from, 50 at most", len(allowed))
-        for e in allowed:
-            must(LOCAL_LEAST <= e <= LOCAL_MOST, name, f"must lie between {LOCAL_LEAST:g} and {LOCAL_MOST:g}", e)
-        must(share == 1, "promise.share", "must be 1: people are promised the epsilon they chose", share)
-        own = Part.of(asked, personal_task(declared, place), given, None, **about)
-        return replace(own, choices=allowed).at(min(allowed))
+    if declared.promise.personal:
+        return Part.of(asked, personal_task(declared, place), given, None, **about)
     task: Any = task_of(declared, place)
     invite = task.invite
     if asked.form == "steered":
@@ -640,6 +668,8 @@ def _part(declared: Declaration, place: int, question: Any) -> Part:
         question.must(question.least >= 2 or question.by_private, "least", rule, question.least)
         rule = "must be all, or left out, on a page: a category may turn out too small to compare with"
         question.must(question.compare in (None, "all"), "compare", rule, question.compare)
+    if declared.promise.personal:
+        return _chosen(declared, place, question)
     result: Part = question.entry(_KINDS)(declared, place, question)
     if question.groups is None:
         return result
@@ -647,6 +677,18 @@ def _part(declared: Declaration, place: int, question: Any) -> Part:
         return _pairs(result, task_of(declared, place))
     # No one size speaks for all groups.
     return replace(result, task=result.task.decided(0, 0), grouping=question.groups)
+
+
+def _chosen(declared: Declaration, place: int, question: Any) -> Part:
+    """A question at an epsilon that everybody chooses."""
+    share, allowed, name = declared.promise.share, declared.promise.allowed_epsilons, "promise.allowed_epsilons"
+    must(1 <= len(allowed) <= 50, name, "must list the ones that people choose from, 50 at most", len(allowed))
+    for e in allowed:
+        must(LOCAL_LEAST <= e <= LOCAL_MOST, name, f"must lie between {LOCAL_LEAST:g} and {LOCAL_MOST:g}", e)
+    must(share == 1, "promise.share", "must be 1: people are promised the epsilon they chose", share)
+    of_one = at_epsilon(declared, place, min(allowed)) if question.by_levels else declared
+    result: Part = question.entry(_KINDS)(of_one, place, question)
+    return replace(result, task=task_of(declared, place), choices=allowed).at(min(allowed))
 
 
 def _pairs(plain: Part, task: Any) -> Part:

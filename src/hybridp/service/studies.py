@@ -537,11 +537,12 @@ class Sealed:
         for rows, bodies in self._parts():
             yield np.frombuffer(b"".join(bodies), dtype="<i8").reshape(len(rows), -1)
 
-    def by_epsilon(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
+    def by_epsilon(self) -> Iterator[tuple[float, NDArray[np.int64]]]:
         for rows, bodies in self._parts():
-            own, values = np.array([row[1] for row in rows]), np.frombuffer(b"".join(bodies), dtype="<f8")
+            own = np.array([row[1] for row in rows])
+            given = np.frombuffer(b"".join(bodies), dtype="<i8").reshape(len(rows), -1)
             for epsilon in sorted(set(own.tolist())):
-                yield epsilon, values[own == epsilon]
+                yield epsilon, given[own == epsilon]
 
     def records(self) -> Iterator[list[tuple[str, ...]]]:
         for _, bodies in self._parts():

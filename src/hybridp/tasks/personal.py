@@ -41,8 +41,19 @@ from hybridp.public.rounds import ByLevel, Crowd, Epsilons, Level, Levels, Weigh
 from hybridp.public.shuffling import LevelMixing
 from hybridp.public.study import Declaration, Number, Promise
 from hybridp.release.facts import Facts
-from hybridp.release.release import GroupEstimate, Made, Protection, Release, group_mean, mean_release, public_choice
-from hybridp.release.release import as_count, first, one_receipt, statistic
+from hybridp.release.release import (
+    GroupEstimate,
+    Made,
+    Protection,
+    Release,
+    as_count,
+    first,
+    group_mean,
+    mean_release,
+    one_receipt,
+    public_choice,
+    statistic,
+)
 from hybridp.tasks.task import BUILDERS, Batches, Task, declared, mixed_levels, task_of, task_receipt
 
 __all__ = ["ACCOUNTS", "MIXED_ACCOUNT", "LevelsTask", "PersonalTask", "at_epsilon", "levels_task", "personal_task"]
@@ -302,10 +313,10 @@ class LevelsTask(_OwnEpsilons):
         told: dict[str, dict[float, Release]] = {}
         for place, group in ((1, "local"), (0, "trusted")):  # who draws nothing comes first, for a refusal
             heard = self.estimator != ("tcm-only" if place else "lm-only")
-            some = [(one[0], one[1 + place]) for one in self.each if heard and sizes[one[0]][place]]
             told[group] = {}
-            for epsilon, task in some:
-                told[group][epsilon] = yield from _at(epsilon, task.ask(crowd))
+            for epsilon, *tasks in self.each:
+                if heard and sizes[epsilon][place]:
+                    told[group][epsilon] = yield from _at(epsilon, tasks[place].ask(crowd))
         must(any(told.values()), "people", "must be at least 1 whom the estimator hears", "0")
         return self._release(sizes, told)
 
@@ -370,10 +381,8 @@ class LevelsTask(_OwnEpsilons):
             for epsilon, share in zip(every[group], shares, strict=True)
         ]
         parts |= {"weight": plain(np.full(len(estimate), weight)), "estimator": self.estimator, "joint": False}
-        parts["mechanisms"] = {
-            group: " / ".join(dict.fromkeys(one["mechanisms"][group] for one in every.get(group, {}).values())) or "none"
-            for group in ("trusted", "local")
-        }
+        made = {group: [one["mechanisms"][group] for one in some.values()] for group, some in every.items()}
+        parts["mechanisms"] = {group: " / ".join(dict.fromkeys(made.get(group, ["none"]))) for group in people}
         kept = {name: one for name, one in facts.items() if name not in _OF_ONE_LEVEL}
         limits = facts.get("bounds") or {"lower": 0.0, "upper": 1.0}
         interval = [plain(np.clip(end, limits["lower"], limits["upper"])) for end in (low, high)]
