@@ -15,7 +15,7 @@ import pytest
 from docs.examples import own_ratio
 from starlette.testclient import TestClient
 from tests.laws.test_every_question_law import truth
-from tests.questions import TASKS, crowd
+from tests.questions import OWN, TASKS, crowd
 
 from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import HybridpError
@@ -72,7 +72,7 @@ def answers(task: str, row: Any) -> dict[str, Any]:
         "public groups": {"pay": row.pay, "town": row.town},
         "statistics by group": {"pay": row.pay, "town": row.town},
         "private groups": {"ill": row.ill, "way": row.way},
-        "choice": {"way": row.way},
+        **dict.fromkeys(("choice", "own choice"), {"way": row.way}),
         "ticks": {"liked": row.liked.split(";")},
         "count": {"bus": "bus" if row.way == "bus" else "not bus"},
         "vector": {"body": [row.a, row.b]},
@@ -103,7 +103,7 @@ class Asked:
 
     def __init__(self, service: Service, name: str) -> None:
         self.service, (self.tasks, promise) = service, STUDIES[name]
-        own = {"allowed_epsilons": EPSILONS} if name == "own epsilons" else {"delta": 1e-6, **promise}
+        own = {"allowed_epsilons": EPSILONS} if name in OWN else {"delta": 1e-6, **promise}
         stated = {"title": name, "promise": own, "questions": [QUESTIONS[task] for task in self.tasks], "level": 0.999}
         stated |= {"people": {"trusted": TRUSTED, "local": LOCAL}, "collection": {"min_batch": 4}}
         self.id = str(studies.create_study(service, study_of(stated))["id"])

@@ -61,7 +61,6 @@ STUDIES: list[tuple[dict[str, Any], str]] = [
     ({"questions": [LINE], "people": ALL, "collection": {"releases": 2}},
      "`collection.releases` must be 1 for a question of this kind (regression)"),
     ({"questions": [LINE], "people": ALL, "promise": APPROXIMATE | {"allowed_epsilons": [1, 2]}}, "`promise"),
-    ({"questions": [PAY, TABLE], "promise": APPROXIMATE}, "`home.kind` must be that of a study's only question"),
     ({"questions": [PAY, LINE], "people": ALL, "promise": {"epsilon": 3.0, "several": "drawn"}},
      "`promise.several` must be split, or left out: `work` is"),
     ({"questions": [HOMES], "people": {"local": 10}}, "`people.trusted` must say how many trusted people are expected"),

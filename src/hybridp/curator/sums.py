@@ -267,8 +267,8 @@ def _kept_by_group(rows: Rows, by: str, columns: Iterable[str | None], levels: S
     column says, or which of some levels is the largest that is at most the number there."""
     if levels:
         rows.need("epsilon-column", by)
-        own, least = number_of(rows, by), f"{min(levels):g}"
-        cases = (f"WHEN {own} >= {engine.double(one)} THEN '{one:g}'" for one in sorted(levels, reverse=True))
+        own, least = number_of(rows, by), repr(min(levels))
+        cases = (f"WHEN {own} >= {engine.double(one)} THEN '{one!r}'" for one in sorted(levels, reverse=True))
         known = f"WHEN {own} <= {engine.INFINITY} THEN CASE {' '.join(cases)} END"  # what is no number is beyond it
         group = f"COALESCE(CASE {known} END, 'below {least}')"
     else:

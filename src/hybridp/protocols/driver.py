@@ -948,7 +948,7 @@ class TablePeople(SummedPeople):
     def levels(self, asked: rounds.Levels) -> dict[float, tuple[int, int]]:
         """How many people count as each epsilon. The reports of all are paid for as one set."""
         columns, each, says_so = self.columns, asked.invite.each, asked.invite.text
-        names, stated = {f"{epsilon:g}": epsilon for epsilon, _ in each}, _absent(asked.invite.encoding, columns)
+        names, stated = {repr(epsilon): epsilon for epsilon, _ in each}, _absent(asked.invite.encoding, columns)
         rows = summing.grouped(self.rows, str(self.epsilon), columns, *stated, tuple(names.values()))
         sizes = summing.sizes_of(rows, str(self.epsilon), columns.label, columns.person)
         self._kept = {

@@ -7,9 +7,9 @@ service answer its rounds by what they entrusted and reported.
 >>> smokes = {"name": "smokes", "kind": "choice", "options": ["yes", "no", "at times"]}
 >>> way = {"name": "way", "kind": "number", "lower": 0, "upper": 120}
 >>> asked = parts_of(Declaration(promise=1.0, trust="trust", questions=[smokes, way]))
->>> (packed := pack_reports(asked, True, {"smokes": b"2"})).hex()
+>>> (packed := pack_reports(asked, [{0: 0.5, 1: 0.5}], {"smokes": b"2"})).hex()
 '00000200000000'
->>> [part.hex() for part in unpacked_reports(asked, True, [packed])]
+>>> [part.hex() for part in unpacked_reports(asked, [{0: 0.5, 1: 0.5}], [packed])]
 ['02000000', '']
 """
 

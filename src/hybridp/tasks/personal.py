@@ -23,6 +23,7 @@ import numpy as np
 
 from hybridp.blend import mean as blending
 from hybridp.blend.groups import published_gap
+from hybridp.blend.plausible import normal_reach
 from hybridp.blend.shares import to_simplex
 from hybridp.errors import InvalidInput, must
 from hybridp.public.mechanisms import SHARES, Charge, PureDP
@@ -68,7 +69,6 @@ _NOBODY = ReportsByEpsilon.pooled([])
 _SHOWN = 1000  # levels of epsilon listed in full
 
 
-@dataclass(frozen=True)
 class _OwnEpsilons(Task):
     """A question of people who each have their own epsilon, of which a `share` is spent on trusted people's sums."""
 
@@ -76,8 +76,7 @@ class _OwnEpsilons(Task):
     of_everybody = "people with their own epsilon"
     spends = "Laplace noise on a weighted sum"
     uses_reports = True
-    mixing: LevelMixing | None = None
-    share: float = 1.0
+    share: float
 
     @property
     def accounts(self) -> dict[str, PureDP]:
@@ -96,7 +95,7 @@ class _OwnEpsilons(Task):
         return [trusted, *reports]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PersonalTask(_OwnEpsilons):
     """What is decided before anybody sends anything. `share` of everybody's own epsilon is spent by this release.
 
@@ -108,7 +107,9 @@ class PersonalTask(_OwnEpsilons):
     bounds: Bounds
     estimator: PersonalEstimator = "everyone"
     sd: float | None = None
+    share: float = 1.0
     level: float = 0.95
+    mixing: LevelMixing | None = None
 
     def __post_init__(self) -> None:
         must(0 < self.share <= 1, "share", "must be positive and at most 1", self.share)
@@ -274,6 +275,7 @@ class LevelsTask(_OwnEpsilons):
 
     each: tuple[tuple[float, Any, Any], ...]
     estimator: str = "everyone"
+    share: float = 1.0
     level: float = 0.95
     counted: bool = False
 
@@ -372,7 +374,7 @@ class LevelsTask(_OwnEpsilons):
         within = np.ravel(self._within(facts, estimate))
         for group in ("trusted", "local"):
             shown = None if group not in own else plain(own[group][1][0])
-            error = None if group not in own else plain(own[group][1][1:].mean(axis=0) / _SIGMAS)
+            error = None if group not in own else plain(own[group][1][1:].mean(axis=0) / normal_reach(self.level, 1))
             parts[group] = shown
             parts.setdefault("groups", {})[group] = {"people": many[group], "standard_error": error}
         parts["by_epsilon"] = [
@@ -414,7 +416,6 @@ class LevelsTask(_OwnEpsilons):
         return {**(said if several else first(said)), key: apart, "test_level": test}
 
 
-_SIGMAS = 1.96
 _OF_ONE_LEVEL = {"anchor", "left_out", "sd_estimate", "clipped", "groups", "disagreement", "shuffled", "mixing", "what"}
 
 
