@@ -75,11 +75,11 @@ def _stated(task: str, key: str, *, online: bool = False) -> dict[str, Any]:
     if key == "own epsilons":
         plain = {} if task == "mean" else {"allowed_epsilons": EPSILONS}
         stated["promise"] = {"allowed_epsilons": EPSILONS} if online else {"epsilon_column": "own", **plain}
-    elif key == "mixer":
+    elif "mixer" in key:
         stated["mixer"] = {"batch": 300, "delta": 1e-4} | (MIXER if online else {})
     elif key == "by group":
         asked |= {"by": "town", "categories": ["u", "v"], "least": 2}
-    return stated | {"questions": [asked, BESIDE] if key == "several questions" else [asked]}
+    return stated | {"questions": [asked, BESIDE] if "several questions" in key else [asked]}
 
 
 @cache
@@ -155,7 +155,7 @@ def _tally(task: str, key: str, folder: Path) -> None:
     rows.to_csv(folder / "local.csv", index=False)
     epsilon = "own" if key == "own epsilons" else None
     question, kind = study.questions[0], study.questions[0].tally_kind
-    if not kind or key in ("several questions", "by group") or (key == "own epsilons" and question.by_levels):
+    if not kind or "several questions" in key or key == "by group" or (key == "own epsilons" and question.by_levels):
         tally, kind = Tally.of(Invite(Bounds(0, 100), dithered_bit(PureDP(4.0)))), ""
     elif kind == "vector-mean":
         tally = Tally.of(task_of(study, 0).named(question.columns_read))
@@ -196,7 +196,7 @@ def _service(task: str, key: str, folder: Path) -> None:
             said = answers({"ratio": "vector"}.get(task, task), row)
             said = {"way": said["bus"]} if task == "count" else said
             said |= ({"town": row.town} if key == "by group" else {})
-            said |= {"seven": "7" if row.line == "7" else "not 7"} if key == "several questions" else {}
+            said |= {"seven": "7" if row.line == "7" else "not 7"} if "several questions" in key else {}
             own: dict[str, Any] = {"epsilon": row.own} if "choices" in document else {}
             made = trusted_report if group == "trusted" else functools.partial(local_report, rng=seeded(i))
             assert send(service, study, [made(document, said, **own)]) == []
@@ -208,7 +208,7 @@ def _plan(task: str, key: str, folder: Path) -> None:
     study = _declared(task, key)
     data = _people() if key in ("own epsilons", "by group") else None
     people = {} if data is not None else {"trusted": TRUSTED, "local": LOCAL}
-    shuffled = {"shuffled": 350} if key == "mixer" else {}
+    shuffled = {"shuffled": 350} if "mixer" in key else {}
     study.plan(data, **people, **shuffled)
 
 
@@ -221,7 +221,7 @@ def _trial(task: str, key: str, folder: Path) -> None:
 MEDIA: dict[str, Callable[[str, str, Path], None]] = {
     "files, frames": _files, "engines": _engines, "tally": _tally, "service": _service, "plan": _plan, "trial": _trial,
 }  # fmt: skip
-KEYS = ("one epsilon", "own epsilons", "mixer", "by group", "several questions")
+KEYS = ("one epsilon", "own epsilons", "mixer", "by group", "several questions", "mixer, several questions")
 FREEZE = os.environ.get("HYBRIDP_FREEZE") == "1"
 SEEN: dict[tuple[str, str], list[str]] = {}
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests.questions import Sent, crowd, declare
+from tests.questions import TASKS, Sent, crowd, declare
 
 from hybridp import InvalidInput, Ledger, PureDP, Study, seeded
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.shares import share_mixing
 from hybridp.public.shuffling import Mixing, central_epsilon
-from hybridp.release.release import Release
+from hybridp.release.release import COLLUDING, MIXED, Release
 
 DELTA, LEAST = 1e-4, 300
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}
@@ -141,3 +141,57 @@ def test_a_batch_counts_once_and_is_of_its_mixer_and_its_study(sent: Collected, 
     for other in (declare(sent.task, promise=PROMISE), mixing(sent.task, batch=320)):
         with pytest.raises(InvalidInput, match=r"mixer|--batch|invitation|batch"):
             sent.release(one, study=other)
+
+
+SEVERAL = [TASKS["mean"], {**TASKS["choice"], "weight": 2}, TASKS["vector"]]
+
+
+def test_reports_on_several_questions_are_one_row_of_a_batch(tmp_path: Path) -> None:
+    """A row is one report of its parts' epsilon together, so that it keeps what any report of that epsilon keeps."""
+    stated: dict[str, Any] = {"trust": "trust", "promise": PROMISE, "people": {"public": ["trust"]}}
+    stated |= {"questions": SEVERAL, "mixer": {"batch": LEAST, "delta": DELTA}, "level": 1 - 1e-6}
+    study, whole = Study(**stated), Mixing.planned(ApproxDP(1.0, DELTA), LEAST).epsilon
+    crowd().to_csv(tmp_path / "people.csv", index=False)
+    study.randomise(tmp_path / "people.csv", tmp_path / "sent.csv")
+    batches = []
+    for name, many in SMALL.items():
+        crowd().drop(columns="trust").tail(many).to_csv(tmp_path / f"{name}.csv", index=False)
+        batches.append(tmp_path / f"{name}-batch.csv")
+        study.randomise(tmp_path / f"{name}.csv", batches[-1], mixed=True)
+    rows = pd.read_csv(batches[0], dtype=str, keep_default_na=False)
+    assert (rows[["pay", "way", "a", "b"]] == "").all(axis=None)
+    pay = rows.pay_report.astype(float).tolist()
+    assert pay == sorted(pay)  # whose row is which does not show
+    texts = [rows[f"{name}_mechanism"].unique().tolist() for name in ("pay_report", "way_report", "body_report")]
+    parts = [float(text.partition("epsilon=")[2].split(",")[0].split(")")[0]) for (text,) in texts]
+    assert parts == pytest.approx([whole / 4, whole / 2, whole / 4])
+    assert sum(parts) <= whole * (1 + 1e-15)
+
+    room = ApproxDP(4.0, 1e-5)
+    ledger = Ledger.create(tmp_path / "l", {"trusted": room, "local": room, "shuffled": PureDP(2 * whole)})
+    for _ in range(2):
+        found = study.release(tmp_path / "sent.csv", mixed=batches, ledger=ledger)
+        spent = {account.people: account.spent.epsilon for account in ledger.accounts()}
+        assert spent["shuffled"] == pytest.approx(whole)
+    assert spent == pytest.approx({"trusted": 2.0, "local": 1.0, "shuffled": whole})
+    told = {p.against: (p.budget.epsilon, p.budget.delta) for p in found.receipt.promises if p.people == "shuffled"}
+    assert told[COLLUDING] == (pytest.approx(whole), 0.0)
+    assert told[MIXED] == (whole, 0.0)  # for all batches: the smaller one hides nobody
+    alone = study.release(tmp_path / "sent.csv", mixed=batches[:1])
+    (kept,) = [p.budget for p in alone.receipt.promises if p.against == MIXED]
+    assert (kept.epsilon, kept.delta) == (pytest.approx(central_epsilon(SMALL["one"], whole, DELTA)), DELTA)
+    assert kept.epsilon <= 1.0
+    for cell, (low, high), true in (
+        (found.questions["pay"]["mean"], found.questions["pay"]["mean"]["interval"], crowd().pay.mean()),
+        (found.questions["body"]["mean"], [end[0] for end in found.questions["body"]["mean"]["interval"]], 50.0),
+    ):
+        assert low <= true <= high
+        assert cell["groups"]["shuffled"]["people"] == sum(SMALL.values())
+
+    rows.assign(age="7").to_csv(tmp_path / "more.csv", index=False)
+    rows.assign(way="bus").to_csv(tmp_path / "held.csv", index=False)
+    for file, said in (("more.csv", "nothing but reports"), ("held.csv", "nothing in")):
+        with pytest.raises(InvalidInput, match=said):
+            study.release(tmp_path / "sent.csv", mixed=[tmp_path / file])
+    with pytest.raises(InvalidInput, match="several` must be split"):
+        Study(**{**stated, "promise": {**PROMISE, "several": "drawn"}})

@@ -221,8 +221,8 @@ ASKED = [
 ]
 
 
-def asked_study(server: Any, *questions: Any, epsilon: float = 1.0) -> str:
-    plan = {"title": "Way", "promise": epsilon, "collection": {"min_batch": 2}, "questions": list(questions)}
+def asked_study(server: Any, *questions: Any, epsilon: float = 1.0, **more: Any) -> str:
+    plan = {"title": "Way", "promise": epsilon, "collection": {"min_batch": 2}, "questions": list(questions), **more}
     return str(server.ask("", plan)["id"])
 
 

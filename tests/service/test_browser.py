@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.results import sole
 
 from hybridp.device.client import (
     fetch_task,
@@ -66,13 +65,14 @@ def test_a_shuffled_answer_is_seen_by_neither(server: Any, page: Any, traffic: A
     """The collector gets no report from the page, the mixer none that it can open; together with others it arrives."""
     with live.mixing(tmp_path) as mixer:
         stated = {"batch": 3, "delta": 1e-2, "url": mixer.url, "key": mixer.key}
-        study = server.study(mixer=stated)
+        study = asked_study(server, ASKED[2], ASKED[0], mixer=stated)  # a number, and a choice
         assert json.loads(mixer.run("join", f"{server.url}/s/{study}", "--json")) == {"study": study, "batch": 3}
         where = f"{mixer.url}/mix/{study}"
         other = {"key": mixer.key, "batch": 3, "report_key": "A" * 43}  # the page was given a key of its own
         page.route(where, lambda route: route.fulfill(json=other, headers={"access-control-allow-origin": "*"}))
         page.goto(f"{server.url}/s/{study}")
         page.fill("#shuffled-answer-0", "37.51234")
+        page.select_option("#shuffled-answer-1", label="at times")
         page.click("#shuffled-send:enabled")
         page.wait_for_selector("#shuffled-status .problem")
         assert traffic.holding("/ticket") == []
@@ -80,13 +80,15 @@ def test_a_shuffled_answer_is_seen_by_neither(server: Any, page: Any, traffic: A
         page.goto(f"{server.url}/s/{study}")
         page.reload()
         page.fill("#shuffled-answer-0", "37.51234")
+        page.select_option("#shuffled-answer-1", label="at times")
         page.click("#shuffled-send:enabled")
         page.wait_for_selector("#shuffled-status .done")
         report = json.loads(page.inner_text("#shuffled-status pre"))
         assert page.is_disabled("#local-answer-0")
         task = fetch_task(server.url, study)
         for value in (10.0, 20.0):
-            send_shuffled(server.url, task, shuffled_report(task, value, rng=seeded(int(value))))
+            told = {ASKED[2]["name"]: value, ASKED[0]["name"]: "daily"}
+            send_shuffled(server.url, task, shuffled_report(task, told, rng=seeded(int(value))))
         (sent,) = (body for _, url, _, body in traffic.sent if url.startswith(mixer.url) and body)
         assert set(json.loads(sent)) == {"ticket", "sealed"}
         assert json.loads(mixer.run("status", "--json"))["studies"][0]["held"] == 3
@@ -104,8 +106,8 @@ def test_a_shuffled_answer_is_seen_by_neither(server: Any, page: Any, traffic: A
         assert json.loads(mixer.run("status", "--json"))["studies"][0] == {
             "study": study, "state": "sent", "batch": 3, "held": 0, "to_send": 0,
         }  # fmt: skip
-        found = sole(server.ask(f"/{study}/release"))
-        assert found["mixing"]["batches"][0]["people"] == 3
+        for found in server.ask(f"/{study}/release")["questions"].values():
+            assert next(iter(found.values()))["mixing"]["batches"][0]["people"] == 3
     assert traffic.complaints == []
 
 

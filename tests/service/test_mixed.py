@@ -223,6 +223,43 @@ def test_three_kinds_of_trust_in_one_release(make: Callable[..., Study], service
     assert study.send(sealed[0], name=b"z" * 16).json()["code"] == "closed"  # after the release
 
 
+def test_several_questions_come_sealed_in_one_report(
+    client: TestClient, analyst: dict[str, str], mean_plan: Any
+) -> None:
+    way = {"name": "way", "kind": "choice", "options": ["bus", "car", "foot"], "text": "How do you come?"}
+    plan = mean_plan(sd=20.0)
+    both = {name: plan[name] for name in plan if name != "question"}
+    asked = plan.get("questions") or [plan["question"]]
+    study = Study(client, analyst, both | {"questions": [way, *asked], "mixer": STATED | {"delta": 1e-2}})
+    rng, name = seeded(4), asked[0]["name"]
+    parts = [one["guarantee"]["epsilon"] for one in study.task["mixer"]["questions"]]
+    whole = study.task["guarantee"]["shuffled"]["epsilon"]
+    assert sum(parts) == pytest.approx(whole)
+    kept = study.task["guarantee"]["mixed"]
+    assert central_epsilon(50, whole, 1e-2) <= kept["epsilon"] <= 1.0
+    own = [trusted_report(study.task, {name: 30.0, "way": "bus"}) for _ in range(40)]
+    own += [local_report(study.task, {name: 30.0, "way": "bus"}, rng=rng) for _ in range(40)]
+    assert study.client.post(f"/tasks/{study.id}/reports", json={"reports": own}).json() == {"failures": []}
+    study.send(*(study.sealed({name: 30.0, "way": "bus"}, rng) for _ in range(90)), last=True)
+    study.analyse("close")
+    release = study.analyse("release").json()
+    for question in release["questions"].values():
+        (found,) = question.values()
+        assert found["groups"]["shuffled"]["people"] == 90
+    lines = {p["against"]: p["epsilon"] for p in release["receipt"]["promises"] if p["group"] == "shuffled"}
+    assert lines["the curator and the mixer together"] == pytest.approx(whole)
+    assert min(lines.values()) == pytest.approx(central_epsilon(90, whole, 1e-2))
+    spent = release["spending"]["groups"]["shuffled"]["this_release"]["epsilon"]
+    assert spent == pytest.approx(whole, abs=2e-12)
+    task = study.task
+    more = [{**one, "guarantee": {"epsilon": whole, "delta": 0.0}} for one in task["mixer"]["questions"]]
+    with pytest.raises(InvalidInput, match="together"):  # each with the whole would be twice as much
+        shuffled_report(task | {"mixer": task["mixer"] | {"questions": more}}, {name: 3.0, "way": "car"}, rng=rng)
+    less = {"epsilon": central_epsilon(50, whole, 1e-2, k=3), "delta": 1e-2}  # which one choice would keep
+    with pytest.raises(InvalidInput, match="`mixed`"):
+        shuffled_report(task | {"guarantee": task["guarantee"] | {"mixed": less}}, {name: 3.0, "way": "car"}, rng=rng)
+
+
 def test_what_a_plan_says_of_its_mixer(mean_plan: Any) -> None:
     plan = parse_plan(mean_plan() | {"mixer": STATED})
     again = parse_plan(json.dumps(plan.to_dict()))

@@ -52,10 +52,11 @@ def plan_question(
     result = _plan(study, i, crowd)
     if not shuffled:
         return result
-    assert study.mixing is not None
     by_people = getattr(question, "estimator", None) in (None, "everyone")
     groups = crowd.trusted, shuffled, crowd.local - shuffled
-    return result.adding(shuffled=result.setting.three_groups(groups, study.mixing, by_people=by_people))
+    mixing = study.mixing_of(i)
+    assert mixing is not None
+    return result.adding(shuffled=result.setting.three_groups(groups, mixing, by_people=by_people))
 
 
 def plan_study(

@@ -132,14 +132,15 @@ def shuffled_report(task: Task, answer: Answer, *, token: str | None = None, rng
     must("shuffled" in task["groups"], "group", "must be one that the task takes now", "shuffled")
     mixer, promised = task["mixer"], task["guarantee"]
     own, mixed = promise_of(promised["shuffled"]), promise_of(promised["mixed"])
-    how = mixer["randomiser"]
-    k = int(how["categories"]) if how["name"] == "k-rr" else None  # a tighter bound than for any report
+    how = mixer["questions"][0]["randomiser"]
+    alone = len(task["questions"]) == 1
+    k = int(how["categories"]) if alone and how["name"] == "k-rr" else None  # a tighter bound than for any report
     if mixed.delta:
         kept = mixed_delta(int(mixer["batch"]), own.epsilon, mixed.epsilon * (1 + 1e-9), k=k) <= mixed.delta
     else:
         kept = mixed.epsilon >= own.epsilon
     must(kept, "mixed", "must be what a batch of the stated size keeps", str(mixed))
-    told = question_reports(_with(task, how, promised["shuffled"]), by_name(task, answer), rng)
+    told = question_reports(_with(task, mixer["questions"], promised["shuffled"]), by_name(task, answer), rng)
     body = _sealed_body(told, int(mixer["bytes"]))
     sealed = mixing.seal(body, mixing.from_text(mixer["report_key"], 32, "report_key"), task["id"])
     return {"id": secrets.token_urlsafe(16), "token": token, "sealed": mixing.text(sealed)}
@@ -147,9 +148,9 @@ def shuffled_report(task: Task, answer: Answer, *, token: str | None = None, rng
 
 def _sealed_body(told: Mapping[str, Any], size: int, name: str | None = None) -> bytes:
     """What is sealed, letter by letter as a browser writes it: among others nobody's program may show."""
-    ((question, one),) = told.items()
-    report = spelled(one) if isinstance(one, float) else _encoded(one).decode()
-    sent = f'{{"reports":{{{json.dumps(question, ensure_ascii=False)}:{report}}}}}'
+    written = {name: spelled(one) if isinstance(one, float) else _encoded(one).decode() for name, one in told.items()}
+    reports = ",".join(f"{json.dumps(name, ensure_ascii=False)}:{one}" for name, one in written.items())
+    sent = f'{{"reports":{{{reports}}}}}'
     start = f'{{"id":"{name or secrets.token_urlsafe(16)}","payload":{sent},"padding":"'
     return (start + "x" * (size - len(start) - 2) + '"}').encode()
 
@@ -199,11 +200,10 @@ def _encoded(document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _with(task: Task, randomiser: Mapping[str, Any], promise: Mapping[str, float]) -> Task:
-    """The task whose only question is reported on by another mechanism, at another promise."""
-    (question,) = task["questions"]
-    own = {**question, "randomiser": randomiser, "guarantee": promise}
-    return {**task, "questions": [own], "guarantee": {**task.get("guarantee", {}), "local": promise}}
+def _with(task: Task, how: Sequence[Mapping[str, Any]], promise: Mapping[str, float]) -> Task:
+    """The task whose questions are reported on by other mechanisms, together at another promise."""
+    asked = [{**question, **own} for question, own in zip(task["questions"], how, strict=True)]
+    return {**task, "questions": asked, "guarantee": {**task.get("guarantee", {}), "local": promise}}
 
 
 def _at(task: Task, epsilon: float | None) -> Task:
@@ -213,7 +213,8 @@ def _at(task: Task, epsilon: float | None) -> Task:
     must(epsilon is not None, "epsilon", "must be given: everyone chooses their own in this study", epsilon)
     result = next((c["randomiser"] for c in task["choices"] if c["epsilon"] == epsilon), None)
     must(result is not None, "epsilon", "must be one that the study offers", epsilon)
-    return _with(task, result or {}, {"epsilon": float(epsilon or 0), "delta": 0.0})
+    promise = {"epsilon": float(epsilon or 0), "delta": 0.0}
+    return _with(task, [{"randomiser": result or {}, "guarantee": promise}], promise)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

@@ -174,12 +174,13 @@ def _write_batch(
         must(invite_file is not None, "invite", f"must be given for `{question.name}`, to which reports answer", "none")
         everybody = TrustRule(everyone="local")
         return _answer_invitation(study, data, Path(out), invite_file, everybody, where["table"], rng, mixed=True)
-    one, own = _asked(study, 0, columns_of(study, 0, None), mixed=True), study.promise.epsilon_column
-    (written,), _ = write_reports(data, [one], out, mixed=True, epsilon=own, **where, rng=rng)
+    own = study.promise.epsilon_column
+    asked = {q.name: _asked(study, i, columns_of(study, i, None), mixed=True) for i, q in enumerate(study.questions)}
+    written, _ = write_reports(data, [*asked.values()], out, mixed=True, epsilon=own, **where, rng=rng)
     if study.level_mixing is not None and own is not None:
         levels = written_levels(study.level_mixing, out, own)
-    counts = {question.name: written}, {question.name: one.invite.text}
-    promise = None if study.mixing is None else one.invite.promise
+    counts = dict(zip(asked, written, strict=True)), {name: one.invite.text for name, one in asked.items()}
+    promise = None if study.mixing is None else PureDP(study.mixing.epsilon)
     return Randomised(str(out), *counts, (), rng.simulated, rng.label, study.mixing, levels, promise)
 
 

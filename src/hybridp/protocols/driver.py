@@ -93,6 +93,7 @@ def ask_table(
     collection: str | None = None,
     tally: Any = None,
     mixed: Sequence[TableLike] = (),
+    mixed_beside: Sequence[Columns] = (),
     phases: Sequence[float] = (),
     invite_out: Path | None = None,
     local_people: int | None = None,
@@ -113,7 +114,8 @@ def ask_table(
     here: a trial, and marked as such. The local reports are charged once, however often these very ones are used;
     `collection` may name the set, and is refused for another one. Reports name their mechanism and column, which must
     be this study's; `assume_mechanism` takes those that name none, and says so on the receipt. `reports`, or a tally of
-    them, answer the map of an invitation (`invite`) that was planned from public numbers.
+    them, answer the map of an invitation (`invite`) that was planned from public numbers. Rows of `mixed` hold reports
+    on other questions too, in the columns `mixed_beside`.
     """
     rng = secure() if rng is None else rng
     raw = simulate_local or drawn_trust(columns.trust)
@@ -163,7 +165,8 @@ def ask_table(
     if mixed:
         task.check_mixed()
     to_mixer = (task.mixed_invite, columns, task.mixing) if epsilon is None else (task.invite, columns)
-    batches = read_batches(mixed, *to_mixer, epsilon=epsilon, assume=assume_mechanism) if mixed else Batches()
+    how: dict[str, Any] = {"epsilon": epsilon, "assume": assume_mechanism, "beside": mixed_beside}
+    batches = read_batches(mixed, *to_mixer, **how) if mixed else Batches()
     prepared, stated = task, columns if epsilon is None else {**plain(columns), "epsilon": epsilon}
 
     def answer(entries: Spending) -> tuple[Release, Any, Transcript | None]:
@@ -665,6 +668,7 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Any, run: Map
     question, mixed = study.questions[i], run.get("mixed", ())
     task, columns, groups = task_of(study, i), columns_of(study, i, trust), question.groups
     given: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
+    given["mixed_beside"] = [columns_of(study, j, None) for j in range(len(study.questions)) if mixed and j != i]
     if task.by_invitation:
         invite, reports = (files[name].get(question.name) for name in ("invite", "reports"))
         both = (invite is None) == (reports is None) or (reports is None and (bool(mixed) or "tally" in run))

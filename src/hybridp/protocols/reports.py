@@ -168,6 +168,7 @@ def read_batches(
     *,
     epsilon: str | None = None,
     assume: bool = False,
+    beside: Sequence[Columns] = (),
 ) -> Batches:
     """Add up every batch by itself: its size decides what it keeps. Reports name their mechanism, as local ones do.
 
@@ -175,7 +176,8 @@ def read_batches(
     Nothing in a report tells it from another, so that a batch has a name, in all of its rows: a batch that is given
     twice is refused, whole or in part, and so is one that holds reports of another. So is a table with any other
     column, or with a value in that of the answers, which a batch leaves empty: a report beside something that may tell
-    who sent it is not mixed. Where the column `epsilon` holds everybody's own, a batch is added up by it too, and an
+    who sent it is not mixed, unless it is on another question that the same row answers (`beside`), whose reports are
+    counted with it. Where the column `epsilon` holds everybody's own, a batch is added up by it too, and an
     epsilon that is written in two ways is refused, as if its people were of two kinds.
     """
     if not paths:
@@ -189,7 +191,10 @@ def read_batches(
     if columns is not None:
         question, start = replace(question, question=columns.names), columns.mechanism.rpartition("_")[0]
         own = Columns(columns.value, _EVERYBODY, columns.report)
-        held = columns.names, (*columns.reports, *how.values())
+        marks = (f"{one.mechanism.rpartition('_')[0]}_{mark}" for one in beside for mark in ("mechanism", "batch"))
+        reports = (name for one in (columns, *beside) for name in one.reports)
+        values = (name for one in (columns, *beside) for name in one.names)
+        held = tuple(values), (*reports, *marks, *how.values())
 
     def read(rows: Rows) -> Raw:
         if columns is None:

@@ -19,6 +19,9 @@ in question may have (a clone: Feldman, McMillan and Talwar 2021, Theorem 3.1 an
   mean, over the number b of even draws, of the divergence with b of them; one more even draw cannot raise it. All of
   this holds whatever the others' data are. The bound of any randomiser holds too: the smaller one counts.
 
+A row that holds a person's reports on several questions is one report of any randomiser: its parts were drawn
+independently, so that it keeps the sum of their epsilons by itself.
+
 Given t reports of the two values, the likelihood ratio of the two cases rises with the number h of the first value, so
 the divergence is a difference of two binomial tails; summed over t that is the whole of delta. t is binomial too: all
 but 2e-18 of its probability lies in a window of some tens of standard deviations, and what lies outside is added to
@@ -199,6 +202,13 @@ class Mixing:
     batch: int
     delta: float
     k: int | None = None
+    whole: float | None = None
+    """What all reports of a person keep by themselves, where this is one of several that one batch carries: each row
+    of it is then one report of that epsilon."""
+
+    @property
+    def together(self) -> float:
+        return self.whole or self.epsilon
 
     @classmethod
     def planned(
@@ -218,11 +228,11 @@ class Mixing:
 
         One that is smaller than was promised counts as not mixed: only the report's own guarantee is left.
         """
-        own = PureDP(self.epsilon)
+        own = PureDP(self.together)
         if people < self.batch:
             return own
-        central = central_epsilon(people, self.epsilon, self.delta, k=self.k)
-        return own if central >= self.epsilon else ApproxDP(central, self.delta)
+        central = central_epsilon(people, self.together, self.delta, k=self.k)
+        return own if central >= self.together else ApproxDP(central, self.delta)
 
     def with_fakes(self, people: int) -> dict[int, float]:
         """The epsilon left at this delta if a tenth, a half or nine tenths of a batch are fakes, who hide nobody.
@@ -231,7 +241,7 @@ class Mixing:
         {100: 1.07, 500: 1.68, 900: 2.72}
         """
         fakes = [people * tenths // 10 for tenths in (1, 5, 9)]
-        return {few: central_epsilon(people - few, self.epsilon, self.delta, k=self.k) for few in fakes}
+        return {few: central_epsilon(people - few, self.together, self.delta, k=self.k) for few in fakes}
 
     def to_dict(self, people: int) -> dict[str, Any]:
         """What a batch of so many keeps, as plain data."""

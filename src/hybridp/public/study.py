@@ -29,7 +29,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, cached_property
 from importlib.metadata import entry_points
@@ -40,7 +40,7 @@ from hybridp import errors
 from hybridp.errors import Check, Fields, InvalidInput, TrustRule, at_least, field, named, positive, share, short
 from hybridp.public.envelope import write_new
 from hybridp.public.groups import Grouping
-from hybridp.public.mechanisms import ApproxDP, Form, Guarantee, best_form, chances, promised, split
+from hybridp.public.mechanisms import ApproxDP, Form, Guarantee, PureDP, best_form, chances, promised, split
 from hybridp.public.messages import SYNONYMS
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import randomiser
@@ -666,9 +666,6 @@ class Number(Grouped):
     def check_table(self, study: Any) -> None:
         rule = "must be plain over a table, where `hybridp release quantiles --invite-out` asks people in phases"
         self.must(self.form == "plain" or self.by_invitation, "form", rule, self.form)
-        alone = len(study.questions) == 1 and not study.promise.personal
-        rule = "must be that of a study's only question, with one epsilon for all: trusted people are asked first"
-        self.must(self.form == "plain" or alone, "form", rule, self.form)
 
     def wanted(self, study: Declaration) -> str:
         """What is asked for of the number: the mean alone, also within a window or by own epsilons, or more."""
@@ -837,10 +834,13 @@ class Declaration(Fields):
         question.check_study(self)
 
     def _check_mixer(self, mixer: Mixer) -> None:
-        question = self.questions[0]
-        alone = len(self.questions) == 1 and question.mixes
-        rule = "must go with one mean, choice, vector or records: what a batch keeps is proved for one such report each"
-        self.must(alone, "mixer", rule, f"{len(self.questions)} questions, the first of kind {question.kind}")
+        question, several = self.questions[0], len(self.questions) > 1
+        for one in self.questions:
+            mixes = one.mixes and not (several and one.by_invitation)
+            rule = "must go with means, choices and vectors, which one report tells, or with records alone"
+            self.must(mixes, "mixer", rule, f"{one.name}, a question of kind {one.kind}")
+        rule = "must be split, or left out, where a mixer carries reports: a person's are one row of a batch"
+        self.promise.must(self.promise.several != "drawn", "several", rule, "drawn")
         if self.promise.personal:
             rule = "must go with a plain mean where everyone has their own epsilon"
             self.must(not question.by_levels, "mixer", rule, question.kind)
@@ -927,11 +927,11 @@ class Declaration(Fields):
         if len(self.questions) == 1:
             return Form(False, "one question has the whole promise", {})
         best = best_form(self.questions, self.guarantee)
-        if self.promise.several is None:
+        if self.promise.several is None and self.mixer is None:
             return best
         drawn = self.promise.several == "drawn"
         form = "one drawn question for every local person" if drawn else "split over the questions"
-        return Form(drawn, f"{form}, as stated", best.ratios)
+        return Form(drawn, f"{form}, as {'stated' if self.promise.several else 'a mixer needs it'}", best.ratios)
 
     @property
     def drawn(self) -> bool:
@@ -966,11 +966,19 @@ class Declaration(Fields):
         mixer = self.mixer
         if mixer is None or self.promise.epsilon is None:
             return None
-        delta = self._mixed_delta(mixer)
+        delta, several = self._mixed_delta(mixer), len(self.questions) > 1
         promise, size = ApproxDP(self.promise.epsilon, delta), self.questions[0].mixed_size()
-        if size is not None:
+        if size is not None and not several:  # a row of several reports is bounded as any randomiser is
             return share_mixing(promise, size, mixer.batch, epsilon=mixer.epsilon, cap=mixer.cap)
         return Mixing.planned(promise, mixer.batch, epsilon=mixer.epsilon, cap=mixer.cap)
+
+    def mixing_of(self, place: int) -> Mixing | None:
+        """The same of the report on one question: of several, its part of what a person's reports keep together."""
+        whole = self.mixing
+        if whole is None or len(self.questions) == 1:
+            return whole
+        part = split(PureDP(whole.epsilon), [question.weight for question in self.questions])[place]
+        return replace(whole, epsilon=part.epsilon, whole=whole.epsilon)
 
     @property
     def level_mixing(self) -> LevelMixing | None:

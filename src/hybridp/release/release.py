@@ -872,6 +872,7 @@ def one_receipt(receipts: Mapping[str, Receipt], split: str = "", *, once: tuple
 
     `split` says how the promise was divided; the sums are by basic composition, as the same people answer everything.
     People of the groups in `once` sent one report each, whichever of the receipts it is told in: theirs are not added.
+    Nor are promises against whom `once` names: each of them is about all that a person sent.
     """
     if len(receipts) == 1:
         return next(iter(receipts.values()))
@@ -884,7 +885,7 @@ def one_receipt(receipts: Mapping[str, Receipt], split: str = "", *, once: tuple
     made = [receipt.assumed_mechanism for receipt in every if receipt.assumed_mechanism is not None]
     return replace(
         every[0],
-        promises=tuple(_added(who, against, said, who in once) for (who, against), said in promises.items()),
+        promises=tuple(_added(*both, said, bool({*both} & {*once})) for both, said in promises.items()),
         randomness=max((receipt.randomness for receipt in every), key=len),
         simulated=any(receipt.simulated for receipt in every),
         unit=" / ".join(dict.fromkeys(receipt.unit for receipt in every)),

@@ -143,12 +143,13 @@ class Survey:
 
     def _check_mixer(self, mixer: Mixer) -> None:
         """People's browsers must find the mixer, and the collector know its signature."""
-        got = f"a mixer and a question of kind {self.asked[0].question.kind}"
-        got += " where everyone has their own epsilon" if self.choices else ""
-        (one, *others), ways = self.asked, ("number", "option")  # of which a page and a program write the same letters
-        mixes = one.mixed is not None and one.grouping is None and one.invite.way in ways
-        rule = "must go with one mean or choice alone: page and program write other reports in letters of their own"
-        must(mixes and not others, "mixer", rule, got)
+        for one in self.asked:
+            got = f"a mixer and a question of kind {one.question.kind}"
+            got += " where everyone has their own epsilon" if self.choices else ""
+            ways = ("number", "option")  # of which a page and a program write the same letters
+            mixes = one.mixed is not None and one.grouping is None and one.invite.way in ways
+            rule = "must go with means and choices: page and program write other reports in letters of their own"
+            must(mixes, "mixer", rule, got)
         mixer.must(mixer.url is not None, "url", "must be given: people's devices send their reports there", "nothing")
         from_text(mixer.key or "", 32, "mixer.key")
         rule = f"must be at most {MOST_MIXED:,} in a study of the service"
@@ -207,7 +208,8 @@ class Survey:
         if self.choices:  # 1 stands for everybody's own epsilon, spent once
             return {charge.people: PureDP(1.0) for charge in self.charges("")}
         trusted = in_turn(self.each_release, times=self.collection.releases)
-        mixed = {"shuffled": self.mixed[0].promise} if self.mixed else {}
+        mixing = self.declared.mixing
+        mixed = {} if mixing is None else {"shuffled": PureDP(mixing.epsilon)}
         return {"trusted": trusted, "local": self.local_promise, **mixed}
 
     def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:

@@ -591,8 +591,9 @@ def _prepared(db: Connection, service: Service, study: StudyRow) -> Build:
     told = heard(plan.parts, plan.packed, plan.lots, stream(db, study.number, LOCAL))
     if plan.mixed and "shuffled" in plan.uses:
         sizes = select(batches.c.people).where(batches.c.study == study.number, batches.c.people > 0)
-        (through,) = heard(plan.mixed, plan.mixed, [], stream(db, study.number, schema.SHUFFLED))
-        told[0] = replace(told[0], mixed=through, batches=tuple(map(int, db.execute(sizes).scalars())))
+        held = tuple(map(int, db.execute(sizes).scalars()))
+        through = heard(plan.mixed, plan.mixed, [], stream(db, study.number, schema.SHUFFLED))
+        told = [replace(one, mixed=own, batches=held) for one, own in zip(told, through, strict=True)]
     read = bool(people) and plan.answers_last and "trusted" in plan.uses  # where nobody trusted it is gone
     answers, parts, result = _trusted(db, service, study) if read else None, iter(told), {}
     for one in plan.asked:

@@ -280,14 +280,16 @@ def _mixed(plan: Survey, task: dict[str, Any], cipher: RowCipher | None) -> dict
     mixer, mixing = plan.declared.mixer, plan.declared.mixing
     if mixer is None or mixing is None:
         return {}
-    (one,), kept = plan.mixed, mixing.promise(mixer.batch)
+    kept = mixing.promise(mixer.batch)
     if kept.delta:  # everybody reads it: four decimals, rounded up, and never more than is promised
         kept = promised(min(math.ceil(kept.epsilon * 1e4) / 1e4, plan.declared.guarantee.epsilon), kept.delta)
     stated: dict[str, Any] = {name: getattr(mixer, name) for name in ("url", "key", "batch", "run_by")}
-    stated |= {"closes": plan.closes, "randomiser": dict(one.reports.mechanism), "bytes": task["bytes"]["shuffled"]}
+    # How each question is reported on in place of the way of a local person's device.
+    own = [{"randomiser": dict(one.reports.mechanism), "guarantee": _level(one.promise)} for one in plan.mixed]
+    stated |= {"closes": plan.closes, "questions": own, "bytes": task["bytes"]["shuffled"]}
     if cipher is not None:
         stated |= {"report_key": text(public(cipher.mixed)), "ticket_key": text(cipher.signer.public)}
-    promises = task["guarantee"] | {"shuffled": _level(one.promise), "mixed": _level(kept)}
+    promises = task["guarantee"] | {"shuffled": _level(PureDP(mixing.epsilon)), "mixed": _level(kept)}
     return {"groups": ["trusted", "shuffled", "local"], "mixer": stated, "guarantee": promises}
 
 

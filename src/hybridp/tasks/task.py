@@ -176,7 +176,7 @@ def declared(kind: type[T], study: Declaration, place: int, /, **own: Any) -> T:
     question, part = study.questions[place], study.parts[place]
     known = {one.name: getattr(question, one.name) for one in fields(question)}
     known |= {"guarantee": part.everybody, "trusted_guarantee": part.trusted, "level": study.level}
-    known |= {"mixing": study.mixing, "answering": study.chances[question.name], **own}
+    known |= {"mixing": study.mixing_of(place), "answering": study.chances[question.name], **own}
     return kind(**{one.name: known[one.name] for one in fields(kind) if one.name in known})  # type: ignore[arg-type]
 
 
@@ -348,7 +348,7 @@ _SIZES = 8
 def mixed_facts(mixing: Mixing, batches: tuple[int, ...], randomiser: str, **weight: Any) -> dict[str, Any]:
     """What is published of people who all have one epsilon and whose reports came through a mixer."""
     facts = {"local_epsilon": mixing.epsilon, "least": mixing.batch, "batches": mixed_batches(mixing, batches)}
-    return {"randomiser": randomiser, **weight, **facts}
+    return {"randomiser": randomiser, **weight, **facts, **({"together": mixing.whole} if mixing.whole else {})}
 
 
 def told_shuffled(study: Any, mixed: Batches, group: GroupEstimate, weight: Any) -> GroupEstimate:
@@ -415,7 +415,7 @@ def mixed_assumptions(shuffled: GroupEstimate | None) -> tuple[str, ...]:
         return ()
     facts, left, given = shuffled.mixing, "a report's own epsilon", ""
     if "levels" not in facts:
-        left += f" {facts['local_epsilon']:.6g}"
+        left += f" {facts.get('together', facts['local_epsilon']):.6g}"
     else:
         given = (
             "everybody's choice of an epsilon stands beside their report and tells nothing of their data: given the "
@@ -496,7 +496,7 @@ def published(study: Declaration, answers: Mapping[str, Any], entries: tuple[int
         everyone = max(trusted for trusted, _ in people) + sum(local for _, local in people)
         answers = {n: releasing.about(a, everyone) if isinstance(a, Release) else a for n, a in answers.items()}
     each = {name: answer.receipt for name, answer in answers.items()}
-    receipt = releasing.one_receipt(each, _split(study), once=answered_once(study))
+    receipt = releasing.one_receipt(each, _split(study), once=(*answered_once(study), MIXED))
     # What an invitation cost was charged when it was made.
     paid = tuple(dict.fromkeys((*receipt.ledger_entries, *entries)))
     receipt = replace(receipt, assumes=receipt.assumes + _guessed(study), ledger_entries=paid)

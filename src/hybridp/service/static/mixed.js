@@ -33,11 +33,11 @@ export async function startMixed(task, { token, report: name }, page) {
   const button = document.getElementById("shuffled-send");
   const status = document.getElementById("shuffled-status");
   const why = document.getElementById("shuffled-why");
-  const { randomiser, url, bytes, report_key } = task.mixer;
-  const guarantee = task.guarantee.shuffled;
-  const mixed = { ...task, questions: task.questions.map((question) => ({ ...question, randomiser, guarantee })) };
+  const { questions: how, url, bytes, report_key } = task.mixer;
+  const mixed = { ...task, questions: task.questions.map((question, i) => ({ ...question, ...how[i] })) };
+  const places = mixed.questions.map((_, i) => i);
   const say = (kind, title, said, detail) => page.show(kind, title, said, detail, status);
-  let problem = supported(randomiser) ? "" : "Reports of this kind cannot be made in a browser.";
+  let problem = how.every(({ randomiser }) => supported(randomiser)) ? "" : "Reports of this kind cannot be made in a browser.";
   if (problem === "" && !(await canSeal())) problem = "This browser is too old to seal a report: please choose another way.";
   if (problem === "") {
     try {
@@ -57,9 +57,9 @@ export async function startMixed(task, { token, report: name }, page) {
     event.preventDefault();
     if (button.disabled) return;
     if (kept === null) {
-      const given = page.questionAnswers(mixed, form, [0]);
+      const given = page.questionAnswers(mixed, form, places);
       if (given === null) return;
-      const report = { id: reportId(), payload: questionsPayload(mixed, [0], given.answers, systemWords()) };
+      const report = { id: reportId(), payload: questionsPayload(mixed, places, given.answers, systemWords()) };
       const body = new TextEncoder().encode(JSON.stringify(padded(report, bytes)));
       kept = { name, report, sealed: text(await seal(body, fromText(report_key), task.id)) };
       for (const field of form.querySelectorAll("input, select")) field.disabled = true;
