@@ -618,7 +618,7 @@ class ReportsByEpsilon:
     squares: Floats
 
     @classmethod
-    def of(cls, groups: randomisers.Groups) -> ReportsByEpsilon:
+    def of(cls, groups: Sequence[tuple[float, Sums]]) -> ReportsByEpsilon:
         """From the exact sums of each epsilon's reports."""
         rows = [(epsilon, sums.people, *sums.moments) for epsilon, sums in groups]
         epsilons, people, totals, squares = (np.array([row[i] for row in rows], dtype=np.float64) for i in range(4))
