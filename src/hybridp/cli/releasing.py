@@ -133,8 +133,7 @@ class Releasing(Running):
                     places.append(f"it is in {self.out}")
             if draw is not None and self.plot is not None:
                 with _noted(problems, f"`--plot` {self.plot}"):
-                    app.save_plot(self.plot, draw)
-                    document["plot"] = str(self.plot)
+                    document["plot"] = app.save_plot(self.plot, draw)
             with _noted(problems, "standard output"):
                 tell(document | ({"problems": problems} if problems else {}), show, as_json=self.as_json)
                 answered = True
