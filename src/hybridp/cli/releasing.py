@@ -220,13 +220,13 @@ def said_randomised(
     tell(document, "\n".join(lines), as_json=asked.as_json)
 
 
-def check_out(path: Path | None) -> None:
+def check_out(path: Path | None, option: str = "--out") -> None:
     """Refuse a file that cannot be written, before anything is computed or spent."""
     if path is None:
         return
-    must(path.parent.is_dir(), "--out", "must lie in an existing folder", path)
-    must(not path.exists(), "--out", "must name a new file", f"{path}, which exists")
-    must(os.access(path.parent, os.W_OK), "--out", "must lie in a folder that can be written to", path)
+    must(path.parent.is_dir(), option, "must lie in an existing folder", path)
+    must(not path.exists(), option, "must name a new file", f"{path}, which exists")
+    must(os.access(path.parent, os.W_OK), option, "must lie in a folder that can be written to", path)
 
 
 study_argument = click.argument("study_file", metavar=FILE, type=FILE_PATH)
