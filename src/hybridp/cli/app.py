@@ -412,10 +412,12 @@ def show_words(found: Any) -> None:
             click.echo(remark)
 
 
-def show_release(found: Any, *, full: bool = False, ledger: Path | None = None) -> None:
+def show_release(found: Any, *, full: bool = False, ledger: Path | None = None, model: Path | None = None) -> None:
     """A release as a terminal shows it: its numbers, and its receipt."""
     show_words(found)
     receipt(found, full=full, ledger=ledger)
+    if model is not None:
+        click.echo(f"The model is in {model}.")
 
 
 def receipt(

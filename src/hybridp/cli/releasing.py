@@ -106,15 +106,18 @@ class Releasing(Running):
             kind = "It is for trials only: a release refuses it. " if Ledger.open(self.ledger).trial else ""
             note(f"Created {self.ledger}: each group may spend what this release promises, once. {kind}".rstrip())
 
-    def finish(self, found: Any, *, spent: bool = True) -> None:
-        """The end of a release: kept first, then written, drawn and shown; `spent`: whether anything was."""
-        document = found.to_dict()
-        again = ""
+    def finish(self, found: Any, *, spent: bool = True, model: Path | None = None) -> None:
+        """The end of a release: kept first, then written, drawn and shown; without a ledger, what was `spent`
+        is said to be noted nowhere. The `model` of a synthetic table is shown again from its folder."""
+        document, again = found.to_dict(), ""
+        if model is not None:
+            document["model"] = str(model)
+            again = f"`hybridp synth report {model}` shows it again, for free"
         if self.ledger is not None:
             document["ledger"] = str(self.ledger)
             number = found.receipt.asked["release"]
-            again = f"`hybridp ledger show {self.ledger} --release {number}` shows it again, for free"
-        show = functools.partial(app.show_release, found, full=self.full, ledger=self.ledger)
+            again = again or f"`hybridp ledger show {self.ledger} --release {number}` shows it again, for free"
+        show = functools.partial(app.show_release, found, full=self.full, ledger=self.ledger, model=model)
         self.present(document, show, again, found.plot)
         if self.ledger is None and spent and not found.simulated:
             note("Nothing was charged: without --ledger nobody adds up what these people were promised.")
