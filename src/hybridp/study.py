@@ -32,7 +32,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from hybridp.errors import InvalidInput, TrustRule, must
+from hybridp.errors import TrustRule, must
 from hybridp.public.study import Collection, Declaration, Mixer, People, Promise, Question
 
 if TYPE_CHECKING:
@@ -207,11 +207,8 @@ class Study(Declaration):
             for one in given:
                 must(one in known, name, rule, repr(one))
             return {one: Path(path) for one, path in given.items()}
-        if len(known) != 1:
-            raise InvalidInput(
-                f"`{name}` must be given by question's name unless exactly one question needs it. "
-                f"Got one path for {len(known)} questions."
-            )
+        rule = "must be given by question's name unless exactly one question needs it"
+        must(len(known) == 1, name, rule, f"one path for {len(known)} questions")
         return {known[0]: Path(given)}
 
 

@@ -48,8 +48,7 @@ def _opened(function: Callable[..., Any]) -> Callable[..., Any]:
                 service.settings = replace(service.settings, base_url=address.rstrip("/"))
             return function(service, **given)
 
-    opened: Callable[..., Any] = store_options(run)
-    return opened
+    return store_options(run)
 
 
 def _command(name: str, *options: Any) -> Callable[[Callable[..., Any]], click.Command]:
