@@ -32,7 +32,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from hybridp.errors import InvalidInput, TrustRule, must
+from hybridp.errors import TrustRule, must
 from hybridp.public.study import Collection, Declaration, Mixer, People, Promise, Question
 
 if TYPE_CHECKING:
@@ -207,11 +207,8 @@ class Study(Declaration):
             for one in given:
                 must(one in known, name, rule, repr(one))
             return {one: Path(path) for one, path in given.items()}
-        if len(known) != 1:
-            raise InvalidInput(
-                f"`{name}` must be given by question's name unless exactly one question needs it. "
-                f"Got one path for {len(known)} questions."
-            )
+        rule = "must be given by question's name unless exactly one question needs it"
+        must(len(known) == 1, name, rule, f"one path for {len(known)} questions")
         return {known[0]: Path(given)}
 
 
@@ -271,7 +268,8 @@ def mean(
     **terms: Unpack[Groups],
 ) -> Release:  # fmt: skip
     """The mean of a number within public bounds; `missing` is what a missing one counts as (a number, or "middle")."""
-    return _number(data, column, bounds, trust, missing, ("mean",), {}, terms)
+    fields = {**_between(bounds), "missing": missing, "statistics": ("mean",)}
+    return _release(data, "number", column, trust, fields, terms)
 
 
 def total(
@@ -279,7 +277,8 @@ def total(
     **terms: Unpack[Terms],
 ) -> Release:  # fmt: skip
     """The sum of a number within public bounds: its mean times the number of people, which is public."""
-    return _number(data, column, bounds, trust, missing, ("sum",), {}, terms)
+    fields = {**_between(bounds), "missing": missing, "statistics": ("sum",)}
+    return _release(data, "number", column, trust, fields, terms)
 
 
 def quantiles(
@@ -287,15 +286,7 @@ def quantiles(
     missing: Missing | None = None, **terms: Unpack[Terms],
 ) -> Release:  # fmt: skip
     """The values below which these shares of people lie: the median unless others are asked for."""
-    return _number(data, column, bounds, trust, missing, ("quantiles",), {"at": at}, terms)
-
-
-def _number(
-    data: TableLike, column: str, bounds: Pair, trust: str | TrustRule, missing: Missing | None,
-    statistics: Sequence[str], more: Mapping[str, object], terms: Mapping[str, Any],
-) -> Release:  # fmt: skip
-    lower, upper = _pair(bounds)
-    fields = {"lower": lower, "upper": upper, "missing": missing, "statistics": statistics, **more}
+    fields = {**_between(bounds), "missing": missing, "statistics": ("quantiles",), "at": at}
     return _release(data, "number", column, trust, fields, terms)
 
 
@@ -362,14 +353,14 @@ def heavy_hitters(
 
 def _box(bounds: Mapping[str, Pair]) -> dict[str, object]:
     must(isinstance(bounds, Mapping), "bounds", 'must have a pair for every column, {"a": (0, 1)}', "none by name")
-    sides = [_pair(one) for one in bounds.values()]
-    return {"columns": (*bounds,), "lower": [low for low, _ in sides], "upper": [high for _, high in sides]}
+    sides = [_between(one) for one in bounds.values()]
+    return {"columns": (*bounds,), **{end: [side[end] for side in sides] for end in ("lower", "upper")}}
 
 
-def _pair(bounds: Pair) -> Pair:
+def _between(bounds: Pair) -> dict[str, object]:
     ok = isinstance(bounds, Sequence) and not isinstance(bounds, str) and len(bounds) == 2
     must(ok, "bounds", "must be a pair of numbers, such as (0, 120)", repr(bounds)[:60])
-    return bounds
+    return dict(zip(("lower", "upper"), bounds, strict=True))
 
 
 _PROMISE = ("epsilon", "delta", "trusted_epsilon", "epsilon_column")

@@ -48,6 +48,8 @@ BAD = [
     (f"release mean {RELEASE}", "FILE"),
     (MEAN.replace("--upper 100000", ""), "Missing option '--upper'."),
     ("plan kmeans --column a --lower 0 --upper 1 --clusters 2 --epsilon 1 --opt-in 0.5", "Missing option '--n'."),
+    ("plan kmeans --column a --lower 0 --upper 1 --clusters 2 --epsilon 1 --opt-in 0.5 --n 9 --invite-out no/i.json",
+     "`--invite-out` must lie in an existing folder"),
     # who trusts
     *((f"release mean collected.csv {RELEASE.replace('--trust trust', options)}", said) for options, said in (
         ("", "`trust` must be given, or --everyone or --trial-opt-in. Got none of them."),

@@ -244,12 +244,7 @@ share_type = _Parsed("share", "a share such as 0.05 or 5%", _part)
 
 
 def stack(*decorators: Callable[[F], F]) -> Callable[[F], F]:
-    def apply(function: F) -> F:
-        for decorate in reversed(decorators):
-            function = decorate(function)
-        return function
-
-    return apply
+    return lambda function: functools.reduce(lambda made, decorate: decorate(made), reversed(decorators), function)
 
 
 FILE_PATH = click.Path(dir_okay=False, path_type=Path)
@@ -324,13 +319,8 @@ def emit(document: dict[str, Any]) -> None:
     click.echo(json.dumps(plain(document), allow_nan=False))
 
 
-def tell(
-    document: dict[str, Any], said: Callable[[], None] | str, draw: Any = None, *, as_json: bool, plot: Any = None
-) -> None:
+def tell(document: dict[str, Any], said: Callable[[], None] | str, *, as_json: bool) -> None:
     """What a command made: the one JSON object, or for people a text or what shows it, marked where it is a trial."""
-    if plot is not None:
-        save_plot(plot, draw)
-        document["plot"] = str(plot)
     if as_json:
         emit(document)
         return
@@ -389,8 +379,8 @@ def check_plot(path: Path | None) -> None:
         must(there, "--plot", "must have matplotlib installed (the extra `plot`)", "no matplotlib")
 
 
-def save_plot(path: Path, draw: Callable[[], Any]) -> None:
-    """Draw, on new axes that are handed back, and save: a picture that is complete, or none."""
+def save_plot(path: Path, draw: Callable[[], Any]) -> str:
+    """Draw, on new axes that are handed back, and save: a picture that is complete, or none. Says where it is."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -404,6 +394,7 @@ def save_plot(path: Path, draw: Callable[[], Any]) -> None:
     finally:
         for drawn in set(plt.get_fignums()) - others:
             plt.close(drawn)
+    return str(path)
 
 
 _ROWS = 60
@@ -421,10 +412,12 @@ def show_words(found: Any) -> None:
             click.echo(remark)
 
 
-def show_release(found: Any, *, full: bool = False, ledger: Path | None = None) -> None:
+def show_release(found: Any, *, full: bool = False, ledger: Path | None = None, model: Path | None = None) -> None:
     """A release as a terminal shows it: its numbers, and its receipt."""
     show_words(found)
     receipt(found, full=full, ledger=ledger)
+    if model is not None:
+        click.echo(f"The model is in {model}.")
 
 
 def receipt(

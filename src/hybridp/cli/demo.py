@@ -67,17 +67,10 @@ def demo(out: Path, people: int, opt_in: float, epsilon: float) -> Any:
 
 
 def _collect(out: Path, pay: NDArray[np.float64], trusted: int, study: Study) -> Path:
-    """Write the people's file, with who trusts drawn anew, then let local people's devices replace their value."""
-    people, collected = out / "people.csv", out / "collected.parquet"
-    order = synthetic_data_generator(seeded(int(secure().words(1)[0]))).permutation(len(pay)).tolist()
-    with people.open("w") as file:
-        file.write("person,salary,trust\n")
-        file.writelines(
-            f"{i},{x:.2f},{'trusted' if place < trusted else 'local'}\n"
-            for i, (x, place) in enumerate(zip(pay.tolist(), order, strict=True))
-        )
-    study.randomise(people, collected, overwrite=True)
-    people.unlink()
+    """Draw anew who trusts, then let local people's devices replace their value."""
+    order = synthetic_data_generator(seeded(int(secure().words(1)[0]))).permutation(len(pay))
+    people = {"salary": pay, "trust": np.where(order < trusted, "trusted", "local")}
+    study.randomise(people, collected := out / "collected.parquet", overwrite=True)
     return collected
 
 
@@ -94,8 +87,7 @@ def _picture(file: Path, plan: Plan, release: Release) -> str | None:
         plan.plot(left)
         return release.plot(right)
 
-    save_plot(file, draw)
-    return str(file)
+    return save_plot(file, draw)
 
 
 def _print(document: dict[str, Any], plan: Plan, release: Release) -> None:

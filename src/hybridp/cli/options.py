@@ -276,7 +276,9 @@ def telling(
         def run(as_json: bool, plot_file: Path | None = None, **given: Any) -> None:
             app.check_plot(plot_file)
             document, said, *draw = function(**given)
-            app.tell(document, said, *draw, as_json=as_json, plot=plot_file)
+            if plot_file is not None:
+                document["plot"] = app.save_plot(plot_file, *draw)
+            app.tell(document, said, as_json=as_json)
 
         pictures = [click.option("--plot", "plot_file", type=FILE_PATH, help="Save a picture (.png, .svg, .pdf).")]
         return command(name, *options, *(pictures if plot else []), json_option, **groups)(run)

@@ -71,7 +71,7 @@ def planned(
     def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
         def run(invite_out: Path | None = None, **given: Any) -> Any:
-            check_out(invite_out)
+            check_out(invite_out, "--invite-out")
             made = function(**given)
             result, study = made if isinstance(made, tuple) else (made, None)
             document = result.to_dict()

@@ -106,15 +106,18 @@ class Releasing(Running):
             kind = "It is for trials only: a release refuses it. " if Ledger.open(self.ledger).trial else ""
             note(f"Created {self.ledger}: each group may spend what this release promises, once. {kind}".rstrip())
 
-    def finish(self, found: Any, *, spent: bool = True) -> None:
-        """The end of a release: kept first, then written, drawn and shown; `spent`: whether anything was."""
-        document = found.to_dict()
-        again = ""
+    def finish(self, found: Any, *, spent: bool = True, model: Path | None = None) -> None:
+        """The end of a release: kept first, then written, drawn and shown; without a ledger, what was `spent`
+        is said to be noted nowhere. The `model` of a synthetic table is shown again from its folder."""
+        document, again = found.to_dict(), ""
+        if model is not None:
+            document["model"] = str(model)
+            again = f"`hybridp synth report {model}` shows it again, for free"
         if self.ledger is not None:
             document["ledger"] = str(self.ledger)
             number = found.receipt.asked["release"]
-            again = f"`hybridp ledger show {self.ledger} --release {number}` shows it again, for free"
-        show = functools.partial(app.show_release, found, full=self.full, ledger=self.ledger)
+            again = again or f"`hybridp ledger show {self.ledger} --release {number}` shows it again, for free"
+        show = functools.partial(app.show_release, found, full=self.full, ledger=self.ledger, model=model)
         self.present(document, show, again, found.plot)
         if self.ledger is None and spent and not found.simulated:
             note("Nothing was charged: without --ledger nobody adds up what these people were promised.")
@@ -133,8 +136,7 @@ class Releasing(Running):
                     places.append(f"it is in {self.out}")
             if draw is not None and self.plot is not None:
                 with _noted(problems, f"`--plot` {self.plot}"):
-                    app.save_plot(self.plot, draw)
-                    document["plot"] = str(self.plot)
+                    document["plot"] = app.save_plot(self.plot, draw)
             with _noted(problems, "standard output"):
                 tell(document | ({"problems": problems} if problems else {}), show, as_json=self.as_json)
                 answered = True
@@ -221,13 +223,13 @@ def said_randomised(
     tell(document, "\n".join(lines), as_json=asked.as_json)
 
 
-def check_out(path: Path | None) -> None:
+def check_out(path: Path | None, option: str = "--out") -> None:
     """Refuse a file that cannot be written, before anything is computed or spent."""
     if path is None:
         return
-    must(path.parent.is_dir(), "--out", "must lie in an existing folder", path)
-    must(not path.exists(), "--out", "must name a new file", f"{path}, which exists")
-    must(os.access(path.parent, os.W_OK), "--out", "must lie in a folder that can be written to", path)
+    must(path.parent.is_dir(), option, "must lie in an existing folder", path)
+    must(not path.exists(), option, "must name a new file", f"{path}, which exists")
+    must(os.access(path.parent, os.W_OK), option, "must lie in a folder that can be written to", path)
 
 
 study_argument = click.argument("study_file", metavar=FILE, type=FILE_PATH)

@@ -48,8 +48,7 @@ def _opened(function: Callable[..., Any]) -> Callable[..., Any]:
                 service.settings = replace(service.settings, base_url=address.rstrip("/"))
             return function(service, **given)
 
-    opened: Callable[..., Any] = store_options(run)
-    return opened
+    return store_options(run)
 
 
 def _command(name: str, *options: Any) -> Callable[[Callable[..., Any]], click.Command]:
@@ -113,21 +112,25 @@ def delete(service: Service, study: str, yes: bool) -> Any:
 
 
 @contextmanager
-def _stored_or_not(service: Service, study: str, key: str, kind: str, again: str) -> Iterator[None]:
+def _stored_or_not(service: Service, study: str, key: str, kind: str, verb: str) -> Iterator[str]:
     """Around what charges and stores: whatever stops it, say what is true. SIGTERM is an interrupt like Ctrl-C.
 
     The charge and the release are one transaction of the writer's thread, which goes on when this one is interrupted:
-    only the store can tell whether it was through.
+    only the store can tell whether it was through. It ends when what was deleted is gone from the files too, if nobody
+    holds that up. Gives the sentence on the command (`verb`) that shows it again.
     """
     from sqlalchemy.exc import SQLAlchemyError
 
+    again = f"`hybridp study {verb} {study} --key {shlex.quote(key)}` shows it"
     failures = (SQLAlchemyError, service.engine.dialect.loaded_dbapi.Error)
     unknown = f"whether it was released is not known: {again}, or makes it, and charges it once"
     stored = f"the release is stored: {again}, uncharged"
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     if_interrupted(unknown)
     try:
-        yield
+        yield again
+        if not service.sweeper.wait(60):
+            note("The values' key is deleted. Their rows are removed when a server runs, or at the next command.")
         if_interrupted(stored)
     except HybridpError:
         if_interrupted(NOTHING)
@@ -165,10 +168,8 @@ def phase_two(service: Service, study: str, key: str, yes: bool) -> Any:
 
     They are those of heavy hitters, of steered numbers, and of a regression, alone or beside other questions.
     """
-    again = f"`hybridp study phase-two {study} --key {shlex.quote(key)}` shows it"
-    with _stored_or_not(service, study, key, "discovery", again):
+    with _stored_or_not(service, study, key, "discovery", "phase-two"):
         result = studies.open_phase_two(service, study, key, sure=yes)
-        _finish(service)
 
     def show() -> None:
         _print_release(result)
@@ -191,10 +192,8 @@ def release(service: Service, study: str, key: str, model: Path | None, asked: R
         must(new, "model", "must be a new folder in an existing one", model)
         table_asked = service.study(study).plan.kind == "table"
         must(table_asked, "model", "must go with a study of a synthetic table", "another kind of question")
-    again = f"`hybridp study release {study} --key {shlex.quote(key)}` shows it"
-    with _stored_or_not(service, study, key, "final", again):
+    with _stored_or_not(service, study, key, "final", "release") as again:
         result = studies.release_study(service, study, key)
-        _finish(service)
     if model is not None:
         from hybridp.tasks.transcript import write_model
 
@@ -214,12 +213,6 @@ def _print_release(found: dict[str, Any], *, full: bool = False) -> None:
         left[group] = f"{number(total - so_far)} of {number(total)}"
     planned = f"release {spending['release']} of {spending['planned_releases']} planned, in {spending['unit']}"
     receipt(release, full=full, left=left, rest=f"{planned}; the rest: --full and --json")
-
-
-def _finish(service: Service) -> None:
-    """A command ends when what it deleted is gone from the files too, if nobody holds that up."""
-    if not service.sweeper.wait(60):
-        note("The values' key is deleted. Their rows are removed when a server runs, or at the next command.")
 
 
 @click.command("export")

@@ -178,8 +178,8 @@ def fit(
         out = Path(f"{Path(str(file.location)).stem}-model")
     how: dict[str, Any] = {"table": asked.table, "assume_mechanism": asked.assume_mechanism, "ledger": asked.ledger}
     if asked.invite is not None:
-        _say_fitted(_second_phase(file, asked.invite, trust, out, asked, how), out, asked)
-        return
+        result = _second_phase(file, asked.invite, trust, out, asked, how)
+        return asked.finish(result, spent=False, model=out)
     app.needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
     schema, read = stated.features(file if domain_from_file else None, table=asked.table)
     task = _task_of(file, schema, stated_promise(), question, asked, mixed=bool(trust))
@@ -189,7 +189,7 @@ def fit(
     with asked.working(f"measuring and fitting, {len(task.plan)} rounds"):
         how["purpose"] = f"synthetic data of {', '.join(schema.names)}"
         result = fit_file(file, replace(task, read=read), trust, **how)
-    _say_fitted(result, out, asked)
+    asked.finish(result, spent=False, model=out)
 
 
 def _task_of(
@@ -231,18 +231,6 @@ def _second_phase(
     with asked.working():
         result: Any = release_invited(file, invite, trust=trust, purpose=purpose, **how)
         return save_model(result, out)
-
-
-def _say_fitted(found: Any, out: Path, asked: Releasing) -> None:
-    document = found.to_dict() | {"model": str(out)}
-    if asked.ledger is not None:
-        document["ledger"] = str(asked.ledger)
-
-    def show() -> None:
-        show_release(found, full=asked.full, ledger=asked.ledger)
-        click.echo(f"The model is in {out}.")
-
-    asked.present(document, show, f"`hybridp synth report {out}` shows it again, for free")
 
 
 # --- a saved model ----------------------------------------------------------------------------------------------------

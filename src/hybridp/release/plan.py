@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hybridp.errors import must
 from hybridp.public.study import ESTIMATORS
 from hybridp.release import style
@@ -165,8 +167,7 @@ def planned(
     shuffled: int = 0, **own: Any,
 ) -> Plan:  # fmt: skip
     """A plan for so many people of whom so many trust (or trust a mixer), under a promise; None: personal epsilons."""
-    epsilon = None if promise is None else promise.epsilon
-    epsilon = "personal" if epsilon is None else epsilon
+    epsilon = "personal" if promise is None or promise.epsilon is None else promise.epsilon
     trusted = round(people * opt_in)
     groups = {"trusted": trusted, "local": round(people) - trusted - shuffled}
     crowd = {"n": people, "opt_in": opt_in, **groups, **({"shuffled": shuffled} if shuffled else {})}
@@ -234,9 +235,7 @@ def in_range(facts: Facts) -> float | None:
     wide = facts.get("range")
     if wide is None or (error := _used(facts)) is None:
         return None
-    many = error if isinstance(error, list) else [error]
-    each = wide if isinstance(wide, list) else [wide] * len(many)
-    return float(max(e / w for e, w in zip(many, each, strict=True)))
+    return float(np.max(np.divide(error, wide)))
 
 
 def _used(facts: Facts) -> Any:
@@ -326,8 +325,7 @@ def _expected(facts: Facts) -> tuple[str, str, str]:
         by += "; a slope, columns scaled to [-1, 1]" if facts["task"] == "regression" else ""
         by = f"{WAYS[who]}; total variation" if who in WAYS else by
         part = in_range(facts)
-        worst = max(error) if isinstance(error, list) else error
-        return f"± {figure(worst)}", "" if part is None else style.percent(part, 3), by
+        return f"± {figure(float(np.max(error)))}", "" if part is None else style.percent(part, 3), by
     if "tables" in told:
         worst = max(one["expected_largest_error"] for one in told["tables"])
         return f"± {figure(worst)}", style.percent(worst, 3), "largest error of a share"
@@ -357,16 +355,14 @@ def _more_words(facts: Facts, *, brief: bool) -> Iterator[Words]:
 
 def _three_groups(facts: Facts, three: Facts) -> Words:
     """People who trust, who trust a mixer and who trust nobody: the error, and what one more person is worth."""
-    batch, (own, mixed, error) = three["batch"], (
-        one if isinstance(one, list) else [one]
-        for one in (*(three["worth_in_local_people"][name] for name in ("trusted", "shuffled")),
-                    three["rmse_population"])
-    )  # fmt: skip
+    batch, worth = three["batch"], three["worth_in_local_people"]
+    said = (worth["trusted"], worth["shuffled"], three["rmse_population"])
+    own, mixed, error = (np.ravel(one).tolist() for one in said)
     promise = f"in a batch of at least {batch['least']:,} it keeps ({batch['epsilon']:.4g}, {batch['delta']:g})."
     if three["people"]["shuffled"] < batch["least"]:
         promise = f"fewer than a batch of {batch['least']:,}: nothing more is kept."
     by = f", by {batch['reports']}," if batch.get("reports") else ""
-    said = f"A shuffled report{by} has an epsilon of {batch['local_epsilon']:.6g} by itself; {promise}"
+    kept = f"A shuffled report{by} has an epsilon of {batch['local_epsilon']:.6g} by itself; {promise}"
     names = [name or facts["task"] for name in names_of(facts)] if ways(facts) else [
         f"rank {i}" for i in range(1, len(error) + 1)
     ]  # fmt: skip
@@ -375,7 +371,7 @@ def _three_groups(facts: Facts, three: Facts) -> Words:
     rows = [(name, _text(e, unit), f"{x:.3g}", f"{y:.3g}") for name, e, x, y in sides]
     title = ", ".join(f"{people:,} {name}" for name, people in three["people"].items()) + " people"
     columns = ("", "rmse (population)", "one more shuffled", "one more trusted")
-    return Words(title, columns, rows, (f"One more person is worth so many local people. {said}",))
+    return Words(title, columns, rows, (f"One more person is worth so many local people. {kept}",))
 
 
 # --- sentences --------------------------------------------------------------------------------------------------------
@@ -418,8 +414,6 @@ def _remarks(facts: Facts) -> Iterator[str]:
         since = "at no n here" if critical["n"] is None else f"from n = {figure(critical['n'])} on"
         yield f"The trusted group alone beats everybody-local above an opt-in rate of {critical['c']:.4g}: {since}."
     yield from facts.get("remarks") or ()
-    if "why" in facts:
-        yield f"Best: {facts['why']}."
     for gap in told.get("differences") or ():
         yield f"{gap['of']} - {gap['less']}: standard error {_text(gap['standard_error'], facts)}."
     if adpm := known.get("adpm"):

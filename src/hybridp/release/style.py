@@ -139,11 +139,8 @@ def dress(
         if words:
             plain_numbers(axis, percents=name in percents)
             axis.set_label_text(words)
-    for side in ("top", "right", *(("left",) if grid == "x" else ())):
-        ax.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        ax.spines[side].set_color(QUIET)
-        ax.spines[side].set_linewidth(0.8)
+    ax.spines[["top", "right", *["left"] * (grid == "x")]].set_visible(False)
+    ax.spines[["left", "bottom"]].set(color=QUIET, linewidth=0.8)
     ax.tick_params(which="both", color=QUIET, labelsize=points(ax, 9), length=3, width=0.8)
     ax.tick_params(axis="x" if grid == "x" else "both", labelcolor=QUIET)
     ax.tick_params(which="minor", length=0)
