@@ -28,7 +28,7 @@ from hybridp.public import questions, study
 __all__ = ["commands", "modules", "pages", "room"]
 
 ROOMS = ("public", "device", "curator", "blend", "release", "protocols", "tables", "bench", "pareto", "service")
-ROOMS += ("testing", "lab")
+ROOMS += ("lab",)
 
 
 def pages() -> dict[str, str]:

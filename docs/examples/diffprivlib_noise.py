@@ -1,8 +1,8 @@
-"""Two mechanisms of diffprivlib held to the contract of `hybridp.testing`: one keeps it, one tells too much.
+"""Two mechanisms of diffprivlib held to the contract of `hybridp_lab.testing`: one keeps it, one tells too much.
 
 Its geometric noise for whole numbers does what it says:
 
->>> from hybridp.testing import broken
+>>> from hybridp_lab.testing import broken
 >>> broken(geometric(PureDP(1.0), 1))
 []
 
@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.noise import Randomness
 from hybridp.public.mechanisms import PureDP
-from hybridp.testing import Case, laws, less_scale
+from hybridp_lab.testing import Case, laws, less_scale
 
 __all__ = ["Noise", "geometric", "half_the_scale", "laplace"]
 

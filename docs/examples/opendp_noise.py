@@ -1,9 +1,9 @@
-"""OpenDP's Laplace noise for whole numbers held to the contract of `hybridp.testing`.
+"""OpenDP's Laplace noise for whole numbers held to the contract of `hybridp_lab.testing`.
 
 OpenDP states its own privacy (`measurement.map`), and the description asks it: what OpenDP does not vouch for is
 refused when it is made. The law is written from the definition, so that OpenDP is not its own judge.
 
->>> from hybridp.testing import broken
+>>> from hybridp_lab.testing import broken
 >>> broken(case(PureDP(1.0), 7))
 []
 
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.noise import Randomness
 from hybridp.public.mechanisms import PureDP
-from hybridp.testing import Case, laws, less_scale
+from hybridp_lab.testing import Case, laws, less_scale
 
 __all__ = ["Careless", "OpenDPLaplace", "case", "half_described", "half_drawn"]
 

@@ -35,7 +35,6 @@ from hybridp.errors import InvalidInput
 from hybridp.noise import seeded
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.randomisers import estimate, k_randomised_response, share_oracle
-from hybridp.testing.laws import WORD
 from hybridp_lab.baselines import oracles as oracle_noise
 from hybridp_lab.baselines.oracles import (
     LocalHashing,
@@ -46,6 +45,7 @@ from hybridp_lab.baselines.oracles import (
     simulate_counts,
     support_counts,
 )
+from hybridp_lab.testing.laws import WORD
 
 # --- likelihoods from the definitions ---------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Every mechanism of the library, for the contract of `hybridp.testing`. A new one joins by adding its cases.
+"""Every mechanism of the library, for the contract of `hybridp_lab.testing`. A new one joins by adding its cases.
 
 One that the library's samplers do not know yet brings its own (`Case.draw`, `Case.fits`): docs/add-a-mechanism.md and
 docs/testing.md walk through both.
@@ -24,7 +24,7 @@ from hybridp.public import randomisers as v
 from hybridp.public.kmeans import Box, Grid, map_invite
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.tasks.kmeans import KMeansTask
-from hybridp.testing import (
+from hybridp_lab.testing import (
     Case,
     Kind,
     Law,
@@ -134,7 +134,7 @@ MECHANISMS: list[Case] = list(_mechanisms())
 
 
 def contract_of(*kinds: Kind, about: str | tuple[str, ...] = "") -> pytest.MarkDecorator:
-    """Each promise of one module of `hybridp.testing` with each case of these kinds that it applies to."""
+    """Each promise of one module of `hybridp_lab.testing` with each case of these kinds that it applies to."""
     pairs = [
         pytest.param(promise, case, id=f"{promise.name}: {case}")
         for case in MECHANISMS

@@ -17,9 +17,9 @@ from scipy import stats
 from hybridp.device.reports import choose_names
 from hybridp.noise import seeded
 from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, UnitVector
-from hybridp.testing import Case, Law, need, promise
-from hybridp.testing.draws import TINY_P, N
-from hybridp.testing.laws import enumerated, gaussian, of_outcomes, precise, real, unstated
+from hybridp_lab.testing import Case, Law, need, promise
+from hybridp_lab.testing.draws import TINY_P, N
+from hybridp_lab.testing.laws import enumerated, gaussian, of_outcomes, precise, real, unstated
 
 Cdf = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 

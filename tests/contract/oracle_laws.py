@@ -22,8 +22,8 @@ from hybridp.errors import InvalidInput
 from hybridp.noise import seeded
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.randomisers import estimate
-from hybridp.testing import Case, Law, fewer_flips, more_truth, promises
-from hybridp.testing.laws import precise, real
+from hybridp_lab.testing import Case, Law, fewer_flips, more_truth, promises
+from hybridp_lab.testing.laws import precise, real
 
 TINY_P = 1e-6
 N = 60_000
@@ -117,7 +117,7 @@ def set_cells(row: dict[Hashable, Fraction], masks: NDArray[Any]) -> tuple[Any, 
 def test_what_is_stated_is_true_and_not_wasteful_and_less_noise_is_refused(case: Case) -> None:
     hashed = hasattr(case.mechanism, "buckets")  # two items may share a bucket: the stated profile is of those apart
     for promise in promises(case):
-        if promise.check.__module__ == "hybridp.testing" and not (hashed and "profile" in promise.name):
+        if promise.check.__module__ == "hybridp_lab.testing" and not (hashed and "profile" in promise.name):
             promise.check(case)
 
 

@@ -22,8 +22,8 @@ from hybridp.public.mechanisms import (
     gaussian_sigma,
     laplace_scale,
 )
-from hybridp.testing import Case, Promise, laws
-from hybridp.testing.draws import outputs
+from hybridp_lab.testing import Case, Promise, laws
+from hybridp_lab.testing.draws import outputs
 
 from .catalogue import contract_of, every
 

@@ -12,8 +12,8 @@ from hybridp.errors import InvalidInput
 from hybridp.public import kmeans, mechanisms, randomisers
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.tasks.kmeans import Plan
-from hybridp.testing import Case, Law, Promise
-from hybridp.testing.laws import (
+from hybridp_lab.testing import Case, Law, Promise
+from hybridp_lab.testing.laws import (
     discrete_gaussian,
     discrete_laplace,
     enumerated,

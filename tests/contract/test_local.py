@@ -20,7 +20,7 @@ from hybridp.public.randomisers import (
     randomised_response,
     randomiser,
 )
-from hybridp.testing import Case, Promise
+from hybridp_lab.testing import Case, Promise
 
 from .catalogue import contract_of, every
 from .library_laws import pieces

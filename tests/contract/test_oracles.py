@@ -26,7 +26,7 @@ from hybridp.public.randomisers import (
     subset_selection,
     support_counts,
 )
-from hybridp.testing.laws import WORD
+from hybridp_lab.testing.laws import WORD
 
 from .oracle_laws import *  # noqa: F403
 from .oracle_laws import Oracles, Table, case_of, parameters, set_cells

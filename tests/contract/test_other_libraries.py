@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hybridp.public.mechanisms import PureDP
-from hybridp.testing import Broken, Case, Law, broken, hold, laws, less_scale
+from hybridp_lab.testing import Broken, Case, Law, broken, hold, laws, less_scale
 
 from .catalogue import example
 
@@ -100,6 +100,6 @@ def test_a_mechanism_that_cannot_be_drawn_is_broken_and_a_law_may_be_of_floats()
 
 
 def test_importing_it_needs_neither_pytest_nor_mpmath() -> None:
-    code = "import sys, hybridp.testing; print([m for m in ('pytest', 'mpmath', 'duckdb') if m in sys.modules])"
+    code = "import sys, hybridp_lab.testing; print([m for m in ('pytest', 'mpmath', 'duckdb') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

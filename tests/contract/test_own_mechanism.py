@@ -15,8 +15,8 @@ from scipy import stats
 from hybridp.noise import Randomness
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import LEVELS
-from hybridp.testing import Case, Law, broken, fewer_flips, less_scale, promises
-from hybridp.testing.laws import WORD, enumerated, precise, real
+from hybridp_lab.testing import Case, Law, broken, fewer_flips, less_scale, promises
+from hybridp_lab.testing.laws import WORD, enumerated, precise, real
 
 from .catalogue import example
 

@@ -24,7 +24,7 @@ from scipy import optimize, special
 
 from hybridp import noise
 from hybridp.noise import Randomness
-from hybridp.testing import laws
+from hybridp_lab.testing import laws
 
 __all__ = ["Draw", "Recording", "apart", "gaussians", "laplaces", "multiplier", "rho_of", "span_of"]
 

@@ -28,7 +28,7 @@ from hybridp.noise import seeded
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.release.release import CURATOR, VIEWER
 from hybridp.tasks.records import RecordsTask
-from hybridp.testing import laws
+from hybridp_lab.testing import laws
 from tests import phases as files
 
 EPSILON, DELTA = 0.25, 1e-5

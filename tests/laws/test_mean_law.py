@@ -38,7 +38,7 @@ from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.groups import PrivateGroupsTask
 from hybridp.tasks.mean import MeanTask
 from hybridp.tasks.number import NumberTask
-from hybridp.testing import laws
+from hybridp_lab.testing import laws
 
 from .means import LEVELS, LOWER, UPPER, command, flips, level, local, number_task, read, stated, trusted, whole, write
 from .recording import Recording, gaussians, laplaces, span_of

@@ -19,7 +19,7 @@ from hybridp.public.mechanisms import (
     discrete_gaussian_profile,
     discrete_laplace,
 )
-from hybridp.testing import laws
+from hybridp_lab.testing import laws
 
 from .means import LEVELS
 from .recording import Recording, laplaces

@@ -21,7 +21,7 @@ import pytest
 from tests.results import sole
 
 from hybridp.ledger import Ledger
-from hybridp.testing import laws
+from hybridp_lab.testing import laws
 
 from .means import LEVELS, LOWER, UPPER, Row, command, write
 from .recording import Recording, gaussians, laplaces, multiplier

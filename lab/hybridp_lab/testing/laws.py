@@ -20,7 +20,7 @@ from typing import ParamSpec, TypeVar
 
 import mpmath as mp
 
-from hybridp.testing import Law
+from hybridp_lab.testing import Law
 
 __all__ = ["Law", "discrete_gaussian", "discrete_laplace", "enumerated", "gaussian", "k_response", "laplace"]
 __all__ += ["of_outcomes", "precise", "real", "unstated"]

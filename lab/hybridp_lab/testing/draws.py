@@ -18,7 +18,7 @@ from hybridp import noise
 from hybridp.noise import Randomness, additive, secure, seeded
 from hybridp.public.mechanisms import DiscreteGaussian
 from hybridp.public.randomisers import LEVELS, WORD
-from hybridp.testing import Case, near, need, promise
+from hybridp_lab.testing import Case, near, need, promise
 
 __all__ = ["TINY_P", "N", "low_bits", "moment_p", "outputs"]
 

@@ -4,12 +4,12 @@ What a mechanism states must be true, and its noise must be what it states. A `C
 dataclass with its parameters and its promise), the law of its outputs computed from the definition, what "10 % less
 noise" means for it, and how to draw. `broken` runs the whole contract and says
 what is wrong; `hold` raises it. Every statistical promise comes with a control: the same test must notice 10 % less
-noise. Importing this package needs nothing but NumPy and SciPy. The ready laws (`hybridp.testing.laws`) have 40
+noise. Importing this package needs nothing but NumPy and SciPy. The ready laws (`hybridp_lab.testing.laws`) have 40
 digits, and need mpmath for them (the extra `testing`); a law of your own may do with fractions or floats.
 
 >>> from hybridp.public.mechanisms import PureDP
 >>> from hybridp.public.mechanisms import discrete_laplace
->>> from hybridp.testing import Case, broken, laws, less_scale
+>>> from hybridp_lab.testing import Case, broken, laws, less_scale
 >>> broken(Case(discrete_laplace(PureDP(1.0), 7), laws.discrete_laplace, less_scale, "lattice"))
 []
 """
