@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -166,7 +166,7 @@ class Service:
         self.guesses = Gate(limits.guess_rate, limits.guess_burst)
         self.writer = Writer(self.engine, most_waiting=limits.waiting, watch=self.metrics.committed)
         self.write = self.writer.change
-        self._studies: dict[str, StudyRow] = {}
+        self.study = lru_cache(10_000)(self._study)
         self._views: dict[str, tuple[float, View]] = {}
         self._releasing: dict[int, threading.Lock] = {}
         self.sweeper = Sweeper(self.engine, self.writer)
@@ -217,20 +217,14 @@ class Service:
             raise Refused("unavailable", "The store does not answer, or takes nothing.", retry_after=5) from None
         self._written = time.monotonic()
 
-    def study(self, study_id: str) -> StudyRow:
-        if (result := self._studies.get(study_id)) is not None:
-            return result
+    def _study(self, study_id: str) -> StudyRow:
         if not (len(study_id) <= 40 and study_id.isascii() and study_id.isprintable()):
             raise no_such_study()
         with reading(self.engine) as db:
             row = db.execute(select(studies).where(studies.c.id == study_id)).first()
         if row is None:
             raise no_such_study()
-        result = StudyRow(row.number, row.id, parse_plan(row.plan), row.created)
-        if len(self._studies) >= 10_000:
-            self._studies.clear()
-        self._studies[study_id] = result
-        return result
+        return StudyRow(row.number, row.id, parse_plan(row.plan), row.created)
 
     def number(self, study_id: str) -> int:
         result = self.value(select(studies.c.number).where(studies.c.id == study_id[:40]))
