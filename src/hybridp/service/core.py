@@ -22,7 +22,7 @@ from hybridp.errors import InvalidInput
 from hybridp.noise import Randomness, secure
 from hybridp.public.mixing import unseal
 from hybridp.service import formats, schema
-from hybridp.service.formats import BROKEN, Failure, Packed, Report
+from hybridp.service.formats import BROKEN, Failed, Packed, Report
 from hybridp.service.plans import Survey, moment, parse_plan
 from hybridp.service.problems import Gate, Refused, no_such_study
 from hybridp.service.questions import Part, pack_answers, pack_reports
@@ -87,7 +87,7 @@ class View:
         if self.plan.opens is not None and now < self.plan.opens:
             raise Refused("not-open", "The study has not opened yet.")
 
-    def check(self, report: Report, now: int) -> Packed | Failure:
+    def check(self, report: Report, now: int) -> Packed | Failed:
         try:
             raw, time, epsilon, allowed = formats.report_id(report.id), report.time, report.epsilon, self.plan.choices
             if self.cipher is None:
@@ -109,7 +109,7 @@ class View:
             body = self._packed(self.cipher, row, group, epsilon, report.payload)
             return Packed(row, time, group, epsilon, body, token, report.id)
         except Refused as refused:
-            return Failure(report.id, refused.code, str(refused))
+            return formats.failed(report.id, refused.code, str(refused))
 
     def mixed(self, sealed: bytes, at: int) -> Packed | None:
         """A report that came through a mixer; None for one that this study's devices do not send."""
@@ -185,14 +185,14 @@ class Service:
         with reading(self.engine) as db:
             return db.execute(query).scalar()
 
-    async def store(self, view: View, reports: Sequence[Packed], now: int) -> list[Failure]:
+    async def store(self, view: View, reports: Sequence[Packed], now: int) -> list[Failed]:
         if not reports:
             return []
         plan = view.study.plan
         late = plan.closes is not None and now > plan.closes
         batch = Batch(view.study.number, view.phase, plan.collection.time_precision, reports, late)
         failed = await self.writer.store(batch)
-        if any(one.code in ("wrong-phase", "closed") for one in failed):
+        if any(one["code"] in ("wrong-phase", "closed") for one in failed):
             self.forget(view.study)
         return failed
 

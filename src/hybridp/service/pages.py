@@ -613,7 +613,7 @@ async def participate(request: Request, service: Here, study_id: str) -> Respons
             failures = await studies.submit(service, study_id, [report])
             if not failures:
                 return see(f"/s/{study_id}/thanks")
-            problem, status = str(failures[0]["detail"]), int(failures[0].get("status", 422))
+            problem, status = failures[0]["detail"], failures[0]["status"]
         except HybridpError as error:
             problem, status = str(error), status_of(error)
             if status in (429, 503):

@@ -33,7 +33,7 @@ from hybridp.public.study import Declaration
 from hybridp.release.release import plain
 from hybridp.service import schema, store
 from hybridp.service.core import Service, StudyRow, View, know_key
-from hybridp.service.formats import Failure, Heard, Packed, Report, parse_upload, report_id, unpacked_record
+from hybridp.service.formats import Failed, Heard, Packed, Report, failed, parse_upload, report_id, unpacked_record
 from hybridp.service.plans import Survey, moment, parse_plan, predicted
 from hybridp.service.problems import Refused, no_such_study
 from hybridp.service.questions import Forecast, Lots, Part, unpacked_reports
@@ -702,43 +702,43 @@ def check_invitations(service: Service, study_id: str, asked: Sequence[tuple[str
     """Before answers are sent: of (report id, token), which tokens are not good, which reports are stored already."""
     view = service.view(study_id)
     if view.cipher is None:
-        closed = [Failure(name, "closed", "The study takes no more reports.").to_dict() for name, _ in asked]
+        closed = [failed(name, "closed", "The study takes no more reports.") for name, _ in asked]
         return {"failures": closed, "stored": []}
     rows = {name: view.cipher.row(report_id(name)) for name, _ in asked}
     hashes = {name: hashed(token or "") for name, token in asked}
     with reading(service.engine) as db:
         tokens = store.known_tokens(*store.driver(db), view.study.number, list(hashes.values()))
         there = store.stored_rows(*store.driver(db), view.study.number, list(rows.values()))
-    stored, failures = [], list[Failure]()
+    stored, failures = [], list[Failed]()
     for name, row in rows.items():
         if view.study.plan.collection.by_invitation and hashes[name] not in tokens:
-            failures.append(Failure(name, "token-unknown", "The study knows no such invitation."))
+            failures.append(failed(name, "token-unknown", "The study knows no such invitation."))
         elif row in there:
             stored.append(name)
         elif tokens.get(hashes[name]):
-            failures.append(Failure(name, "token-used", "This invitation was used: each is for one contribution."))
-    return {"failures": [f.to_dict() for f in failures], "stored": stored}
+            failures.append(failed(name, "token-used", "This invitation was used: each is for one contribution."))
+    return {"failures": failures, "stored": stored}
 
 
-async def submit(service: Service, study_id: str, reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+async def submit(service: Service, study_id: str, reports: Sequence[Mapping[str, Any]]) -> list[Failed]:
     view = await service.hot_view(study_id)
     most = service.settings.limits.reports_per_request
     return await submit_reports(service, view, parse_upload(msgspec.json.encode({"reports": reports}), most))
 
 
-async def submit_reports(service: Service, view: View, given: Sequence[Report]) -> list[dict[str, Any]]:
+async def submit_reports(service: Service, view: View, given: Sequence[Report]) -> list[Failed]:
     """Check reports against their study, store what may be stored, and answer when it is durable."""
     now = service.now()
     view.check_open(now)
     result = [view.check(report, now) for report in given]
-    failed = [one for one in result if isinstance(one, Failure)]
-    failed += await service.store(view, [one for one in result if not isinstance(one, Failure)], now)
+    failures = [one for one in result if not isinstance(one, Packed)]
+    failures += await service.store(view, [one for one in result if isinstance(one, Packed)], now)
     metrics = service.metrics
-    metrics.count("hybridp_reports_total", by=len(given) - len(failed), outcome="accepted")
-    for failure in failed:
-        metrics.count("hybridp_reports_total", outcome=failure.code)
-        metrics.refused(failure.code)
-    return [failure.to_dict() for failure in failed]
+    metrics.count("hybridp_reports_total", by=len(given) - len(failures), outcome="accepted")
+    for failure in failures:
+        metrics.count("hybridp_reports_total", outcome=failure["code"])
+        metrics.refused(failure["code"])
+    return failures
 
 
 # --- participants who send through a mixer ----------------------------------------------------------------------------
@@ -776,8 +776,8 @@ async def give_ticket(service: Service, view: View, name: str, token: str | None
             raise Refused("token-used", "An answer has arrived from this visit: one is enough.")
     at = now // plan.collection.time_precision * plan.collection.time_precision
     row = Packed(own, at, schema.TICKET, None, b"", asked, name)
-    for failed in await service.store(view, [row], now):
-        raise Refused(failed.code, failed.detail)
+    for failure in await service.store(view, [row], now):
+        raise Refused(failure["code"], failure["detail"])
     return ticket(cipher.signer, view.study.id, nonce)
 
 
