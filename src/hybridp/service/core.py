@@ -180,7 +180,7 @@ class Service:
     def now(self) -> int:
         return int(self.clock())
 
-    def value(self, query: Select[Any]) -> Any:
+    def value(self, query: Select[Any]) -> Any | None:
         """What a query finds first; None where there is nothing."""
         with reading(self.engine) as db:
             return db.execute(query).scalar()

@@ -27,7 +27,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import lru_cache, partial
@@ -45,9 +45,9 @@ from hybridp.service.problems import Refused
 from hybridp.service.schema import GROUPS, TICKET, batches, invitations, participation, progress, reports, study_keys
 from hybridp.service.settings import hashed
 
-__all__ = ["Batch", "Commits", "Sweeper", "Writer", "arrivals", "counts", "driver", "end", "known_tokens"]
-__all__ += ["make_tokens", "participation_by", "reading", "shred", "snapshot", "stored_rows", "stream", "sweep"]
-__all__ += ["take", "take_mixed", "take_plain", "writing"]
+__all__ = ["Batch", "Commits", "Sweeper", "Writer", "arrivals", "counts", "counts_by_study", "driver", "end"]
+__all__ += ["known_tokens", "make_tokens", "participation_by", "reading", "shred", "snapshot", "stored_rows", "stream"]
+__all__ += ["sweep", "take", "take_mixed", "take_plain", "writing"]
 
 _ROWS = 5000  # rows a statement: six values each stay below SQLite's 32,766
 BIN = 60  # seconds: the finest grain at which participation is counted
@@ -310,10 +310,16 @@ def make_tokens(db: Connection, study: int, count: int) -> list[str]:
 
 def counts(db: Connection, study: int) -> dict[str, int]:
     """How many people of each group took part, from the counters; shuffled ones where there are any."""
-    rows = db.exec_driver_sql(f"SELECT grp, sum(people) FROM participation WHERE study = {int(study)} GROUP BY grp")
-    result = {int(group): int(people) for group, people in rows}
-    named = {name: result[group] for group, name in GROUPS.items() if group in result}
-    return {"trusted": 0, "local": 0, **named}
+    return counts_by_study(db, f"WHERE study = {int(study)}")[study]
+
+
+def counts_by_study(db: Connection, where: str = "") -> defaultdict[int, dict[str, int]]:
+    result = defaultdict[int, dict[str, int]](lambda: {"trusted": 0, "local": 0})
+    rows = db.exec_driver_sql(f"SELECT study, grp, sum(people) FROM participation {where} GROUP BY study, grp")
+    for study, group, people in rows:
+        if group in GROUPS:
+            result[study][GROUPS[group]] = int(people)
+    return result
 
 
 def stream(db: Connection, study: int, group: int, *, size: int = 20_000) -> Iterator[list[tuple[Any, ...]]]:

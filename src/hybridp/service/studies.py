@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any
 
@@ -31,7 +30,7 @@ from hybridp.ledger import Charge, units
 from hybridp.public.mixing import Batch, ticket
 from hybridp.public.study import Declaration
 from hybridp.release.release import plain
-from hybridp.service import schema, store
+from hybridp.service import schema, store, words
 from hybridp.service.core import Service, StudyRow, View, know_key
 from hybridp.service.formats import Failed, Heard, Packed, Report, failed, parse_upload, report_id, unpacked_record
 from hybridp.service.plans import Survey, moment, parse_plan, predicted
@@ -40,7 +39,6 @@ from hybridp.service.questions import Forecast, Lots, Part, unpacked_reports
 from hybridp.service.schema import LOCAL, analysts, batches, progress, releases, studies, study_keys
 from hybridp.service.settings import RowCipher, hashed, new_secret
 from hybridp.service.store import arrivals, counts, reading, shred, snapshot, stream
-from hybridp.service.words import task_of
 from hybridp.tasks.task import published
 
 __all__ = ["Refused", "Sealed", "add_analyst", "answered", "book", "check_batch", "check_ended", "check_invitations"]
@@ -96,8 +94,7 @@ def revoke_analyst(service: Service, name: str) -> int:
 def check_key(service: Service, key: str) -> int | None:
     """Whose key this is: an analyst's number. Looked up by its hash: the time that takes tells nothing of a key."""
     mine = select(analysts.c.id).where(analysts.c.key_hash == hashed(key), analysts.c.revoked.is_(None))
-    result: int | None = service.value(mine)
-    return result
+    return service.value(mine)
 
 
 # --- studies ----------------------------------------------------------------------------------------------------------
@@ -154,12 +151,8 @@ def list_studies(service: Service) -> list[dict[str, Any]]:
     query = select(studies, progress.c.state, progress.c.phase).join(progress, progress.c.study == studies.c.number)
     with reading(service.engine) as db:
         rows = db.execute(query.order_by(studies.c.number.desc())).all()
-        people = db.exec_driver_sql("SELECT study, grp, sum(people) FROM participation GROUP BY study, grp").all()
-    sizes: dict[int, dict[str, int]] = {row.number: {"trusted": 0, "local": 0} for row in rows}
-    for number, group, n in people:
-        if group in schema.GROUPS:
-            sizes[number][schema.GROUPS[group]] = int(n)
-    return [_line(row, sizes[row.number], service.now()) for row in rows]
+        people = store.counts_by_study(db)
+    return [_line(row, people[row.number], service.now()) for row in rows]
 
 
 def _line(row: Any, people: dict[str, int], now: int) -> dict[str, Any]:
@@ -419,10 +412,9 @@ def waits_for_mixer(db: Connection, study: StudyRow, now: int) -> str | None:
     until = min((int(at) for at in (_now(db, study).ended, study.plan.closes) if at is not None), default=now) + WAIT
     if now >= until:
         return None
-    moment = datetime.fromtimestamp(until, UTC).strftime("%d %B %Y, %H:%M UTC")
     return (
         "The mixer has not sent its last batch. It does so by itself, soon after the study is closed; from "
-        f"{moment} on a release goes without it."
+        f"{words.moment(until)} on a release goes without it."
     )
 
 
@@ -674,7 +666,7 @@ def task_document(service: Service, study_id: str) -> dict[str, Any]:
     view = service.view(study_id)
     plan = view.study.plan
     status = _status(plan.opens, plan.closes, view.state, service.now())
-    return task_of(view.study.id, view.plan, view.phase, view.cipher) | {"status": status}
+    return words.task_of(view.study.id, view.plan, view.phase, view.cipher) | {"status": status}
 
 
 def token_state(service: Service, study_id: str, token: str | None) -> str:
@@ -750,8 +742,7 @@ def answered(service: Service, view: View, name: str) -> int | None:
         return None
     rows = schema.reports.c
     here = (rows.study == view.study.number, rows.id == view.cipher.row(report_id(name)))
-    result: int | None = service.value(select(rows.grp).where(*here))
-    return result
+    return service.value(select(rows.grp).where(*here))
 
 
 async def give_ticket(service: Service, view: View, name: str, token: str | None) -> str:
