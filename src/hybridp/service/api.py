@@ -224,9 +224,9 @@ def metrics(request: Request, service: Here, given: Bearer) -> Response:
         _holder(request, given, "the token of the metrics", lambda key: hmac.compare_digest(key.encode(), own))
     elif not service.settings.metrics_open:
         raise Refused("metrics-closed", "The metrics are closed: set HYBRIDP_METRICS_TOKEN, or HYBRIDP_METRICS=open.")
-    service.metrics.gauge("hybridp_waiting_reports", service.writer.waiting)
-    service.metrics.gauge("hybridp_up_seconds", time.monotonic() - service.started)
-    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+    up = time.monotonic() - service.started
+    told = service.metrics.text(hybridp_waiting_reports=service.writer.waiting, hybridp_up_seconds=up)
+    return Response(told, media_type="text/plain; version=0.0.4")
 
 
 # --- their description ------------------------------------------------------------------------------------------------

@@ -37,20 +37,19 @@ _BELIEVED = 5.0  # seconds
 _FRESH = 2.0  # seconds for which a study's phase is taken from memory; the writer checks it again
 
 
-def know_key(db: Connection, keys: KeyRing, *, renewed: bool = False) -> None:
+def know_key(db: Connection, keys: KeyRing) -> None:
     """Write down by which key the store is sealed; refused where it was another one and there are studies. One that did
-    not write it down is tried with the studies' keys themselves. `renewed`: all are sealed anew."""
+    not write it down is tried with the studies' keys themselves."""
     if db.dialect.name == "postgresql":  # two servers that start at once take turns
         db.exec_driver_sql("LOCK TABLE meta IN SHARE ROW EXCLUSIVE MODE")
     before = schema.meta_value(db, "key")
-    if not renewed:
-        if before in keys.checks.values():
-            return
-        sealed = [] if before is not None else db.execute(select(study_keys.c.sealed)).scalars().all()
-        made = db.execute(select(studies.c.number).limit(1)).first() is not None
-        if (before is not None and made) or not all(keys.opens(bytes(one)) for one in sealed):
-            rule = "must hold the key that sealed the studies of this database"
-            raise KeyProblem(f"`key-file` {rule}: {RESTORE}. Got another key.")
+    if before in keys.checks.values():
+        return
+    sealed = [] if before is not None else db.execute(select(study_keys.c.sealed)).scalars().all()
+    made = db.execute(select(studies.c.number).limit(1)).first() is not None
+    if (before is not None and made) or not all(keys.opens(bytes(one)) for one in sealed):
+        rule = "must hold the key that sealed the studies of this database"
+        raise KeyProblem(f"`key-file` {rule}: {RESTORE}. Got another key.")
     schema.set_meta(db, "key", keys.checks[keys.current])
 
 
@@ -328,18 +327,15 @@ class Metrics:
         with self._lock:
             self._values[key] = self._values.get(key, 0) + by
 
-    def gauge(self, name: str, value: float) -> None:
-        with self._lock:
-            self._values[name, ()] = value
-
     def committed(self, reports: int, seconds: float) -> None:
         self.count("hybridp_commits_total")
         self.count("hybridp_commit_reports_total", by=reports)
         self.count("hybridp_commit_seconds_total", by=seconds)
 
-    def text(self) -> str:
+    def text(self, **gauges: float) -> str:
+        """All that was counted, and what is so now."""
         with self._lock:
-            values = sorted(self._values.items())
+            values = sorted([*self._values.items(), *(((name, ()), value) for name, value in gauges.items())])
         lines: list[str] = []
         for name, some in groupby(values, key=lambda item: item[0][0]):
             lines.append(f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}")

@@ -31,7 +31,7 @@ from hybridp.public.mixing import Batch, ticket
 from hybridp.public.study import Declaration
 from hybridp.release.release import plain
 from hybridp.service import schema, store, words
-from hybridp.service.core import Service, StudyRow, View, know_key
+from hybridp.service.core import Service, StudyRow, View
 from hybridp.service.formats import Failed, Heard, Packed, Report, failed, parse_upload, report_id, unpacked_record
 from hybridp.service.plans import Survey, moment, parse_plan, predicted
 from hybridp.service.problems import Refused, no_such_study
@@ -286,7 +286,7 @@ def reseal(service: Service) -> int:
         for row in rows:
             sealed = keys.seal(keys.unseal(bytes(row.sealed)))
             db.execute(study_keys.update().where(study_keys.c.study == row.study).values(sealed=sealed))
-        know_key(db, keys, renewed=True)
+        schema.set_meta(db, "key", keys.checks[keys.current])
         db.execute(schema.meta.delete().where(schema.meta.c.key.like("session:%")))
         return len(rows)
 
