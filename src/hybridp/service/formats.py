@@ -31,7 +31,7 @@ from hybridp.public.distribution import invite_bins
 from hybridp.public.heavy import normalised
 from hybridp.public.messages import Invite
 from hybridp.public.mixing import from_text
-from hybridp.public.randomisers import LEVELS, DitheredBit, DitheredReports, Groups, Oracle, ScalarReports, Sums, joined
+from hybridp.public.randomisers import LEVELS, DitheredBit, DitheredReports, Oracle, ScalarReports, Sums
 from hybridp.service.problems import STATUS, Refused
 
 __all__ = ["BIT", "BROKEN", "DIGITS", "FORM_NUMBER", "NUMBER", "PAYLOADS", "Answers", "Bit", "Coordinates", "Failed"]
@@ -216,24 +216,23 @@ def described(mechanism: Any) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Heard:
     """What local reports on one question say: how many, the sums of each number that they tell, and their counts, or
-    all that by public `groups`, or by the epsilon that people chose (`levels`). `own` are the sums of people with an
-    epsilon of their own; `mixed` is what came through a mixer, and `batches` how many in each batch."""
+    all that by public `groups`, or by the epsilon that people chose (`levels`). `mixed` is what came through a mixer,
+    and `batches` how many in each batch."""
 
     people: int = 0
     sums: tuple[Sums, ...] = ()
     counts: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     groups: tuple[Heard, ...] = ()
-    own: Groups = ()
     mixed: Heard | None = None
     batches: tuple[int, ...] = ()
     levels: Mapping[float, Heard] = field(default_factory=dict)
 
     def __add__(self, other: Heard) -> Heard:
         sums, groups = (tuple(map(add, *both)) for both in ((self.sums, other.sums), (self.groups, other.groups)))
-        counts, own, levels = self.counts + other.counts, joined(self.own, other.own), dict(self.levels)
+        counts, levels = self.counts + other.counts, dict(self.levels)
         for epsilon, told in other.levels.items():
             levels[epsilon] = levels[epsilon] + told if epsilon in levels else told
-        return Heard(self.people + other.people, sums, counts, groups, own, levels=levels)
+        return Heard(self.people + other.people, sums, counts, groups, levels=levels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,13 +240,13 @@ class ReportCodec(Sent):
     """The reports that one mechanism makes, and how the task document states the `mechanism`.
 
     `written` is a stored one as a device would write it into a table, and `heard` what stored ones say, behind each
-    other, of people with an epsilon. `units` are numbers in reaches from the centre, one row each; NaN where none was
+    other. `units` are numbers in reaches from the centre, one row each; NaN where none was
     told.
     """
 
     mechanism: Mapping[str, Any]
     written: Callable[[bytes], Any]
-    heard: Callable[[bytes, float | None], Heard]
+    heard: Callable[[bytes], Heard]
     units: Callable[[bytes], Floats] | None = None
 
 
@@ -258,7 +257,7 @@ def place_reports(places: int, mechanism: Mapping[str, Any], names: Sequence[str
         (place,) = SLOT.unpack(body)
         return names[place] if names else place
 
-    def heard(body: bytes, epsilon: float | None) -> Heard:
+    def heard(body: bytes) -> Heard:
         named = np.bincount(np.frombuffer(body, dtype="<u4"), minlength=places)
         return Heard(len(body) // SLOT.size, counts=named)
 
@@ -274,7 +273,7 @@ def _set_reports(made: Oracle) -> ReportCodec:
         _check_rising(told)
         return np.packbits(np.isin(np.arange(k), told)).tobytes()
 
-    def heard(body: bytes, epsilon: float | None) -> Heard:
+    def heard(body: bytes) -> Heard:
         bits = np.unpackbits(np.frombuffer(body, dtype=np.uint8).reshape(-1, size), axis=1)
         return Heard(len(bits), counts=bits[:, :k].sum(axis=0, dtype=np.int64))
 
@@ -335,12 +334,12 @@ def _number_reports(invite: Invite[Any, Any], binned: bool) -> ReportCodec:
         result = [None if math.isnan(x) else x for x in own]
         return result if some or direction else result[0]
 
-    def heard(body: bytes, epsilon: float | None) -> Heard:
+    def heard(body: bytes) -> Heard:
         values = units(body)
         sums, counts = randomisers.column_sums(values), np.zeros(0, dtype=np.int64)
         if bins is not None:
             counts = np.bincount(bins.numbers(values[:, 0]), minlength=bins.size)
-        return Heard(len(values), sums, counts, own=() if epsilon is None else ((epsilon, sums[0]),))
+        return Heard(len(values), sums, counts)
 
     return ReportCodec(type=kind, size=stored.itemsize * many, longest=longest, mechanism=mechanism, pack=pack,
                    written=written, heard=heard, units=units)  # fmt: skip

@@ -144,11 +144,7 @@ class Part:
     @property
     def _asked(self) -> Any:
         """The task, or that of local people who chose an epsilon."""
-        return self.task.each[0][2] if self._by_levels else self.task
-
-    @property
-    def _by_levels(self) -> bool:
-        return bool(self.choices) and self.question.by_levels
+        return self.task.each[0][2] if self.choices and self.question.by_levels else self.task
 
     def at(self, epsilon: float | None) -> Part:
         if epsilon is None or not self.choices:
@@ -183,14 +179,14 @@ class Part:
 
     def heard(self, body: bytes, epsilon: float | None, groups: NDArray[np.uint32] | None) -> Heard:
         """What some reports say, of people with this epsilon; `groups` are their senders' public groups."""
-        if self._by_levels:
-            told = Heard() if epsilon is None else self.reports.heard(body, epsilon)
+        if self.choices:
+            told = Heard() if epsilon is None else self.reports.heard(body)
             return Heard(told.people, levels={} if epsilon is None else {epsilon: told})
         if self.grouping is None or groups is None:
-            return self.reports.heard(body, epsilon)
+            return self.reports.heard(body)
         rows = np.frombuffer(body, dtype=np.uint8).reshape(-1, self.reports.size)
         own = (rows[groups == place].tobytes() for place in range(len(self.grouping.names)))
-        return Heard(len(rows), groups=tuple(self.reports.heard(some, epsilon) for some in own))
+        return Heard(len(rows), groups=tuple(self.reports.heard(some) for some in own))
 
     def pilot(
         self, people: int, answers: TrustedAnswers, expected: int, *, rng: Randomness
@@ -393,7 +389,7 @@ class StorePeople(SummedPeople):
 
     def epsilons(self, asked: rounds.Epsilons) -> Any:
         raw = self._kept = modelling.read_levels(self.answers, asked.bounds, sorted(self.choices))
-        reports = ReportsByEpsilon.of(self.told.own)
+        reports = ReportsByEpsilon.of(tuple((own, self.told.levels[own].sums[0]) for own in sorted(self.told.levels)))
         return raw.epsilons * asked.share, raw.trusted_people, reports, Batches()
 
     def read(self, asked: Any) -> None:
