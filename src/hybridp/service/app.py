@@ -150,7 +150,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
         return pages.refused(request, error)
     people = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(("/api/", "/tasks/"))
     if isinstance(error, HTTPException) and people:
-        return pages.trouble(error.status_code, f"{error.detail}.")
+        return pages.trouble(error.status_code, problem=f"{error.detail}.")
     return refusal(error)
 
 
