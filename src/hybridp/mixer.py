@@ -394,11 +394,10 @@ def build_app(store: Store, signer: Signer, wait: Callable[[str], float] = lambd
             given = _decoder.decode(await _body(request))
             sealed = from_text(given.sealed, route.size + OVERHEAD, "sealed")
             nonce = check_ticket(given.ticket, route.ticket_key, route.study)
-        except (InvalidInput, msgspec.DecodeError, UnicodeDecodeError) as error:
-            return _problem(422, str(error), route)
-        try:
             if not await writer.take(Ticketed(route.study, nonce, sealed)):
                 return _problem(409, "The study takes no more reports.", route)
+        except (InvalidInput, msgspec.DecodeError, UnicodeDecodeError) as error:
+            return _problem(422, str(error), route)
         except HybridpError as error:
             return _problem(503, str(error), route)
         return JSONResponse({"held": True}, headers=_allowed(route))
