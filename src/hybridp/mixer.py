@@ -26,7 +26,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +34,6 @@ from typing import Any, NamedTuple
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Column, Connection, Engine, LargeBinary, Table, Text, bindparam, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -114,14 +113,9 @@ class Store:
 
     def __init__(self, engine: Engine, *, chance: random.Random | None = None) -> None:
         self.engine = engine
+        self._changing = engine.execution_options(immediate=True).begin
         self._chance = secrets.SystemRandom() if chance is None else chance
-        with engine.begin() as db:
-            metadata.create_all(db)
-
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[Connection]:
-        with self.engine.connect().execution_options(immediate=True) as db, db.begin():
-            yield db
+        metadata.create_all(engine)
 
     def join(self, route: Route) -> None:
         """Mix for a study from now on; what it says must not change afterwards."""
@@ -152,14 +146,13 @@ class Store:
         rows: list[dict[str, Any]]
         rows = [{"study": one.study, "ticket": _hashed(one.nonce), "sealed": one.sealed} for one in given]
         rows.sort(key=lambda row: (row["study"], row["ticket"]))  # two processes lock in one order
-        insert: Any = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}[self.engine.dialect.name]
-        statement = insert(held).on_conflict_do_nothing()
+        sql = f"INSERT INTO {held} (study, ticket, sealed) VALUES (:study, :ticket, :sealed) ON CONFLICT DO NOTHING"
         with self._changing() as db:
             here = (routes.c.study.in_({one.study for one in given}), routes.c.state == "open")
             taking = set(db.execute(select(routes.c.study).where(*here).with_for_update(read=True)).scalars())
             late = [(row["study"], row["ticket"]) for row in rows if row["study"] not in taking]
             if len(late) < len(rows):
-                db.execute(statement, [row for row in rows if row["study"] in taking])
+                db.execute(sa.text(sql), [row for row in rows if row["study"] in taking])
             there = select(held.c.study, held.c.ticket).where(sa.tuple_(held.c.study, held.c.ticket).in_(late))
             refused = set(late) - {(study, bytes(ticket)) for study, ticket in db.execute(there)}
         return [(one.study, _hashed(one.nonce)) not in refused for one in given]
@@ -401,11 +394,10 @@ def build_app(store: Store, signer: Signer, wait: Callable[[str], float] = lambd
             given = _decoder.decode(await _body(request))
             sealed = from_text(given.sealed, route.size + OVERHEAD, "sealed")
             nonce = check_ticket(given.ticket, route.ticket_key, route.study)
-        except (InvalidInput, msgspec.DecodeError, UnicodeDecodeError) as error:
-            return _problem(422, str(error), route)
-        try:
             if not await writer.take(Ticketed(route.study, nonce, sealed)):
                 return _problem(409, "The study takes no more reports.", route)
+        except (InvalidInput, msgspec.DecodeError, UnicodeDecodeError) as error:
+            return _problem(422, str(error), route)
         except HybridpError as error:
             return _problem(503, str(error), route)
         return JSONResponse({"held": True}, headers=_allowed(route))

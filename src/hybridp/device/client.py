@@ -405,11 +405,10 @@ def _category_reporter(
         return lambda answer, rng: 0
     must(int(stated["categories"]) == size, "categories", f"must be the {size} that there are", stated["categories"])
     must(stated["name"] in ("k-rr", "subset"), "randomiser", "must be one that this client knows", stated["name"])
-    if stated["name"] == "k-rr":  # drawn as a browser draws it, word by word
-        response = Oracle(promise, size, int(stated["keep"]))
-        return lambda answer, rng: int(categories(response, np.array([place(answer)]), rng=rng)[0])
-    oracle = Oracle(PureDP(promise.epsilon), size, int(stated["keep"]), int(stated["size"]))
-    return lambda answer, rng: oracle_reports(oracle, np.array([place(answer)]), rng=rng)[0].tolist()
+    one = stated["name"] == "k-rr"
+    oracle = Oracle(promise, size, int(stated["keep"]), 1 if one else int(stated["size"]))
+    draw = categories if one else oracle_reports  # a response as a browser draws it, word by word
+    return lambda answer, rng: draw(oracle, np.array([place(answer)]), rng=rng)[0].tolist()
 
 
 def randomiser_of(stated: Mapping[str, Any], promise: PureDP | ApproxDP) -> Randomiser:
@@ -495,7 +494,7 @@ def _address(server: str, study: str, tail: str = "") -> str:
     return f"{server.rstrip('/')}/tasks/{quote(study, safe='')}{tail}"
 
 
-def _open(request: urllib.request.Request, timeout: float) -> tuple[Any, str | None]:
+def _open(request: urllib.request.Request, timeout: float) -> tuple[dict[str, Any], str | None]:
     try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:
             return json.load(answer), answer.headers.get("date")
@@ -510,14 +509,13 @@ def _open(request: urllib.request.Request, timeout: float) -> tuple[Any, str | N
 
 def fetch_task(server: str, study: str, *, timeout: float = 30.0) -> dict[str, Any]:
     """The task document of a study, with `clock_offset`: the seconds by which the server's clock is ahead of ours."""
-    result: dict[str, Any]
     result, date = _open(urllib.request.Request(_address(server, study)), timeout)
     if date is not None:
         result["clock_offset"] = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
     return result
 
 
-def _post(where: str, document: Any, timeout: float) -> Any:
+def _post(where: str, document: Any, timeout: float) -> dict[str, Any]:
     headers = {"content-type": "application/json"}
     return _open(urllib.request.Request(where, _encoded(document), headers, method="POST"), timeout)[0]
 

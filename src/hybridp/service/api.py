@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.formats import PAYLOADS, Upload
+from hybridp.service.formats import PAYLOADS, Failures, Upload
 from hybridp.service.problems import MEDIA_TYPE, STATUS, Refused, address_of
 
 __all__ = ["MIXED", "UPLOAD", "complete", "router"]
@@ -30,7 +30,11 @@ def _ref(name: str) -> dict[str, str]:
     return {"$ref": _NAMED.format(name=name)}
 
 
-_refused = {"description": "Refused (RFC 9457)", "content": {MEDIA_TYPE: {"schema": _ref("Problem")}}}
+def _content(kind: str, schema: dict[str, str]) -> dict[str, Any]:
+    return {"content": {kind: {"schema": schema}}}
+
+
+_refused = {"description": "Refused (RFC 9457)", **_content(MEDIA_TYPE, _ref("Problem"))}
 router = APIRouter(responses={"default": _refused})
 _bearer = HTTPBearer(auto_error=False, description="An analyst's key.")
 Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
@@ -182,27 +186,13 @@ UPLOAD = "/tasks/{id}/reports"
 MIXED = "/tasks/{id}/mixed"
 
 
-class Failed(BaseModel):
-    """A report that was not taken; its status is what it would have got alone."""
-
-    id: str
-    code: str
-    status: int
-    detail: str
-
-
-class Failures(BaseModel):
-    """Everything that is not listed is stored, durably."""
-
-    failures: list[Failed]
-
-
 def _takes(kind: str, schema: dict[str, str]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {kind: {"schema": schema}}}}
+    return {"requestBody": {"required": True, **_content(kind, schema)}}
 
 
-@router.post(UPLOAD, tags=["participants"], openapi_extra=_takes("application/json", _ref("Upload")))
-def upload_reports(id: str) -> Failures:
+@router.post(UPLOAD, tags=["participants"], openapi_extra=_takes("application/json", _ref("Upload")),
+             response_model=None, responses={200: _content("application/json", _ref("Failures"))})  # fmt: skip
+def upload_reports(id: str) -> Any:
     """Send one or many reports. Sending them again changes nothing."""
     raise NotImplementedError
 
@@ -234,9 +224,9 @@ def metrics(request: Request, service: Here, given: Bearer) -> Response:
         _holder(request, given, "the token of the metrics", lambda key: hmac.compare_digest(key.encode(), own))
     elif not service.settings.metrics_open:
         raise Refused("metrics-closed", "The metrics are closed: set HYBRIDP_METRICS_TOKEN, or HYBRIDP_METRICS=open.")
-    service.metrics.gauge("hybridp_waiting_reports", service.writer.waiting)
-    service.metrics.gauge("hybridp_up_seconds", time.monotonic() - service.started)
-    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+    up = time.monotonic() - service.started
+    told = service.metrics.text(hybridp_waiting_reports=service.writer.waiting, hybridp_up_seconds=up)
+    return Response(told, media_type="text/plain; version=0.0.4")
 
 
 # --- their description ------------------------------------------------------------------------------------------------
@@ -246,7 +236,7 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     """FastAPI's document with what it does not see: problems, and uploads by the very types that parse them; again, the
     same."""
     forms = [form for some in PAYLOADS.values() for form in some]
-    (_, *shown), own = msgspec.json.schema_components([Upload, *forms, *PAYLOADS], ref_template=_NAMED)
+    (_, _, *shown), own = msgspec.json.schema_components([Upload, Failures, *forms, *PAYLOADS], ref_template=_NAMED)
     for kind, some in PAYLOADS.items():
         of = own[kind.__name__]["properties"][kind.__name__.lower()]
         of["additionalProperties"] = {"anyOf": [shown[forms.index(form)] for form in some]}

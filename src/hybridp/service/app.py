@@ -14,7 +14,6 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request, Response
@@ -31,7 +30,7 @@ from hybridp.public.mixing import HEAD, MOST_BATCH, from_text, read_batch, read_
 from hybridp.service import api, pages
 from hybridp.service.api import MIXED, UPLOAD, complete
 from hybridp.service.core import Service
-from hybridp.service.formats import parse_upload
+from hybridp.service.formats import Failures, parse_upload
 from hybridp.service.problems import MEDIA_TYPE, STATUS, Refused, log_internal
 from hybridp.service.settings import Settings
 from hybridp.service.studies import submit_reports, take_batch
@@ -151,7 +150,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
         return pages.refused(request, error)
     people = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(("/api/", "/tasks/"))
     if isinstance(error, HTTPException) and people:
-        return pages.trouble(error.status_code, f"{error.detail}.")
+        return pages.trouble(error.status_code, problem=f"{error.detail}.")
     return refusal(error)
 
 
@@ -196,7 +195,7 @@ class Front:
         route, status = UPLOAD if kind == "reports" else MIXED, str(response.status_code)
         self._service.metrics.count("hybridp_requests_total", route=route, status=status)
 
-    async def _reports(self, scope: Scope, receive: Receive, study_id: str, address: str) -> dict[str, Any]:
+    async def _reports(self, scope: Scope, receive: Receive, study_id: str, address: str) -> Failures:
         service = self._service
         kind = Headers(scope=scope).get("content-type", "")
         if kind.split(";")[0].strip().lower() != "application/json":

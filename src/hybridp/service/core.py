@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -22,7 +22,7 @@ from hybridp.errors import InvalidInput
 from hybridp.noise import Randomness, secure
 from hybridp.public.mixing import unseal
 from hybridp.service import formats, schema
-from hybridp.service.formats import BROKEN, Failure, Packed, Report
+from hybridp.service.formats import BROKEN, Failed, Packed, Report
 from hybridp.service.plans import Survey, moment, parse_plan
 from hybridp.service.problems import Gate, Refused, no_such_study
 from hybridp.service.questions import Part, pack_answers, pack_reports
@@ -37,20 +37,19 @@ _BELIEVED = 5.0  # seconds
 _FRESH = 2.0  # seconds for which a study's phase is taken from memory; the writer checks it again
 
 
-def know_key(db: Connection, keys: KeyRing, *, renewed: bool = False) -> None:
+def know_key(db: Connection, keys: KeyRing) -> None:
     """Write down by which key the store is sealed; refused where it was another one and there are studies. One that did
-    not write it down is tried with the studies' keys themselves. `renewed`: all are sealed anew."""
+    not write it down is tried with the studies' keys themselves."""
     if db.dialect.name == "postgresql":  # two servers that start at once take turns
         db.exec_driver_sql("LOCK TABLE meta IN SHARE ROW EXCLUSIVE MODE")
     before = schema.meta_value(db, "key")
-    if not renewed:
-        if before in keys.checks.values():
-            return
-        sealed = [] if before is not None else db.execute(select(study_keys.c.sealed)).scalars().all()
-        made = db.execute(select(studies.c.number).limit(1)).first() is not None
-        if (before is not None and made) or not all(keys.opens(bytes(one)) for one in sealed):
-            rule = "must hold the key that sealed the studies of this database"
-            raise KeyProblem(f"`key-file` {rule}: {RESTORE}. Got another key.")
+    if before in keys.checks.values():
+        return
+    sealed = [] if before is not None else db.execute(select(study_keys.c.sealed)).scalars().all()
+    made = db.execute(select(studies.c.number).limit(1)).first() is not None
+    if (before is not None and made) or not all(keys.opens(bytes(one)) for one in sealed):
+        rule = "must hold the key that sealed the studies of this database"
+        raise KeyProblem(f"`key-file` {rule}: {RESTORE}. Got another key.")
     schema.set_meta(db, "key", keys.checks[keys.current])
 
 
@@ -87,7 +86,7 @@ class View:
         if self.plan.opens is not None and now < self.plan.opens:
             raise Refused("not-open", "The study has not opened yet.")
 
-    def check(self, report: Report, now: int) -> Packed | Failure:
+    def check(self, report: Report, now: int) -> Packed | Failed:
         try:
             raw, time, epsilon, allowed = formats.report_id(report.id), report.time, report.epsilon, self.plan.choices
             if self.cipher is None:
@@ -109,7 +108,7 @@ class View:
             body = self._packed(self.cipher, row, group, epsilon, report.payload)
             return Packed(row, time, group, epsilon, body, token, report.id)
         except Refused as refused:
-            return Failure(report.id, refused.code, str(refused))
+            return formats.failed(report.id, refused.code, str(refused))
 
     def mixed(self, sealed: bytes, at: int) -> Packed | None:
         """A report that came through a mixer; None for one that this study's devices do not send."""
@@ -166,7 +165,7 @@ class Service:
         self.guesses = Gate(limits.guess_rate, limits.guess_burst)
         self.writer = Writer(self.engine, most_waiting=limits.waiting, watch=self.metrics.committed)
         self.write = self.writer.change
-        self._studies: dict[str, StudyRow] = {}
+        self.study = lru_cache(10_000)(self._study)
         self._views: dict[str, tuple[float, View]] = {}
         self._releasing: dict[int, threading.Lock] = {}
         self.sweeper = Sweeper(self.engine, self.writer)
@@ -180,19 +179,19 @@ class Service:
     def now(self) -> int:
         return int(self.clock())
 
-    def value(self, query: Select[Any]) -> Any:
+    def value(self, query: Select[Any]) -> Any | None:
         """What a query finds first; None where there is nothing."""
         with reading(self.engine) as db:
             return db.execute(query).scalar()
 
-    async def store(self, view: View, reports: Sequence[Packed], now: int) -> list[Failure]:
+    async def store(self, view: View, reports: Sequence[Packed], now: int) -> list[Failed]:
         if not reports:
             return []
         plan = view.study.plan
         late = plan.closes is not None and now > plan.closes
         batch = Batch(view.study.number, view.phase, plan.collection.time_precision, reports, late)
         failed = await self.writer.store(batch)
-        if any(one.code in ("wrong-phase", "closed") for one in failed):
+        if any(one["code"] in ("wrong-phase", "closed") for one in failed):
             self.forget(view.study)
         return failed
 
@@ -217,20 +216,14 @@ class Service:
             raise Refused("unavailable", "The store does not answer, or takes nothing.", retry_after=5) from None
         self._written = time.monotonic()
 
-    def study(self, study_id: str) -> StudyRow:
-        if (result := self._studies.get(study_id)) is not None:
-            return result
+    def _study(self, study_id: str) -> StudyRow:
         if not (len(study_id) <= 40 and study_id.isascii() and study_id.isprintable()):
             raise no_such_study()
         with reading(self.engine) as db:
             row = db.execute(select(studies).where(studies.c.id == study_id)).first()
         if row is None:
             raise no_such_study()
-        result = StudyRow(row.number, row.id, parse_plan(row.plan), row.created)
-        if len(self._studies) >= 10_000:
-            self._studies.clear()
-        self._studies[study_id] = result
-        return result
+        return StudyRow(row.number, row.id, parse_plan(row.plan), row.created)
 
     def number(self, study_id: str) -> int:
         result = self.value(select(studies.c.number).where(studies.c.id == study_id[:40]))
@@ -334,18 +327,15 @@ class Metrics:
         with self._lock:
             self._values[key] = self._values.get(key, 0) + by
 
-    def gauge(self, name: str, value: float) -> None:
-        with self._lock:
-            self._values[name, ()] = value
-
     def committed(self, reports: int, seconds: float) -> None:
         self.count("hybridp_commits_total")
         self.count("hybridp_commit_reports_total", by=reports)
         self.count("hybridp_commit_seconds_total", by=seconds)
 
-    def text(self) -> str:
+    def text(self, **gauges: float) -> str:
+        """All that was counted, and what is so now."""
         with self._lock:
-            values = sorted(self._values.items())
+            values = sorted([*self._values.items(), *(((name, ()), value) for name, value in gauges.items())])
         lines: list[str] = []
         for name, some in groupby(values, key=lambda item: item[0][0]):
             lines.append(f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}")

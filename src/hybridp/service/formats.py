@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from operator import add
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import msgspec
 import numpy as np
@@ -34,10 +34,10 @@ from hybridp.public.mixing import from_text
 from hybridp.public.randomisers import LEVELS, DitheredBit, DitheredReports, Oracle, ScalarReports, Sums
 from hybridp.service.problems import STATUS, Refused
 
-__all__ = ["BIT", "BROKEN", "DIGITS", "FORM_NUMBER", "NUMBER", "PAYLOADS", "Answers", "Bit", "Coordinates", "Failure"]
-__all__ += ["Field", "Heard", "Mixed", "OutOfReach", "Packed", "Report", "ReportCodec", "Reports", "Upload", "broken"]
-__all__ += ["described", "number_field", "numbers_field", "option_field", "parse_upload", "place_reports"]
-__all__ += ["record_field", "report_id", "reports_on", "unpacked_record"]
+__all__ = ["BIT", "BROKEN", "DIGITS", "FORM_NUMBER", "NUMBER", "PAYLOADS", "Answers", "Bit", "Coordinates", "Failed"]
+__all__ += ["Failures", "Field", "Heard", "Mixed", "OutOfReach", "Packed", "Report", "ReportCodec", "Reports", "Upload"]
+__all__ += ["broken", "described", "failed", "number_field", "numbers_field", "option_field", "parse_upload"]
+__all__ += ["place_reports", "record_field", "report_id", "reports_on", "unpacked_record"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -229,9 +229,10 @@ class Heard:
 
     def __add__(self, other: Heard) -> Heard:
         sums, groups = (tuple(map(add, *both)) for both in ((self.sums, other.sums), (self.groups, other.groups)))
-        levels = {**self.levels, **other.levels}
-        levels |= {both: self.levels[both] + other.levels[both] for both in self.levels.keys() & other.levels.keys()}
-        return Heard(self.people + other.people, sums, self.counts + other.counts, groups, levels=levels)
+        counts, levels = self.counts + other.counts, dict(self.levels)
+        for epsilon, told in other.levels.items():
+            levels[epsilon] = levels[epsilon] + told if epsilon in levels else told
+        return Heard(self.people + other.people, sums, counts, groups, levels=levels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -436,16 +437,23 @@ class Packed(NamedTuple):
     sent: str
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A report that was not taken; `status` is what it would have got on its own."""
+class Failed(TypedDict):
+    """A report that was not taken; its status is what it would have got alone."""
 
     id: str
     code: str
+    status: int
     detail: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"id": self.id[:64], "code": self.code, "status": STATUS[self.code], "detail": self.detail}
+
+class Failures(TypedDict):
+    """Everything that is not listed is stored, durably."""
+
+    failures: list[Failed]
+
+
+def failed(sent: str, code: str, detail: str) -> Failed:
+    return {"id": sent[:64], "code": code, "status": STATUS[code], "detail": detail}
 
 
 def report_id(text: str) -> bytes:

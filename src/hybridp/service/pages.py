@@ -54,20 +54,22 @@ __all__ += ["router", "safe_headers", "shown_release", "trouble"]
 HERE = Path(__file__).parent
 
 
-def page(name: str, status: int = 200, **values: Any) -> HTMLResponse:
-    return HTMLResponse(TEMPLATES.get_template(name).render(**values), status_code=status)
+def page(name: str, status: int = 200, error: HybridpError | None = None, **values: Any) -> HTMLResponse:
+    """A page, which says what was refused, if anything was, and when to try again."""
+    values = {"problem": str(error or ""), **values}
+    answer = HTMLResponse(TEMPLATES.get_template(name).render(**values), status_of(error) if error else status)
+    if wait := getattr(error, "retry_after", None):
+        answer.headers["retry-after"] = str(wait)
+    return answer
 
 
 def status_of(error: HybridpError) -> int:
     return int(getattr(error, "status", 422))
 
 
-def trouble(status: int, detail: str, back: str | None = None, wait: int | None = None) -> HTMLResponse:
+def trouble(status: int, error: HybridpError | None = None, **values: Any) -> HTMLResponse:
     title = "There is no such page" if status == 404 else "This did not work"
-    answer = page("problem.html", status, title=title, detail=detail, back=back)
-    if wait is not None:
-        answer.headers["retry-after"] = str(wait)
-    return answer
+    return page("problem.html", status, error, **{"title": title, "back": None, **values})
 
 
 def refused(request: Request, error: HybridpError) -> Response:
@@ -77,8 +79,7 @@ def refused(request: Request, error: HybridpError) -> Response:
         return see("/login")
     back = path if path in ("/login", "/studies/new") else "/"
     back = f"/studies/{study}" if study and getattr(error, "code", "") != "not-found" else back
-    back_to = None if path.startswith("/s/") else back
-    return trouble(status_of(error), str(error), back_to, getattr(error, "retry_after", None))
+    return trouble(status_of(error), error, back=None if path.startswith("/s/") else back)
 
 
 def whatever_is_stored(draw: Callable[[], Any], instead: Any) -> Any:
@@ -335,7 +336,7 @@ Posted = Annotated[dict[str, str], Depends(_form)]
 
 @router.get("/login")
 def login_page() -> Response:
-    return page("login.html", problem="")
+    return page("login.html")
 
 
 @router.post("/login")
@@ -375,10 +376,10 @@ def study_list(service: Here, session: Asked) -> Response:
     return page("studies.html", studies=studies.list_studies(service), here="list", form_token=session.form_token)
 
 
-def _new_page(session: Session, kind: str, given: Mapping[str, str], problem: str = "", status: int = 200) -> Response:
+def _new_page(session: Session, kind: str, given: Mapping[str, str], error: HybridpError | None = None) -> Response:
     chosen = kind if kind in KINDS else "number"
-    form = {"kinds": KINDS, "kind": chosen, "sets": fieldsets(chosen), "rare": _rare, "given": given}
-    return page("new.html", status, **form, problem=problem, here="new", form_token=session.form_token)
+    form: dict[str, Any] = {"kinds": KINDS, "kind": chosen, "sets": fieldsets(chosen), "rare": _rare, "given": given}
+    return page("new.html", error=error, **form, here="new", form_token=session.form_token)
 
 
 @router.get("/studies/new")
@@ -391,13 +392,11 @@ def new_study(service: Here, session: Asked, form: Posted) -> Response:
     try:
         made = studies.create_study(service, declared_by(form), analyst=session.analyst)
     except HybridpError as error:
-        return _new_page(session, form.get("kind", "number"), form, str(error), status_of(error))
+        return _new_page(session, form.get("kind", "number"), form, error)
     return see(f"/studies/{made['id']}")
 
 
-def _study_page(
-    service: Service, session: Session, study_id: str, problem: str = "", status: int = 200, live: int = 0
-) -> Response:
+def _study_page(service: Service, session: Session, study_id: str, error: HybridpError | None, live: int) -> Response:
     s, drawn = studies.study_summary(service, study_id), whatever_is_stored
     assumed = s["now_predicted"] or s["planned"] or {}
     labels = {"planned": "planned", "now_predicted": "predicted for those who came"}
@@ -406,11 +405,10 @@ def _study_page(
     told = s["release"] or next(first, None)
     return page(
         "study.html",
-        status,
+        error=error,
         s=s,
         here="",
         live=live if s["status"] == "open" else 0,
-        problem=problem,
         form_token=session.form_token,
         participation=drawn(lambda: charts.participation(**s["participation"]), ""),
         errors=drawn(lambda: planned and charts.bars(planned, assumed.get("unit", "")), None),
@@ -424,7 +422,7 @@ def _study_page(
 @router.get("/studies/{study_id}")
 def study_page(service: Here, study_id: str, session: Asked, live: str = "") -> Response:
     again = min(max(int(live), 2), 600) if live.isdecimal() and len(live) < 9 else 0
-    return _study_page(service, session, study_id, live=again)
+    return _study_page(service, session, study_id, None, again)
 
 
 @router.get("/studies/{study_id}/release.json")
@@ -477,7 +475,7 @@ def act(service: Here, study_id: str, path: str, session: Asked, form: Posted) -
     try:
         _DEEDS[path][1](service, study_id, form)
     except HybridpError as error:
-        return _study_page(service, session, study_id, str(error), status_of(error))
+        return _study_page(service, session, study_id, error, 0)
     return see(f"/studies/{study_id}")
 
 
@@ -526,7 +524,7 @@ def _number(text: str) -> float:
 
 
 def _participant(
-    request: Request, study_id: str, token: str | None, form: Mapping[str, str], problem: str = "", status: int = 200
+    request: Request, study_id: str, token: str | None, form: Mapping[str, str], error: HybridpError | None = None
 ) -> Response:
     """The page of a study; a form that comes back keeps its report's id, so that it counts once however often sent, and
     does not hold the answer: that is not sent back over the wire for caches and screens to keep."""
@@ -542,7 +540,7 @@ def _participant(
     answered = None if visit is None else studies.answered(service, service.view(study_id), name)
     answer = page(
         "participant.html",
-        status,
+        error=error,
         **participant_view(task),
         token=token,
         token_state=state,
@@ -550,7 +548,6 @@ def _participant(
         may_answer=state == "fine" and answered is None,
         may_mix=state == "fine" and answered in (None, TICKET),
         report_id=name,
-        problem=problem,
         given={name: text for name, text in form.items() if name in ("epsilon", "report_id")},
     )
     if not task["by_invitation"] and visit is None:
@@ -610,15 +607,13 @@ async def participate(request: Request, service: Here, study_id: str) -> Respons
             epsilon = _number(form.get("epsilon", "")) if "choices" in task else None
             report = {"id": form.get("report_id", ""), "time": studies.rounded_now(task), "token": token}
             report |= {"group": "trusted", "epsilon": epsilon, "payload": {"answers": told}}
-            failures = await studies.submit(service, study_id, [report])
-            if not failures:
-                return see(f"/s/{study_id}/thanks")
-            problem, status = str(failures[0]["detail"]), int(failures[0].get("status", 422))
+            for failure in await studies.submit(service, study_id, [report]):
+                raise Refused(failure["code"], failure["detail"])
+            return see(f"/s/{study_id}/thanks")
         except HybridpError as error:
-            problem, status = str(error), status_of(error)
-            if status in (429, 503):
+            if status_of(error) in (429, 503):
                 return _again(study_id, form, error)
-        return await run_in_threadpool(_participant, request, study_id, token, form, problem, status)
+            return await run_in_threadpool(_participant, request, study_id, token, form, error)
     except SQLAlchemyError as error:
         log_internal(error)
         return _again(study_id, form, Refused("unavailable", "The store does not answer.", retry_after=5))
@@ -627,10 +622,7 @@ async def participate(request: Request, service: Here, study_id: str) -> Respons
 def _again(study_id: str, form: Mapping[str, str], error: HybridpError) -> Response:
     """The same form once more, made without the store: the id in it makes sure that the answer counts once."""
     own = {} if _ID.fullmatch(form.get("report_id", "")) else {"report_id": studies.new_report_id()}
-    told = {"detail": str(error), "action": f"/s/{quote(study_id)}", "fields": {**form, **own}.items()}
-    answer = page("retry.html", status_of(error), **told)
-    answer.headers["retry-after"] = str(getattr(error, "retry_after", None) or 5)
-    return answer
+    return page("retry.html", error=error, action=f"/s/{quote(study_id)}", fields={**form, **own}.items())
 
 
 @router.get("/s/{study_id}/thanks")

@@ -12,10 +12,8 @@ True
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hashlib
-import json
 import math
 import os
 import secrets
@@ -23,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -162,20 +161,18 @@ def load(path: Path) -> KeyRing:
     try:
         if path.stat().st_mode & 0o077:
             raise KeyProblem(f"`key-file` must be readable by its owner only (chmod 600). Got {path}.")
-        stated = json.loads(path.read_text())
-        keys = {int(n): base64.b64decode(k) for n, k in stated["keys"].items()}
-        if not keys or any(len(k) != 32 for k in keys.values()):
+        ring = msgspec.json.decode(path.read_bytes(), type=KeyRing)
+        if not ring.keys or any(len(key) != 32 for key in ring.keys.values()):
             raise ValueError
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, msgspec.DecodeError):
         raise KeyProblem(f"`key-file` must be a key file of hybridp. Got {path}.") from None
-    return KeyRing(keys)
+    return ring
 
 
 def save(path: Path, ring: KeyRing, *, new: bool = False) -> None:
     """Write the file whole or not at all, synced; `new` refuses to replace one."""
-    document = {"keys": {str(n): base64.b64encode(k).decode() for n, k in ring.keys.items()}}
     with appearing(path, new=new, mode=0o600) as draft:
-        draft.write_text(json.dumps(document))
+        draft.write_bytes(msgspec.json.encode(ring))
 
 
 @dataclass(frozen=True, slots=True)

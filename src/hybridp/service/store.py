@@ -27,7 +27,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import lru_cache, partial
@@ -40,14 +40,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from hybridp.errors import HybridpError
 from hybridp.public.mixing import Batch as Mixed
 from hybridp.service import schema
-from hybridp.service.formats import Failure, Packed
+from hybridp.service.formats import Failed, Packed, failed
 from hybridp.service.problems import Refused
 from hybridp.service.schema import GROUPS, TICKET, batches, invitations, participation, progress, reports, study_keys
 from hybridp.service.settings import hashed
 
-__all__ = ["Batch", "Commits", "Sweeper", "Writer", "arrivals", "counts", "driver", "end", "known_tokens"]
-__all__ += ["make_tokens", "participation_by", "reading", "shred", "snapshot", "stored_rows", "stream", "sweep"]
-__all__ += ["take", "take_mixed", "take_plain", "writing"]
+__all__ = ["Batch", "Commits", "Sweeper", "Writer", "arrivals", "counts", "counts_by_study", "driver", "end"]
+__all__ += ["known_tokens", "make_tokens", "participation_by", "reading", "shred", "snapshot", "stored_rows", "stream"]
+__all__ += ["sweep", "take", "take_mixed", "take_plain", "writing"]
 
 _ROWS = 5000  # rows a statement: six values each stay below SQLite's 32,766
 BIN = 60  # seconds: the finest grain at which participation is counted
@@ -88,7 +88,7 @@ class Batch(NamedTuple):
     late: bool = False
 
 
-def take(raw: Any, batches: Sequence[Batch], postgres: bool) -> list[list[Failure]]:
+def take(raw: Any, batches: Sequence[Batch], postgres: bool) -> list[list[Failed]]:
     """Store what can be stored, in the transaction that is open on this driver's connection; failures of each batch.
 
     A report that came before is fine, whatever it says now: the first one counts, and nobody learns from the answer
@@ -96,7 +96,7 @@ def take(raw: Any, batches: Sequence[Batch], postgres: bool) -> list[list[Failur
     for each id, one report for each token, none once the study is closed or in another phase, and counters that agree
     with the rows.
     """
-    failures: list[list[Failure]] = [[] for _ in batches]
+    failures: list[list[Failed]] = [[] for _ in batches]
     work = sorted(zip(batches, failures, strict=True), key=lambda one: one[0].study)
     # Always in this order, so that two writers cannot wait for each other.
     for study, own in groupby(work, key=lambda one: one[0].study):
@@ -104,20 +104,20 @@ def take(raw: Any, batches: Sequence[Batch], postgres: bool) -> list[list[Failur
     return failures
 
 
-def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failure]]], postgres: bool) -> None:
+def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failed]]], postgres: bool) -> None:
     sent = [report for batch, _ in work for report in batch.reports]
     state, phase, there = _known(raw, postgres, study, [report.row for report in sent])
     asked = [report.token for report in sent if report.token is not None]
     tokens = known_tokens(raw, postgres, study, asked) if asked else {}
     fresh: list[Packed] = []
-    for batch, failed in work:
+    for batch, refused in work:
         for report in batch.reports:
             if report.token is not None and report.token not in tokens:
-                failed.append(Failure(report.sent, "token-unknown", "The study knows no such invitation."))
+                refused.append(failed(report.sent, "token-unknown", "The study knows no such invitation."))
             elif report.row not in there:
-                refused = _refusal(report, "closed" if batch.late else state, phase, batch.phase, tokens)
-                if refused is not None:
-                    failed.append(refused)
+                why = _refusal(report, "closed" if batch.late else state, phase, batch.phase, tokens)
+                if why is not None:
+                    refused.append(why)
                     continue
                 if report.token is not None:
                     tokens[report.token] = True
@@ -145,13 +145,13 @@ def take_plain(raw: Any, batches: Sequence[Batch]) -> bool:
     return _insert(raw, head.study, rows, 0, head.precision, True, head.phase)
 
 
-def _refusal(report: Packed, state: str, phase: int, meant: int, tokens: dict[bytes, bool]) -> Failure | None:
+def _refusal(report: Packed, state: str, phase: int, meant: int, tokens: dict[bytes, bool]) -> Failed | None:
     if state != "open":
-        return Failure(report.sent, "closed", "The study takes no more reports.")
+        return failed(report.sent, "closed", "The study takes no more reports.")
     if phase != meant:
-        return Failure(report.sent, "wrong-phase", "The study has moved on to its next phase: read the task again.")
+        return failed(report.sent, "wrong-phase", "The study has moved on to its next phase: read the task again.")
     if report.token is not None and tokens[report.token]:
-        return Failure(report.sent, "token-used", "This invitation was used: each is for one contribution.")
+        return failed(report.sent, "token-used", "This invitation was used: each is for one contribution.")
     return None
 
 
@@ -310,10 +310,16 @@ def make_tokens(db: Connection, study: int, count: int) -> list[str]:
 
 def counts(db: Connection, study: int) -> dict[str, int]:
     """How many people of each group took part, from the counters; shuffled ones where there are any."""
-    rows = db.exec_driver_sql(f"SELECT grp, sum(people) FROM participation WHERE study = {int(study)} GROUP BY grp")
-    result = {int(group): int(people) for group, people in rows}
-    named = {name: result[group] for group, name in GROUPS.items() if group in result}
-    return {"trusted": 0, "local": 0, **named}
+    return counts_by_study(db, f"WHERE study = {int(study)}")[study]
+
+
+def counts_by_study(db: Connection, where: str = "") -> defaultdict[int, dict[str, int]]:
+    result = defaultdict[int, dict[str, int]](lambda: {"trusted": 0, "local": 0})
+    rows = db.exec_driver_sql(f"SELECT study, grp, sum(people) FROM participation {where} GROUP BY study, grp")
+    for study, group, people in rows:
+        if group in GROUPS:
+            result[study][GROUPS[group]] = int(people)
+    return result
 
 
 def stream(db: Connection, study: int, group: int, *, size: int = 20_000) -> Iterator[list[tuple[Any, ...]]]:
@@ -353,7 +359,7 @@ _WIDTHS = (60, 300, 900, 3600, 4 * 3600, 86_400, 7 * 86_400)
 
 
 T = TypeVar("T")
-Waiter = tuple[Batch, asyncio.Future[list[Failure]]]
+Waiter = tuple[Batch, asyncio.Future[list[Failed]]]
 
 _TOGETHER = 4000  # reports of one commit
 _LOG = 4000  # reports in SQLite's log from which on it is moved into the database
@@ -376,12 +382,12 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="hybridp-writer", daemon=True)
         self._thread.start()
 
-    async def store(self, batch: Batch) -> list[Failure]:
+    async def store(self, batch: Batch) -> list[Failed]:
         size = len(batch.reports)
         if self._closed or self.waiting + size > self._most:
             raise Refused("overloaded", "Too many reports are waiting to be stored: come back later.", retry_after=2)
         loop = asyncio.get_running_loop()
-        result: asyncio.Future[list[Failure]] = loop.create_future()
+        result: asyncio.Future[list[Failed]] = loop.create_future()
         self.waiting += size
         self._uploads.append((batch, result))
         # Asked for when this turn of the loop is through: who came in the same turn shares the commit.
@@ -440,7 +446,7 @@ class Writer:
         if not waiters:
             return
         began = time.perf_counter()
-        outcomes: Sequence[list[Failure] | Refused]
+        outcomes: Sequence[list[Failed] | Refused]
         try:
             outcomes = self._commits.commit([batch for batch, _ in waiters])
         except Exception:
@@ -480,7 +486,7 @@ def _sqlite(engine: Engine, statement: str, patience: int = 30_000) -> Any:
             raw.execute("PRAGMA busy_timeout = 30000")
 
 
-def _answer(answers: Sequence[tuple[asyncio.Future[list[Failure]], list[Failure] | Refused]]) -> None:
+def _answer(answers: Sequence[tuple[asyncio.Future[list[Failed]], list[Failed] | Refused]]) -> None:
     for result, outcome in answers:
         if result.done():  # the request went away; its reports are stored all the same
             continue
@@ -498,7 +504,7 @@ class Commits:
         self._errors: Any = dbapi.Error
         self._twice: Any = dbapi.IntegrityError
 
-    def commit(self, batches: Sequence[Batch]) -> list[list[Failure]]:
+    def commit(self, batches: Sequence[Batch]) -> list[list[Failed]]:
         """Store what can be stored, durably; the failures of each batch. Tried again where another process stored the
         same id at the same moment."""
         for attempt in range(3):

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any
 
@@ -31,16 +30,15 @@ from hybridp.ledger import Charge, units
 from hybridp.public.mixing import Batch, ticket
 from hybridp.public.study import Declaration
 from hybridp.release.release import plain
-from hybridp.service import schema, store
-from hybridp.service.core import Service, StudyRow, View, know_key
-from hybridp.service.formats import Failure, Heard, Packed, Report, parse_upload, report_id, unpacked_record
+from hybridp.service import schema, store, words
+from hybridp.service.core import Service, StudyRow, View
+from hybridp.service.formats import Failed, Heard, Packed, Report, failed, parse_upload, report_id, unpacked_record
 from hybridp.service.plans import Survey, moment, parse_plan, predicted
 from hybridp.service.problems import Refused, no_such_study
 from hybridp.service.questions import Forecast, Lots, Part, unpacked_reports
 from hybridp.service.schema import LOCAL, analysts, batches, progress, releases, studies, study_keys
 from hybridp.service.settings import RowCipher, hashed, new_secret
 from hybridp.service.store import arrivals, counts, reading, shred, snapshot, stream
-from hybridp.service.words import task_of
 from hybridp.tasks.task import published
 
 __all__ = ["Refused", "Sealed", "add_analyst", "answered", "book", "check_batch", "check_ended", "check_invitations"]
@@ -96,8 +94,7 @@ def revoke_analyst(service: Service, name: str) -> int:
 def check_key(service: Service, key: str) -> int | None:
     """Whose key this is: an analyst's number. Looked up by its hash: the time that takes tells nothing of a key."""
     mine = select(analysts.c.id).where(analysts.c.key_hash == hashed(key), analysts.c.revoked.is_(None))
-    result: int | None = service.value(mine)
-    return result
+    return service.value(mine)
 
 
 # --- studies ----------------------------------------------------------------------------------------------------------
@@ -154,12 +151,8 @@ def list_studies(service: Service) -> list[dict[str, Any]]:
     query = select(studies, progress.c.state, progress.c.phase).join(progress, progress.c.study == studies.c.number)
     with reading(service.engine) as db:
         rows = db.execute(query.order_by(studies.c.number.desc())).all()
-        people = db.exec_driver_sql("SELECT study, grp, sum(people) FROM participation GROUP BY study, grp").all()
-    sizes: dict[int, dict[str, int]] = {row.number: {"trusted": 0, "local": 0} for row in rows}
-    for number, group, n in people:
-        if group in schema.GROUPS:
-            sizes[number][schema.GROUPS[group]] = int(n)
-    return [_line(row, sizes[row.number], service.now()) for row in rows]
+        people = store.counts_by_study(db)
+    return [_line(row, people[row.number], service.now()) for row in rows]
 
 
 def _line(row: Any, people: dict[str, int], now: int) -> dict[str, Any]:
@@ -293,7 +286,7 @@ def reseal(service: Service) -> int:
         for row in rows:
             sealed = keys.seal(keys.unseal(bytes(row.sealed)))
             db.execute(study_keys.update().where(study_keys.c.study == row.study).values(sealed=sealed))
-        know_key(db, keys, renewed=True)
+        schema.set_meta(db, "key", keys.checks[keys.current])
         db.execute(schema.meta.delete().where(schema.meta.c.key.like("session:%")))
         return len(rows)
 
@@ -419,10 +412,9 @@ def waits_for_mixer(db: Connection, study: StudyRow, now: int) -> str | None:
     until = min((int(at) for at in (_now(db, study).ended, study.plan.closes) if at is not None), default=now) + WAIT
     if now >= until:
         return None
-    moment = datetime.fromtimestamp(until, UTC).strftime("%d %B %Y, %H:%M UTC")
     return (
         "The mixer has not sent its last batch. It does so by itself, soon after the study is closed; from "
-        f"{moment} on a release goes without it."
+        f"{words.moment(until)} on a release goes without it."
     )
 
 
@@ -675,7 +667,7 @@ def task_document(service: Service, study_id: str) -> dict[str, Any]:
     view = service.view(study_id)
     plan = view.study.plan
     status = _status(plan.opens, plan.closes, view.state, service.now())
-    return task_of(view.study.id, view.plan, view.phase, view.cipher) | {"status": status}
+    return words.task_of(view.study.id, view.plan, view.phase, view.cipher) | {"status": status}
 
 
 def token_state(service: Service, study_id: str, token: str | None) -> str:
@@ -703,43 +695,43 @@ def check_invitations(service: Service, study_id: str, asked: Sequence[tuple[str
     """Before answers are sent: of (report id, token), which tokens are not good, which reports are stored already."""
     view = service.view(study_id)
     if view.cipher is None:
-        closed = [Failure(name, "closed", "The study takes no more reports.").to_dict() for name, _ in asked]
+        closed = [failed(name, "closed", "The study takes no more reports.") for name, _ in asked]
         return {"failures": closed, "stored": []}
     rows = {name: view.cipher.row(report_id(name)) for name, _ in asked}
     hashes = {name: hashed(token or "") for name, token in asked}
     with reading(service.engine) as db:
         tokens = store.known_tokens(*store.driver(db), view.study.number, list(hashes.values()))
         there = store.stored_rows(*store.driver(db), view.study.number, list(rows.values()))
-    stored, failures = [], list[Failure]()
+    stored, failures = [], list[Failed]()
     for name, row in rows.items():
         if view.study.plan.collection.by_invitation and hashes[name] not in tokens:
-            failures.append(Failure(name, "token-unknown", "The study knows no such invitation."))
+            failures.append(failed(name, "token-unknown", "The study knows no such invitation."))
         elif row in there:
             stored.append(name)
         elif tokens.get(hashes[name]):
-            failures.append(Failure(name, "token-used", "This invitation was used: each is for one contribution."))
-    return {"failures": [f.to_dict() for f in failures], "stored": stored}
+            failures.append(failed(name, "token-used", "This invitation was used: each is for one contribution."))
+    return {"failures": failures, "stored": stored}
 
 
-async def submit(service: Service, study_id: str, reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+async def submit(service: Service, study_id: str, reports: Sequence[Mapping[str, Any]]) -> list[Failed]:
     view = await service.hot_view(study_id)
     most = service.settings.limits.reports_per_request
     return await submit_reports(service, view, parse_upload(msgspec.json.encode({"reports": reports}), most))
 
 
-async def submit_reports(service: Service, view: View, given: Sequence[Report]) -> list[dict[str, Any]]:
+async def submit_reports(service: Service, view: View, given: Sequence[Report]) -> list[Failed]:
     """Check reports against their study, store what may be stored, and answer when it is durable."""
     now = service.now()
     view.check_open(now)
     result = [view.check(report, now) for report in given]
-    failed = [one for one in result if isinstance(one, Failure)]
-    failed += await service.store(view, [one for one in result if not isinstance(one, Failure)], now)
+    failures = [one for one in result if not isinstance(one, Packed)]
+    failures += await service.store(view, [one for one in result if isinstance(one, Packed)], now)
     metrics = service.metrics
-    metrics.count("hybridp_reports_total", by=len(given) - len(failed), outcome="accepted")
-    for failure in failed:
-        metrics.count("hybridp_reports_total", outcome=failure.code)
-        metrics.refused(failure.code)
-    return [failure.to_dict() for failure in failed]
+    metrics.count("hybridp_reports_total", by=len(given) - len(failures), outcome="accepted")
+    for failure in failures:
+        metrics.count("hybridp_reports_total", outcome=failure["code"])
+        metrics.refused(failure["code"])
+    return failures
 
 
 # --- participants who send through a mixer ----------------------------------------------------------------------------
@@ -751,8 +743,7 @@ def answered(service: Service, view: View, name: str) -> int | None:
         return None
     rows = schema.reports.c
     here = (rows.study == view.study.number, rows.id == view.cipher.row(report_id(name)))
-    result: int | None = service.value(select(rows.grp).where(*here))
-    return result
+    return service.value(select(rows.grp).where(*here))
 
 
 async def give_ticket(service: Service, view: View, name: str, token: str | None) -> str:
@@ -777,8 +768,8 @@ async def give_ticket(service: Service, view: View, name: str, token: str | None
             raise Refused("token-used", "An answer has arrived from this visit: one is enough.")
     at = now // plan.collection.time_precision * plan.collection.time_precision
     row = Packed(own, at, schema.TICKET, None, b"", asked, name)
-    for failed in await service.store(view, [row], now):
-        raise Refused(failed.code, failed.detail)
+    for failure in await service.store(view, [row], now):
+        raise Refused(failure["code"], failure["detail"])
     return ticket(cipher.signer, view.study.id, nonce)
 
 

@@ -38,8 +38,8 @@ from hybridp.service.formats import DIGITS, FORM_NUMBER
 from hybridp.service.plans import Survey
 from hybridp.service.settings import RowCipher
 
-__all__ = ["TEMPLATES", "VISIT_HOURS", "Notice", "at_most_right", "exact", "in_words", "notice", "notices", "odds"]
-__all__ += ["of_100", "per_hundred", "said", "sent_of", "task_of", "told_truly"]
+__all__ = ["TEMPLATES", "VISIT_HOURS", "Notice", "at_most_right", "exact", "in_words", "moment", "notice", "notices"]
+__all__ += ["odds", "of_100", "per_hundred", "said", "sent_of", "task_of", "told_truly"]
 
 Task = Mapping[str, Any]
 VISIT_HOURS = 12
@@ -144,7 +144,7 @@ def told_truly(randomiser: Task) -> Fraction:
 # --- sentences --------------------------------------------------------------------------------------------------------
 
 
-def _moment(seconds: float, form: str = "%d %B %Y, %H:%M UTC") -> str:
+def moment(seconds: float, form: str = "%d %B %Y, %H:%M UTC") -> str:
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime(form)
     except (ValueError, OverflowError, OSError):
@@ -177,7 +177,7 @@ TEMPLATES = Environment(
     auto_reload=False,  # a running server serves the pages that it started with
 )
 TEMPLATES.filters |= {
-    "moment": _moment, "number": _number, "exact": exact, "in_words": in_words, "of_100": of_100, "truly": _truly,
+    "moment": moment, "number": _number, "exact": exact, "in_words": in_words, "of_100": of_100, "truly": _truly,
     "per_hundred": per_hundred, "told_truly": told_truly, "stretch": _stretch, "exp": math.exp,
     "commas": "{:,}".format, "host": lambda url: urlsplit(url).netloc, "plain": lambda x: f"{x:.15g}",
     "figure": lambda x, none="": none if x is None else f"{x:g}" if isinstance(x, float | int) else x,
