@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -25,8 +25,8 @@ from hybridp.public.messages import OptInCounts, SlotReports
 from hybridp.public.randomisers import Floats, Ints, Oracle
 
 __all__ = ["Estimate", "HeavyBlend", "HeavyEstimator", "anchor_heavy", "better_queries", "blend_heavy", "combine"]
-__all__ += ["from_noisy_counts", "from_oracle", "heavy_anchoring", "held", "keep_best", "local_estimate", "project"]
-__all__ += ["rank_ranges", "restrict", "trim"]
+__all__ += ["from_noisy_counts", "from_oracle", "heavy_anchoring", "held", "local_estimate", "most_probable"]
+__all__ += ["project", "rank_ranges", "restrict", "trim"]
 
 HeavyEstimator = Literal["alike", "hybrid", "anchored"]
 
@@ -65,12 +65,10 @@ def from_noisy_counts(head: HeadList, noisy: Floats, people: int, noise_variance
 
     The variance p(1-p)/n + noise/n^2 is estimated without bias: E p^(1-p^) = p(1-p)(1-1/n) - noise/n^2.
     """
-    p = noisy / people
-    extra = noise_variance / people**2
-    variance = _opt_in_variance(p, extra, people)
-    merged = _by_query(head, noise_variance) / people**2
-    query = _by_query(head, p)
-    return Estimate(p, variance, query, _opt_in_variance(query, merged, people), people, extra, merged)
+    p, extra = noisy / people, noise_variance / people**2
+    query, merged = _by_query(head, p), _by_query(head, noise_variance) / people**2
+    variance, of_query = _opt_in_variance(p, extra, people), _opt_in_variance(query, merged, people)
+    return Estimate(p, variance, query, of_query, people, extra, merged)
 
 
 def _opt_in_variance(p: Floats, extra: Floats, people: int) -> Floats:
@@ -183,7 +181,8 @@ def trim(counts: OptInCounts, most: int, *, reuse: bool) -> tuple[HeadList, list
     before = combine(_opt_in(full, counts, counts.counted, counts.discovered, noise, reuse=alone)).slots
     # The discovery group says nothing of wildcards: where its counts are used, a query's wildcard would only add the
     # noise of the few others, and its records alone rank it.
-    head = full.trimmed(_first(full, _by_query(full, np.where(full.is_record, before, 0.0) if reuse else before), most))
+    ranked = np.where(full.is_record, before, 0.0) if reuse else before
+    head = full.trimmed(most_probable(full, _by_query(full, ranked), most))
     slots = full.fold(head)
     counted, merged = (_fold(values, slots, len(head)) for values in (counts.counted, noise))
     kept = np.full(len(head), np.nan)
@@ -201,7 +200,7 @@ def _opt_in(
     return [*parts, _from_discovery(head, discovered, counts)] if reuse else parts
 
 
-def _first(head: HeadList, shares: Floats, most: int) -> set[str]:
+def most_probable(head: HeadList, shares: Floats, most: int) -> set[str]:
     """The most probable queries; alphabetical order breaks ties."""
     order = np.argsort(-shares[:-1], kind="stable")[:most]
     return {str(head.queries[i]) for i in order.tolist()}
@@ -251,13 +250,8 @@ def heavy_anchoring(head: HeadList, trusted: list[Estimate], heard: list[Heard])
     variances = [max(share * (1 - share), 1 / n) / n + noise for n, noise in known]
     v_t = 1 / sum(1 / v for v in variances)
     laplace = sum((v_t / v) ** 2 * noise for v, (_, noise) in zip(variances, known, strict=True))
-    laws = [oracle.variance(share) / people for _, oracle, people in heard]
-    return anchoring(v_t, float(_together(laws)), laplace=laplace)
-
-
-def _together(laws: list[Any]) -> Any:
-    """The variance of independent estimates that are weighed by theirs."""
-    return 1 / np.sum([1 / law for law in laws], axis=0)
+    v_l = 1 / sum(people / oracle.variance(share) for _, oracle, people in heard)
+    return anchoring(v_t, float(v_l), laplace=laplace)
 
 
 def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | None) -> tuple[Estimate, Anchor]:
@@ -266,12 +260,11 @@ def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | Non
     Without a `reach` each slot has the tightest leash that is cheap for what the trusted know of it. What the clipping
     takes off, where nobody lies, is part of the variance. A query has the sum of its slots.
     """
-    own = combine(trusted)
+    own, told = combine(trusted), combine([estimate for estimate, _, _ in heard])
     known = np.isfinite(own.variances)
     pilot = np.clip(np.where(known, own.slots, 0.0), 0.0, 1.0)
-    laws = [oracle.variance(pilot) / people for _, oracle, people in heard]
-    v_l, told = _together(laws), combine([estimate for estimate, _, _ in heard])
-    shares = v_l * np.sum([sent.slots / law for (sent, _, _), law in zip(heard, laws, strict=True)], axis=0)
+    sent = [(estimate.slots, oracle.variance(pilot) / people) for estimate, oracle, people in heard]
+    shares, v_l = _weigh(*map(np.array, zip(*sent, strict=True)))
     v_t = np.where(known, own.variances, 1.0)
     parts = [(e.variances, np.nan_to_num(e.noise, posinf=0.0)) for e in trusted if e.noise is not None]
     laplace = np.minimum(sum((v_t / variance) ** 2 * noise for variance, noise in parts), v_t)
@@ -317,16 +310,9 @@ def blend_heavy(head: HeadList, estimates: list[Estimate], anchor: Anchor | None
     return HeavyBlend(head, *slots, result.queries, np.sqrt(result.query_variances), raw.queries, anchor)
 
 
-def keep_best(blended: HeavyBlend, most: int) -> set[str]:
-    """The queries that stay at the end: the M largest of what everyone counted."""
-    return _first(blended.head, blended.queries, most)
-
-
 def restrict(blended: HeavyBlend, keep: set[str]) -> HeavyBlend:
     """The same with only these queries; the others join the wildcard, and so do their errors."""
     head = blended.head.trimmed(keep)
-    if len(head) == len(blended.head):
-        return blended
     slots = blended.head.fold(head)
     number = {q: i for i, q in enumerate(head.queries)}
     queries = np.array([number.get(q, len(number) - 1) for q in blended.head.queries], dtype=np.int64)
