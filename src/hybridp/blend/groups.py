@@ -169,11 +169,18 @@ class JointBlend:
     """Each group counts by its number of people: they may differ. Else they are taken to be alike."""
 
     @property
-    def trusted_share(self) -> float | None:
-        """The weight of the trusted cells where it is that of people."""
-        if not self.by_people or self.trusted is None or self.local is None:
-            return None
-        return self.trusted.people / (self.trusted.people + self.local.people)
+    def apart(self) -> bool:
+        """Whether there are two groups that may differ."""
+        return self.by_people and self.trusted is not None and self.local is not None
+
+    def weight(self, own: Any, told: Any) -> float:
+        """Of the trusted cells: that of people, or by these variances; of one group alone it is that group's."""
+        if self.trusted is None or self.local is None:
+            return float(self.local is None)
+        if self.by_people:
+            return self.trusted.people / (self.trusted.people + self.local.people)
+        mine, theirs = float(np.sum(own)), float(np.sum(told))
+        return theirs / (mine + theirs) if mine + theirs > 0 else 0.5
 
     @property
     def size(self) -> int:
@@ -261,7 +268,7 @@ class CategoryBlend:
         spread = present * theta * (1 - theta)
         sd = self.whole.sd
         known = None if sd is None else present * np.minimum(theta * (1 - theta), sd**2)
-        if self.whole.trusted_share is not None:
+        if self.whole.apart:
             spread, known = self._apart_spreads(theta, spread)
         return self.whole.of_form(total, squares, spread, known)
 
@@ -315,9 +322,8 @@ class CategoryBlend:
 
         def law(share: Floats) -> tuple[Floats, Floats]:
             own, theirs = self._share_variances(share)
-            stated = self.whole.trusted_share
-            w = _weight(float(own[0]), float(theirs[0])) if stated is None else stated
-            return np.sqrt(np.maximum(_mixed(w, own, theirs), 1e-300)), 0.0 * share
+            variance = _mixed(self.whole.weight(own, theirs), own, theirs)
+            return np.sqrt(np.maximum(variance, 1e-300)), 0.0 * share
 
         at = np.array([min(max(self.share, 0.0), 1.0)])
         low, high = score_interval(law, at, level, halvings=_HALVINGS)
@@ -327,7 +333,7 @@ class CategoryBlend:
         """Of each group's own share of the category: the form with a = 1 on all its cells."""
         many = len(self.categories) * self.whole.answers
         spread = share * (1 - share)
-        if self.whole.trusted_share is not None and self.trusted_cells is not None:
+        if self.whole.apart and self.trusted_cells is not None:
             present = min(max(float(self.trusted_cells.sum()), 0.0), 1.0)
             spread = np.maximum(spread, present * (1 - present))
         own, theirs = self.whole.of_form(float(many), float(many), share, spread, share)  # sum a^2 p is the share
@@ -385,12 +391,6 @@ def _mixed(w: float, own: Any, told: Any) -> Any:
     return (w**2 * own if w > 0 else 0.0) + ((1 - w) ** 2 * told if w < 1 else 0.0)
 
 
-def _weight(own: float, told: float) -> float:
-    if math.isinf(own) or math.isinf(told):
-        return float(math.isinf(told))
-    return told / (own + told) if own + told > 0 else 0.5
-
-
 def blend_joint(whole: JointBlend, categories: Sequence[int]) -> CategoryBlend:
     must(whole.trusted is not None or whole.local is not None, "people", "must be at least 1 in one of the groups", "0")
     own, theirs = whole.cells(categories)
@@ -402,13 +402,11 @@ def blend_joint(whole: JointBlend, categories: Sequence[int]) -> CategoryBlend:
     def mixed(w: float) -> Floats:
         return some if own is None or theirs is None else w * own + (1 - w) * theirs
 
-    theta, stated = np.full(whole.answers, 1 / whole.answers), whole.trusted_share
+    theta = np.full(whole.answers, 1 / whole.answers)
     for _ in range(3):  # from equal shares on: a pilot whose own error is far below what it is used for
-        p, q = result._share_variances(np.array([min(max(result.share, 0.0), 1.0)]))
-        share = float(mixed(_weight(float(p[0]), float(q[0])) if stated is None else stated).sum())
-        result = replace(result, share=share)
-        v_t, v_l = result.variances(theta)
-        w = _weight(float(np.sum(v_t)), float(np.sum(v_l))) if stated is None else stated
+        variances = result._share_variances(np.array([min(max(result.share, 0.0), 1.0)]))
+        result = replace(result, share=float(mixed(whole.weight(*variances)).sum()))
+        w = whole.weight(*result.variances(theta))
         result = replace(result, weight=w, cells=mixed(w))
         theta = np.clip(result.estimate, 0.0, 1.0)
     return result
