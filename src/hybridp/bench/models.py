@@ -42,7 +42,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.heavy import Discovery, counting_noise, discovery
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import VectorBounds
-from hybridp.public.personal import LOCAL_LEAST, PersonalDP, Weights, adpm_weights, listed_levels, local_terms
+from hybridp.public.personal import LOCAL_LEAST, PersonalDP, adpm_weights, listed_levels, local_terms
 from hybridp.public.randomisers import Bounds, Floats, k_randomised_response
 from hybridp.public.regression import LADDER, NoisyRounds, OnLine, Trusted
 from hybridp.public.shuffling import Mixing
@@ -290,7 +290,15 @@ def plan_personal(
     must(heard_t or heard_l, "epsilons", "must be positive for at least one person", 0)
     best = adpm_weights(eps, variance=variance, width=width, counts=many) if heard_t else None
     if best is not None:
-        result["adpm"] = _adpm(best, eps, many, width)
+        order = np.argsort(eps, kind="stable")
+        result["adpm"] = {
+            "mse": min(best.mse, width**2 / 4),
+            "groups": listed_levels(*(one[order] for one in (eps, many, best.weight, best.effective_epsilon))),
+            "levels": int(eps.size),
+            "saturated": int(many[best.saturated].sum()),
+            "noise_scale": best.noise_scale,
+            "constant_better": best.constant_better,
+        }
     # The two halves are independent: the best estimate from both weighs them by the inverse of their errors.
     told = 0.0 if best is None else 1 / best.mse, float(many_own @ (1 / (variance + local_terms(own).worst * worst**2)))
     alone = {name: 1 / one if one else math.inf for name, one in zip(("trusted_mse", "local_mse"), told, strict=True)}
@@ -340,15 +348,3 @@ def _moves(
             "local_epsilon": own,
             "worth_in_local_people": stay / move,
         }
-
-
-def _adpm(best: Weights, eps: Floats, counts: NDArray[np.int64], width: float) -> dict[str, Any]:
-    order = np.argsort(eps, kind="stable")
-    return {
-        "mse": min(best.mse, width**2 / 4),
-        "groups": listed_levels(*(one[order] for one in (eps, counts, best.weight, best.effective_epsilon))),
-        "levels": int(eps.size),
-        "saturated": int(counts[best.saturated].sum()),
-        "noise_scale": best.noise_scale,
-        "constant_better": best.constant_better,
-    }

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from hybridp.blend.mean import Anchor, hold
-from hybridp.blend.shares import simplex
+from hybridp.blend.shares import simplex, weigh
 from hybridp.errors import must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, leash
 from hybridp.public.heavy import HeadList, OneSlot
@@ -25,7 +25,7 @@ from hybridp.public.messages import OptInCounts, SlotReports
 from hybridp.public.randomisers import Floats, Ints, Oracle
 
 __all__ = ["Estimate", "HeavyBlend", "HeavyEstimator", "anchor_heavy", "better_queries", "blend_heavy", "combine"]
-__all__ += ["from_noisy_counts", "from_oracle", "heavy_anchoring", "held", "local_estimate", "most_probable"]
+__all__ += ["from_noisy_counts", "heavy_anchoring", "held", "local_estimate", "most_probable"]
 __all__ += ["project", "rank_ranges", "restrict", "trim"]
 
 HeavyEstimator = Literal["alike", "hybrid", "anchored"]
@@ -79,11 +79,13 @@ def _opt_in_variance(p: Floats, extra: Floats, people: int) -> Floats:
     return np.asarray(np.maximum(sampling, 1 / people**2) + extra)
 
 
-def from_oracle(head: HeadList, shares: Floats, truth: float, other: float, people: int) -> Estimate:
-    """Clients' probabilities from a flat frequency oracle's supporting shares."""
-    gain = truth - other
-    p = (shares - other) / gain
-    variance = np.full(len(p), np.inf)
+def local_estimate(head: HeadList, mechanism: OneSlot | Oracle, reports: SlotReports) -> Estimate:
+    """What the devices say by themselves: probabilities from the shares of reports that support each slot."""
+    if isinstance(mechanism, OneSlot):  # only the wildcard is left, which holds everybody
+        return Estimate(np.ones(1), np.zeros(1), np.ones(1), np.zeros(1))
+    people, gain = reports.people, mechanism.truth - mechanism.other
+    shares = reports.counts / max(people, 1)
+    p, variance = (shares - mechanism.other) / gain, np.full(len(shares), np.inf)
     if people >= 2:  # a slot that no report names, or all do, is not known without error
         seen = np.clip(shares, 1 / people, 1 - 1 / people)
         variance = seen * (1 - seen) / (people - 1) / gain**2
@@ -96,24 +98,16 @@ def combine(estimates: list[Estimate]) -> Estimate:
 
     A group of a few people that happens to see nothing would state a small variance, and so pull the result down: in a
     second pass the variances of noisy counts are those at the first pass's probabilities, the same for every group.
-    What nobody knows (an infinite variance in all of them) is 0 with an infinite variance.
     """
     values = np.array([np.append(e.slots, e.queries) for e in estimates])
     variances = np.array([np.append(e.variances, e.query_variances) for e in estimates])
-    p, _ = _weigh(values, variances)
+    p, _ = weigh(values, variances)
     for place, e in enumerate(estimates):
         if e.noise is not None and e.query_noise is not None and e.people >= 2:
             sampling = np.maximum(p * (1 - p), 1 / e.people) / e.people
             variances[place] = sampling + np.append(e.noise, e.query_noise)
-    (value, variance), many = _weigh(values, variances), len(estimates[0].slots)
+    (value, variance), many = weigh(values, variances), len(estimates[0].slots)
     return Estimate(value[:many], variance[:many], value[many:], variance[many:])
-
-
-def _weigh(values: Floats, variances: Floats) -> tuple[Floats, Floats]:
-    precision = 1 / np.maximum(variances, 1e-300)
-    known = precision.sum(axis=0) > 0
-    total = np.where(known, precision.sum(axis=0), 1.0)
-    return np.asarray((precision * values).sum(axis=0) / total), np.where(known, 1 / total, np.inf)
 
 
 def better_queries(head: HeadList, estimate: Estimate) -> Estimate:
@@ -217,14 +211,6 @@ def _from_discovery(head: HeadList, shown: Floats, counts: OptInCounts) -> Estim
     return Estimate(p, variance, np.zeros(len(unknown)), unknown, n, noise, unknown)
 
 
-def local_estimate(head: HeadList, mechanism: OneSlot | Oracle, reports: SlotReports) -> Estimate:
-    """What the devices say by themselves."""
-    if isinstance(mechanism, OneSlot):  # only the wildcard is left, which holds everybody
-        return Estimate(np.ones(1), np.zeros(1), np.ones(1), np.zeros(1))
-    share = reports.counts / max(reports.people, 1)
-    return from_oracle(head, share, mechanism.truth, mechanism.other, reports.people)
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class HeavyBlend:
     """Probabilities of the slots with standard errors; `queries` adds up a query's slots.
@@ -264,7 +250,7 @@ def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | Non
     known = np.isfinite(own.variances)
     pilot = np.clip(np.where(known, own.slots, 0.0), 0.0, 1.0)
     sent = [(estimate.slots, oracle.variance(pilot) / people) for estimate, oracle, people in heard]
-    shares, v_l = _weigh(*map(np.array, zip(*sent, strict=True)))
+    shares, v_l = weigh(*map(np.array, zip(*sent, strict=True)))
     v_t = np.where(known, own.variances, 1.0)
     parts = [(e.variances, np.nan_to_num(e.noise, posinf=0.0)) for e in trusted if e.noise is not None]
     laplace = np.minimum(sum((v_t / variance) ** 2 * noise for variance, noise in parts), v_t)

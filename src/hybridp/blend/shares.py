@@ -35,7 +35,7 @@ from hybridp.public.randomisers import Floats, Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports
 
 __all__ = ["ReportPool", "ShareBlend", "ShareEstimator", "blend_shares", "score_interval", "share_anchoring", "simplex"]
-__all__ += ["to_simplex", "two_sided"]
+__all__ += ["to_simplex", "two_sided", "weigh"]
 
 ShareEstimator = Literal["everyone", "alike", "hybrid", "anchored", "tcm-only", "lm-only"]
 
@@ -247,6 +247,17 @@ def _variances(trusted: NoisyCounts, local: ReportPool, share: Floats, least: fl
     """Of the groups' own shares, if the people's were `share`; of a trusted person at least so much."""
     spread = np.maximum(share * (1 - share), least)
     return spread / trusted.people + trusted.noise.variance / trusted.people**2, local.variance(share)
+
+
+def weigh(values: Floats, variances: Floats) -> tuple[Floats, Floats]:
+    """Independent estimates, one a row, by inverse variance, and the variances of what they tell together.
+
+    What nobody knows (an infinite variance in all of them) is 0 with an infinite variance.
+    """
+    precision = 1 / np.maximum(variances, 1e-300)
+    known = precision.sum(axis=0) > 0
+    total = np.where(known, precision.sum(axis=0), 1.0)
+    return np.asarray((precision * values).sum(axis=0) / total), np.where(known, 1 / total, np.inf)
 
 
 def to_simplex(shares: Floats) -> Floats:
