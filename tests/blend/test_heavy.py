@@ -242,13 +242,13 @@ def test_a_weighted_projection_is_the_nearest_point(seed: int) -> None:
     """Karush-Kuhn-Tucker: where something is left, (v - x)/w is one number; elsewhere v/w is at most that number."""
     draw = np.random.default_rng(seed)
     values, weights = draw.normal(0.1, 0.3, 12), draw.uniform(0.01, 2, 12)
-    found = simplex(values, 0.7, weights=weights)
-    assert found.sum() == pytest.approx(0.7)
+    found = simplex(values, weights)
+    assert found.sum() == pytest.approx(1.0)
     assert (found >= 0).all()
     slope = ((values - found) / weights)[found > 0]
     assert slope == pytest.approx(np.full(len(slope), slope[0]))
     assert (values[found == 0] / weights[found == 0] <= slope[0] + 1e-12).all()
-    assert simplex(values, 0.7, weights=np.full(12, 3.0)) == pytest.approx(simplex(values, 0.7))
+    assert simplex(values, np.full(12, 3.0)) == pytest.approx(simplex(values))
 
 
 # --- lies -------------------------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def project(head: HeadList, estimate: Estimate) -> Estimate:
     told = (estimate.slots > 0) & (estimate.slots**2 > estimate.variances)
     kept = 1 - np.divide(estimate.variances, estimate.slots**2, out=np.ones(len(head)), where=told)
     shrunk = np.where(wild, estimate.slots * kept, estimate.slots)
-    slots = simplex(shrunk, weights=estimate.variances)
+    slots = simplex(shrunk, estimate.variances)
     return Estimate(slots, estimate.variances, _by_query(head, slots), estimate.query_variances)
 
 

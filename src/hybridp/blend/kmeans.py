@@ -130,13 +130,13 @@ def _best(points: Floats, mass: Floats, clusters: int, spare: Floats) -> Floats:
         chosen.append(added(near))
         near = np.minimum(near, ((points - chosen[-1]) ** 2).sum(axis=1))
     centres = lloyd(points, mass, np.stack(chosen))
-    cost = _cost(points, mass, centres)
+    cost = float(_near(points, centres) @ mass)
     for _ in range(2):
         before = cost
         for k in range(clusters if clusters > 1 else 0):
             rest = np.delete(centres, k, axis=0)
             tried = lloyd(points, mass, np.concatenate([rest, added(_near(points, rest))[None]]), 10)
-            if (now := _cost(points, mass, tried)) < cost * (1 - 1e-9):
+            if (now := float(_near(points, tried) @ mass)) < cost * (1 - 1e-9):
                 centres, cost = tried, now
         if cost >= before:
             break
@@ -146,10 +146,6 @@ def _best(points: Floats, mass: Floats, clusters: int, spare: Floats) -> Floats:
 def _near(points: Floats, centres: Floats) -> Floats:
     label = nearest(np.ascontiguousarray(points.T), centres)
     return np.asarray(((points - centres[label]) ** 2).sum(axis=1))
-
-
-def _cost(points: Floats, mass: Floats, centres: Floats) -> float:
-    return float(_near(points, centres) @ mass)
 
 
 # --- a round ----------------------------------------------------------------------------------------------------------

@@ -266,16 +266,14 @@ def to_simplex(shares: Floats) -> Floats:
     return np.asarray(result / math.fsum(result))
 
 
-def simplex(values: Floats, total: float = 1.0, *, weights: Floats | None = None) -> Floats:
-    """The nearest point with non-negative entries that add up to `total` (Wang and Carreira-Perpiñán 2013).
+def simplex(values: Floats, weights: Floats | None = None) -> Floats:
+    """The nearest point with non-negative entries that add up to 1 (Wang and Carreira-Perpiñán 2013).
 
     With weights, the nearest when each squared distance is divided by its weight: ``max(v - lambda w, 0)``.
 
     >>> simplex(np.array([0.7, 0.5, -0.1])).round(3).tolist()
     [0.6, 0.4, 0.0]
     """
-    if total <= 0:
-        return np.zeros(len(values))
     if weights is None:
         w = np.ones(len(values))
     else:
@@ -283,6 +281,6 @@ def simplex(values: Floats, total: float = 1.0, *, weights: Floats | None = None
         w = np.clip(weights, 1e-12 * most, 1e6 * most)  # an unknown slot gives way before all others
     order = np.argsort(-values / w, kind="stable")
     ratio = (values / w)[order]
-    excess = (np.cumsum(values[order]) - total) / np.cumsum(w[order])
+    excess = (np.cumsum(values[order]) - 1) / np.cumsum(w[order])
     last = int(np.flatnonzero(ratio > excess)[-1])
     return np.asarray(np.maximum(values - excess[last] * w, 0.0))
