@@ -49,7 +49,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend import graph
-from hybridp.blend.graph import GraphModel, consistent, pooled, together
+from hybridp.blend.graph import Clique, GraphModel, consistent, pooled, together
 from hybridp.blend.shares import weigh
 from hybridp.errors import must
 from hybridp.public.randomisers import Floats, estimate
@@ -103,7 +103,6 @@ def _blended(trusted: MeasuredTable | None, people: int, told: ShareReports | No
 
 # --- records of a graphical model that follow more tables than it holds -----------------------------------------------
 
-Clique = tuple[int, ...]
 Codes = NDArray[np.uint16]
 _SWEEPS, _ROUNDING = 20, 8
 _MOST_KEPT = 1 << 25  # cell numbers of records in tables, four bytes each

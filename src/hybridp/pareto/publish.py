@@ -125,9 +125,7 @@ class Cost:
         return f"{self.answers} answers; people learnt from: {self.trained}; people evaluated on: {other}"
 
 
-def publishing_cost(
-    problem: Problem, evaluations: Sequence[Evaluation], *, epsilon_each: float | None = None
-) -> Cost:
+def publishing_cost(problem: Problem, evaluations: Sequence[Evaluation], *, epsilon_each: float | None = None) -> Cost:
     """What all evaluations cost together, failed ones included: pass those too.
 
     `epsilon_each` is that of `guarded`, if the run's utilities were guarded. A failed evaluation whose epsilon
