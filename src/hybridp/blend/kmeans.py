@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.shares import simplex
+from hybridp.blend.shares import simplex, weigh
 from hybridp.errors import must
 from hybridp.public.kmeans import Box, Grid, TrustedRound, lloyd, nearest, packing, separation
 from hybridp.public.randomisers import Floats, estimate
@@ -176,10 +176,8 @@ def blend_round(box: Box, before: Clusters, moved: TrustedRound, *, reseed: bool
     n, radius, share = moved.people, moved.noise.radius, moved.counts / moved.people
     share_variance = moved.noise.count_variance / n**2 + np.clip(share, 0.5 / n, 0.25) / n
     variance = moved.noise.variance / n**2 + np.clip(share, 1 / n, 1.0) * (_SPREAD * radius) ** 2 / n
-    if np.isfinite(before.share_errors).all():
-        known = before.share_errors**2
-        share = (share / share_variance + before.shares / known) / (1 / share_variance + 1 / known)
-        share_variance = 1 / (1 / share_variance + 1 / known)
+    both = np.array([share, before.shares]), np.array([share_variance, before.share_errors**2])
+    share, share_variance = weigh(*both)
     error = np.sqrt(share_variance)
     solid = share > 2 * error
     size = np.where(solid, share, 1.0)
