@@ -109,31 +109,23 @@ def plausible(known: Evidence, asked: Sequence[float] = ()) -> Plausible:
     """
     several = len(known.answered)
     sent = [one for one in (known.reports, *(_grouped(one, several) for one in known.answered)) if one and one.people]
-    counted = [place for one in known.counted for place in one.places]
-
-    def group(share: float, counts: bool, reports: list[BinnedReports]) -> _Group:
-        if known.atoms:
-            return share, Ladder(np.array(known.atoms), atoms=True), counts, reports
-        places = [*counted, *asked] if counts else asked
-        ends = np.unique(np.concatenate([[0.0, 1.0], places, *(one.edges for one in reports)]))
-        return share, Ladder(ends, places), counts, reports
-
-    groups = [group(1.0, bool(counted), sent)]
+    shares, told = [1.0], [(known.counted, sent)]  # which counts and reports are about each group
     if known.apart:
-        groups = [group(known.share, True, []), group(1 - known.share, False, sent)]
-    pilots: list[Floats | None] = [None] * len(groups)
+        shares, told = [known.share, 1 - known.share], [(known.counted, []), ((), sent)]
+    ladders = []
+    for counted, reports in told:
+        places = [*(place for one in counted for place in one.places), *asked]
+        ends = np.unique(np.concatenate([[0.0, 1.0], places, *(one.edges for one in reports)]))
+        ladders.append(Ladder(np.array(known.atoms), atoms=True) if known.atoms else Ladder(ends, places))
+    pilots: list[Floats | None] = [None] * len(told)
     for _ in range(_ROUNDS):
         seen = []
-        for (_, one, counts, reports), pilot in zip(groups, pilots, strict=True):
-            own = [blend_distribution.counts_seen(known.counted, one, pilot)] if counts else []
+        for (counted, reports), one, pilot in zip(told, ladders, pilots, strict=True):
+            own = [blend_distribution.counts_seen(counted, one, pilot)] if counted else []
             seen.append([*own, *(reports_seen(got, one, pilot) for got in reports)])
-        result = Plausible(seen, [one[1] for one in groups], [one[0] for one in groups])
+        result = Plausible(seen, ladders, shares)
         pilots = list(result.parts(result.best))
     return result
-
-
-_Group = tuple[float, Ladder, bool, list[BinnedReports]]
-"""The share of people that it counts by, its ladder, and whose counts and reports are about it."""
 
 
 def _grouped(one: BinnedReports, windows: int) -> BinnedReports:
