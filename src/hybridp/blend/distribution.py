@@ -125,8 +125,12 @@ class Grid(Protocol):
         """The means of F between edges, as rows."""
 
     @property
-    def even(self) -> Floats:
-        """The numbers of people who are spread evenly."""
+    def ends(self) -> Floats:
+        """Of the cells, from the lower bound (0) to the upper (1)."""
+
+    @property
+    def jumps(self) -> bool:
+        """Whether F stays between two ends, where people are."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -163,11 +167,13 @@ def reports_seen(told: BinnedReports, grid: Grid, pilot: Floats | None = None) -
 def counts_seen(parts: Sequence[SharesBelow], grid: Grid, pilot: Floats | None = None) -> Seen:
     """What trusted people say, of whom everybody was counted in every part: one sample, and noise of each part's own.
 
-    Sampling: ``F(a)(1 - F(b))/k`` for a <= b, at a pilot of F, whatever parts a and b belong to. Noise: that of the
-    counts between places, added up.
+    Sampling: ``F(a)(1 - F(b))/k`` for a <= b, at a pilot of F (that of people who are spread evenly, unless given),
+    whatever parts a and b belong to. Noise: that of the counts between places, added up.
     """
-    k, matrix = parts[0].people, np.array([grid.at(place) for one in parts for place in one.places])
-    at = np.clip(matrix @ (grid.even if pilot is None else pilot), 0.5 / k, 1 - 0.5 / k)
+    k, places = parts[0].people, np.array([place for one in parts for place in one.places])
+    matrix = np.array([grid.at(place) for place in places.tolist()])
+    even = grid.ends[np.searchsorted(grid.ends, places, side="right") - 1] if grid.jumps else places
+    at = np.clip(even if pilot is None else matrix @ pilot, 0.5 / k, 1 - 0.5 / k)
     spread = np.minimum.outer(at, at) * (1 - np.maximum.outer(at, at)) / k
     drawn = []
     for one in parts:
@@ -296,10 +302,6 @@ class Shape:
         areas[at, cell] += width[cell] * (t - later)
         areas[at, cell + 1] += width[cell] * later
         return np.asarray(np.diff(areas, axis=0) / np.diff(edges)[:, None])
-
-    @property
-    def even(self) -> Floats:
-        return self.ends
 
     def quantile(self, share: float) -> float:
         """The place, between 0 and 1 of the range, at which F reaches this share of people first."""

@@ -53,9 +53,9 @@ class Ladder:
     Of a law on atoms, which are the ends, the numbers are F at each of them but the last.
     """
 
-    def __init__(self, ends: Floats, places: Sequence[float] = (), *, atoms: bool = False) -> None:
-        self.ends, self.atoms = ends, atoms
-        shown = np.isin(ends[:-1], () if atoms else places)
+    def __init__(self, ends: Floats, places: Sequence[float] = (), *, jumps: bool = False) -> None:
+        self.ends, self.jumps = ends, jumps
+        shown = np.isin(ends[:-1], () if jumps else places)
         self._mean = np.arange(len(shown)) + np.cumsum(shown)
         self._at = np.where(shown, self._mean - 1, -1)
         self.size = len(shown) + int(shown.sum())
@@ -75,7 +75,7 @@ class Ladder:
         row, last = np.zeros(self.size), len(self.ends) - 1
         if cell >= last:
             return row, 1.0
-        if self.atoms:
+        if self.jumps:
             row[cell] = 1.0
             return row, 0.0
         inside = place > self.ends[cell]
@@ -88,17 +88,10 @@ class Ladder:
             row[self._mean[near]] = 1.0
         return row, float(near >= last)
 
-    @property
-    def even(self) -> Floats:
-        result = np.zeros(self.size)
-        result[self._mean] = self.ends[:-1] if self.atoms else (self.ends[:-1] + self.ends[1:]) / 2
-        result[self._at[self._at >= 0]] = self.ends[:-1][self._at >= 0]
-        return result
-
     def unseen(self, numbers: Floats) -> tuple[Floats, Floats]:
         """The width of each cell, and how far F may rise within it."""
         result = np.concatenate([[0.0], numbers[self._mean], [1.0]])
-        return np.diff(self.ends), np.zeros(len(self._mean)) if self.atoms else result[2:] - result[:-2]
+        return np.diff(self.ends), np.zeros(len(self._mean)) if self.jumps else result[2:] - result[:-2]
 
 
 def plausible(known: Evidence, asked: Sequence[float] = ()) -> Plausible:
@@ -116,7 +109,7 @@ def plausible(known: Evidence, asked: Sequence[float] = ()) -> Plausible:
     for counted, reports in told:
         places = [*(place for one in counted for place in one.places), *asked]
         ends = np.unique(np.concatenate([[0.0, 1.0], places, *(one.edges for one in reports)]))
-        ladders.append(Ladder(np.array(known.atoms), atoms=True) if known.atoms else Ladder(ends, places))
+        ladders.append(Ladder(np.array(known.atoms), jumps=True) if known.atoms else Ladder(ends, places))
     pilots: list[Floats | None] = [None] * len(told)
     for _ in range(_ROUNDS):
         seen = []
@@ -291,7 +284,7 @@ class Plausible:
 
     def quantile_interval(self, share: float, reach: float) -> tuple[float, float]:
         """All cells in which F may reach `share`; of atoms, all at which it may."""
-        last, atoms = len(self.ends) - 1, self.ladders[0].atoms
+        last, jumps = len(self.ends) - 1, self.ladders[0].jumps
 
         def at(end: int, side: int) -> float:
             row, more = self.limit(float(self.ends[end]), side)
@@ -306,7 +299,7 @@ class Plausible:
         below = _last(lambda end: may(end, -1), inner, last)
         inner = int(np.searchsorted([at(end, 1) for end in range(last)], share))
         above = _last(lambda end: may(end, 1), inner, -1)
-        return float(self.ends[max(above - (not atoms), 0)]), float(self.ends[below + 1])
+        return float(self.ends[max(above - (not jumps), 0)]), float(self.ends[below + 1])
 
     def between(self, low: float | None, high: float | None, reach: float) -> tuple[float, float]:
         """The share of people above one end and at or below another; None is no limit."""
