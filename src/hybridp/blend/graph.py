@@ -271,10 +271,9 @@ class GraphModel:
                 given = [g for g in clique if g in known]
                 kept = tuple(sorted([*given, f]))
                 joint = np.moveaxis(self.cells[j].sum(axis=_others(clique, kept)), kept.index(f), -1)
-                shape = tuple(tree.sizes[g] for g in given)
                 group = np.zeros(rows, np.int64)
-                if given:
-                    group = np.ravel_multi_index(tuple(out[:, g].astype(np.int64) for g in given), shape)
+                for g in given:
+                    group = group * tree.sizes[g] + out[:, g]
                 out[:, f] = drawn(joint.reshape(-1, tree.sizes[f]), group, rng)
                 known.add(f)
         return out

@@ -57,8 +57,10 @@ class Ladder:
         self.ends, self.jumps = ends, jumps
         shown = np.isin(ends[:-1], () if jumps else places)
         self._mean = np.arange(len(shown)) + np.cumsum(shown)
-        self._at = np.where(shown, self._mean - 1, -1)
-        self.size = len(shown) + int(shown.sum())
+        self._low = np.repeat(ends[:-1], 1 + shown)  # from where to where each number is about F
+        self._high = self._low.copy()
+        self._high[self._mean] = ends[1:]
+        self.size = len(self._low)
 
     def at(self, place: float) -> Floats:
         return self.limit(place, 1)[0]
@@ -71,22 +73,16 @@ class Ladder:
 
     def limit(self, place: float, side: int) -> Row:
         """F at a place, or the nearest number that is not below (1) or above (-1) it."""
-        cell = int(np.searchsorted(self.ends, place, side="right")) - 1
-        row, last = np.zeros(self.size), len(self.ends) - 1
-        if cell >= last:
+        row = np.zeros(self.size)
+        if place >= self.ends[-1]:
             return row, 1.0
-        if self.jumps:
-            row[cell] = 1.0
-            return row, 0.0
-        inside = place > self.ends[cell]
-        end = cell + 1 if inside and side > 0 else cell
-        if end < last and self._at[end] >= 0:
-            row[self._at[end]] = 1.0
-            return row, 0.0
-        near = end if side > 0 else end - 1
-        if 0 <= near < last:
-            row[self._mean[near]] = 1.0
-        return row, float(near >= last)
+        if side > 0 and not self.jumps:
+            near = int(np.searchsorted(self._low, place))
+        else:
+            near = int(np.searchsorted(self._low if self.jumps else self._high, place, side="right")) - 1
+        if 0 <= near < self.size:
+            row[near] = 1.0
+        return row, float(near == self.size)
 
     def unseen(self, numbers: Floats) -> tuple[Floats, Floats]:
         """The width of each cell, and how far F may rise within it."""
@@ -201,9 +197,8 @@ class Plausible:
         for i, told in enumerate(seen):
             for one in told:
                 root = np.linalg.cholesky(one.precision).T
-                wide = np.zeros((len(root), int(self._starts[-1])))  # over the numbers of all groups
-                wide[:, self._starts[i] : self._starts[i + 1]] = root @ one.matrix
-                parts.append((wide, root @ one.values))
+                others = self._starts[i], self._starts[-1] - self._starts[i + 1]  # numbers of groups before and behind
+                parts.append((np.pad(root @ one.matrix, ((0, 0), others)), root @ one.values))
         turn, rows = np.linalg.qr(np.concatenate([rows for rows, _ in parts]))
         self._rows, self._values = self._by_steps(rows), turn.T @ np.concatenate([values for _, values in parts])
         self._padded = np.pad(self._rows, ((0, 0), (0, len(ladders) + 1)))  # for what rules leave over
@@ -227,12 +222,9 @@ class Plausible:
 
     def limit(self, place: float, side: int) -> Row:
         """The share of everybody at or below a place, or what is known not to be below (1) or above (-1) it."""
-        row, more = np.zeros(int(self._starts[-1])), 0.0
-        for i, (weight, one) in enumerate(zip(self.weights, self.ladders, strict=True)):
-            own, constant = one.limit(place, side)
-            row[self._starts[i] : self._starts[i + 1]] = weight * own
-            more += weight * constant
-        return row, more
+        each = [(weight, *one.limit(place, side)) for weight, one in zip(self.weights, self.ladders, strict=True)]
+        row = np.concatenate([weight * own for weight, own, _ in each])
+        return row, sum(weight * constant for weight, _, constant in each)
 
     def _fit(
         self, row: Floats | None, target: float, side: int = 0, error: float | None = None
