@@ -177,9 +177,8 @@ def counts_seen(parts: Sequence[SharesBelow], grid: Grid, pilot: Floats | None =
     spread = np.minimum.outer(at, at) * (1 - np.maximum.outer(at, at)) / k
     drawn = []
     for one in parts:
-        m = len(one.places) + 1
-        add = np.tril(np.ones((m - 1, m)))
-        drawn.append((np.array([[1.0]]) if m == 2 else add @ (np.eye(m) - 1 / m) @ add.T) * one.noise / k**2)
+        i, m = np.arange(1, len(one.places) + 1), len(one.places) + 1  # of two counts only one has noise
+        drawn.append((np.minimum.outer(i, i) - (m > 2) * np.outer(i, i) / m) * one.noise / k**2)
     spread += block_diag(*drawn)
     return Seen(matrix, np.concatenate([one.shares for one in parts]), np.linalg.inv(spread))
 
@@ -291,16 +290,11 @@ class Shape:
 
     def means(self, edges: Floats) -> Floats:
         width = np.diff(self.ends)
-        cell = np.clip(np.searchsorted(self.ends, edges, side="right") - 1, 0, len(width) - 1)
-        t = (edges - self.ends[cell]) / width[cell]
-        later = np.zeros_like(t) if self.jumps else t**2 / 2
-        before = np.where(np.arange(len(width)) < cell[:, None], width, 0.0)
-        areas = np.zeros((len(edges), len(self.ends)))  # below F, from 0 to each edge
-        areas[:, :-1] += before if self.jumps else before / 2
-        areas[:, 1:] += 0.0 if self.jumps else before / 2
-        at = np.arange(len(edges))
-        areas[at, cell] += width[cell] * (t - later)
-        areas[at, cell + 1] += width[cell] * later
+        part = np.clip(edges[:, None] - self.ends[:-1], 0.0, width)  # of every cell, before each edge
+        later = np.zeros_like(part) if self.jumps else part**2 / (2 * width)
+        areas = np.zeros((len(edges), len(self.ends)))  # below F, from 0 to each edge: by both ends of every cell
+        areas[:, :-1] = part - later
+        areas[:, 1:] += later
         return np.asarray(np.diff(areas, axis=0) / np.diff(edges)[:, None])
 
     def quantile(self, share: float) -> float:
