@@ -293,7 +293,7 @@ def plan_personal(
         order = np.argsort(eps, kind="stable")
         result["adpm"] = {
             "mse": min(best.mse, width**2 / 4),
-            "groups": listed_levels(*(one[order] for one in (eps, many, best.weight, best.effective_epsilon))),
+            "groups": listed_levels(eps[order], many[order], best.weight[order], best.effective_epsilon[order]),
             "levels": int(eps.size),
             "saturated": int(many[best.saturated].sum()),
             "noise_scale": best.noise_scale,

@@ -326,8 +326,7 @@ class CategoryBlend:
         if self.whole.apart and self.trusted_cells is not None:
             present = min(max(float(self.trusted_cells.sum()), 0.0), 1.0)
             spread = np.maximum(spread, present * (1 - present))
-        own, theirs = self.whole.of_forms(many, many, many, share, spread, share)  # sum a^2 p is the share
-        return own + 0 * share, theirs + 0 * share
+        return self.whole.of_forms(many, many, many, share, spread, share)  # sum a^2 p is the share
 
     def p_values(self) -> list[float] | None:
         """Do trusted and local people disagree on an answer? Not adjusted; None where one of them says nothing."""

@@ -65,18 +65,13 @@ def from_noisy_counts(head: HeadList, noisy: Floats, people: int, noise_variance
 
     The variance p(1-p)/n + noise/n^2 is estimated without bias: E p^(1-p^) = p(1-p)(1-1/n) - noise/n^2.
     """
-    p, extra = noisy / people, noise_variance / people**2
-    query, merged = _by_query(head, p), _by_query(head, noise_variance) / people**2
-    variance, of_query = _opt_in_variance(p, extra, people), _opt_in_variance(query, merged, people)
-    return Estimate(p, variance, query, of_query, people, extra, merged)
-
-
-def _opt_in_variance(p: Floats, extra: Floats, people: int) -> Floats:
-    if people < 2:
-        return np.full(len(p), np.inf)
-    sampling = (p * (1 - p) + extra) / (people - 1)
-    # A noisy share near 0 would estimate a variance near or below 0: nothing is known better than one person's share.
-    return np.asarray(np.maximum(sampling, 1 / people**2) + extra)
+    many = len(head)  # slots, and behind them queries
+    p, noise = (np.append(x, _by_query(head, x)) for x in (noisy / people, noise_variance / people**2))
+    variance = np.full(len(p), np.inf)
+    if people >= 2:
+        # A noisy share near 0 would estimate one near or below 0: nothing is known better than one person's share.
+        variance = np.maximum((p * (1 - p) + noise) / (people - 1), 1 / people**2) + noise
+    return Estimate(p[:many], variance[:many], p[many:], variance[many:], people, noise[:many], noise[many:])
 
 
 def local_estimate(head: HeadList, mechanism: OneSlot | Oracle, reports: SlotReports) -> Estimate:
