@@ -160,7 +160,7 @@ def test_the_list_is_cut_to_size_when_everyone_has_counted() -> None:
     blended = trial(replace(STUDY, head=10, spare=3.0), 9).blended
     assert len(blended.head.queries) == 11
     wide = blending.blend_heavy(*trim(opt_in([20, 10, 20, 20, 5, 10, 5, 10], [380, 380, 380, 190], 100), STUDY))
-    small = blending.restrict(wide, blending.keep_best(wide, 1))
+    small = blending.restrict(wide, blending.most_probable(wide.head, wide.queries, 1))
     assert small.head.queries == ("b", None)
     assert small.slots.sum() == pytest.approx(wide.slots.sum())
     kept = [wide.head.slots.index(s) for s in small.head.slots[:-1]]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hybridp.blend import heavy as blending
-from hybridp.blend.heavy import Estimate, better_queries, combine, from_noisy_counts, from_oracle, project
+from hybridp.blend.heavy import Estimate, better_queries, combine, from_noisy_counts, local_estimate, project
 from hybridp.blend.shares import simplex
 from hybridp.noise import discrete_laplace, seeded, simulate_counts, synthetic_data_generator
 from hybridp.public.heavy import HeadList, OneSlot, counting_noise
@@ -51,12 +53,16 @@ def columns(found: list[Estimate]) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
 # --- clients ---
 
 
+def reported(counts: Any, truth: float, other: float, people: int) -> Estimate:
+    return local_estimate(HEAD, cast(Any, SimpleNamespace(truth=truth, other=other)), SlotReports(people, counts))
+
+
 @pytest.mark.parametrize("n", [2, 10, 1000])
 def test_no_reports_of_a_slot_is_not_certainty(n: int) -> None:
     """All reports on one slot: a slot that nobody named must not weigh more than a group that saw many people."""
     counts = np.zeros(len(HEAD), dtype=np.int64)
     counts[0] = n
-    found = from_oracle(HEAD, counts / n, 0.99, 1e-9, n)
+    found = reported(counts, 0.99, 1e-9, n)
     assert (np.sqrt(found.variances) > 0.5 / n).all()
     assert (np.sqrt(found.query_variances) > 0.5 / n).all()
 
@@ -66,7 +72,7 @@ def test_an_oracles_shares_are_unbiased_with_the_right_variance() -> None:
     truth, other, n, draw = 0.5, 1 / (math.exp(2.0) + 1), 1000, np.random.default_rng(8)
     held = np.random.default_rng(1).multinomial(n, TRUTH, size=TRIALS)
     supports = draw.binomial(held, truth) + draw.binomial(n - held, other)
-    found = [from_oracle(HEAD, c / n, truth, other, n) for c in supports]
+    found = [reported(c, truth, other, n) for c in supports]
     slots, variances, queries, query_variances = columns(found)
     assert gap(slots, TRUTH).max() < 5
     assert gap(queries, QUERIES).max() < 5
@@ -236,13 +242,13 @@ def test_a_weighted_projection_is_the_nearest_point(seed: int) -> None:
     """Karush-Kuhn-Tucker: where something is left, (v - x)/w is one number; elsewhere v/w is at most that number."""
     draw = np.random.default_rng(seed)
     values, weights = draw.normal(0.1, 0.3, 12), draw.uniform(0.01, 2, 12)
-    found = simplex(values, 0.7, weights=weights)
-    assert found.sum() == pytest.approx(0.7)
+    found = simplex(values, weights)
+    assert found.sum() == pytest.approx(1.0)
     assert (found >= 0).all()
     slope = ((values - found) / weights)[found > 0]
     assert slope == pytest.approx(np.full(len(slope), slope[0]))
     assert (values[found == 0] / weights[found == 0] <= slope[0] + 1e-12).all()
-    assert simplex(values, 0.7, weights=np.full(12, 3.0)) == pytest.approx(simplex(values, 0.7))
+    assert simplex(values, np.full(12, 3.0)) == pytest.approx(simplex(values))
 
 
 # --- lies -------------------------------------------------------------------------------------------------------------

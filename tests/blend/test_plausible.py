@@ -41,7 +41,7 @@ def test_the_ends_are_those_that_a_general_optimiser_finds(seed: int) -> None:
     """The largest and least of statistics over all rising functions that misfit by at most 1.96^2 more than the best,
     by sequential quadratic programming from several starts."""
     seen, ends = _small(seed)
-    found = Plausible([[seen]], [Ladder(ends, atoms=True)], [1.0])
+    found = Plausible([[seen]], [Ladder(ends, jumps=True)], [1.0])
     found._free = 0  # a misfit of one number, whatever directions are given up: the solver by itself
 
     def misfit(f: Any) -> float:
@@ -81,7 +81,7 @@ def test_a_solver_that_goes_round_in_circles_ends_no_release(seed: int, monkeypa
     row = np.array([0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
 
     def told() -> tuple[Any, list[tuple[float, float]]]:
-        found = Plausible([[seen]], [Ladder(ends, atoms=True)], [1.0])
+        found = Plausible([[seen]], [Ladder(ends, jumps=True)], [1.0])
         middle = found._edge(row, -1, 1.96)[0], found._edge(row, 1, 1.96)[0]
         return found.best, [middle, found.quantile_interval(0.5, 1.96)]
 

@@ -42,7 +42,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.heavy import Discovery, counting_noise, discovery
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import VectorBounds
-from hybridp.public.personal import LOCAL_LEAST, PersonalDP, Weights, adpm_weights, local_terms
+from hybridp.public.personal import LOCAL_LEAST, PersonalDP, adpm_weights, listed_levels, local_terms
 from hybridp.public.randomisers import Bounds, Floats, k_randomised_response
 from hybridp.public.regression import LADDER, NoisyRounds, OnLine, Trusted
 from hybridp.public.shuffling import Mixing
@@ -58,7 +58,7 @@ Levels = tuple[ArrayLike, ArrayLike]
 DISTINCT = 1_000_000
 """Distinct records that a plan of heavy hitters takes there to be, their popularity falling as one over the rank."""
 _TOLD = 20  # ranks of the document
-_SHOWN = 1000  # epsilons of the document
+_CAP = 8.0  # of the epsilon that a mixed report has by itself
 
 
 # --- points -----------------------------------------------------------------------------------------------------------
@@ -290,7 +290,15 @@ def plan_personal(
     must(heard_t or heard_l, "epsilons", "must be positive for at least one person", 0)
     best = adpm_weights(eps, variance=variance, width=width, counts=many) if heard_t else None
     if best is not None:
-        result["adpm"] = _adpm(best, eps, many, width)
+        order = np.argsort(eps, kind="stable")
+        result["adpm"] = {
+            "mse": min(best.mse, width**2 / 4),
+            "groups": listed_levels(eps[order], many[order], best.weight[order], best.effective_epsilon[order]),
+            "levels": int(eps.size),
+            "saturated": int(many[best.saturated].sum()),
+            "noise_scale": best.noise_scale,
+            "constant_better": best.constant_better,
+        }
     # The two halves are independent: the best estimate from both weighs them by the inverse of their errors.
     told = 0.0 if best is None else 1 / best.mse, float(many_own @ (1 / (variance + local_terms(own).worst * worst**2)))
     alone = {name: 1 / one if one else math.inf for name, one in zip(("trusted_mse", "local_mse"), told, strict=True)}
@@ -323,15 +331,15 @@ def plan_personal(
 
 
 def _moves(
-    local: PersonalDP, variance: float, half: float, delta: float, batch: int | None, cap: float = 8.0
+    local: PersonalDP, variance: float, half: float, delta: float, batch: int | None
 ) -> Iterator[dict[str, Any]]:
     """For each epsilon that so many chose: which one their reports may have by themselves so that a batch keeps it,
     and how many local reports of that epsilon one of them is worth, by inverse variance."""
     for epsilon, people in local.levels:
         crowd = people if batch is None else batch
-        if not (LOCAL_LEAST <= epsilon < cap and 2 <= crowd <= people):
+        if not (LOCAL_LEAST <= epsilon < _CAP and 2 <= crowd <= people):
             continue
-        own = Mixing.planned(ApproxDP(epsilon, delta), crowd, cap=cap).epsilon
+        own = Mixing.planned(ApproxDP(epsilon, delta), crowd, cap=_CAP).epsilon
         stay, move = (variance + half**2 * local_terms([epsilon, own]).worst).tolist()
         yield {
             "epsilon": epsilon,
@@ -340,27 +348,3 @@ def _moves(
             "local_epsilon": own,
             "worth_in_local_people": stay / move,
         }
-
-
-def _adpm(best: Weights, eps: Floats, counts: NDArray[np.int64], width: float) -> dict[str, Any]:
-    order = np.argsort(eps, kind="stable")
-
-    def level(value: float) -> float | str:
-        return value if math.isfinite(value) else "inf"
-
-    return {
-        "mse": min(best.mse, width**2 / 4),
-        "groups": [
-            {
-                "epsilon": level(float(eps[i])),
-                "people": int(counts[i]),
-                "weight": float(best.weight[i]),
-                "effective_epsilon": level(float(best.effective_epsilon[i])),
-            }
-            for i in order[:_SHOWN].tolist()
-        ],
-        "levels": int(eps.size),
-        "saturated": int(counts[best.saturated].sum()),
-        "noise_scale": best.noise_scale,
-        "constant_better": best.constant_better,
-    }

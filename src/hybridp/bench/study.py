@@ -256,9 +256,7 @@ def _number(study: Declaration, i: int, crowd: Crowd) -> Plan:
     if counted is not None:
         known |= plan_distribution(counted, crowd.answering).questions[crowd.question]
     facts = {name: known[name] for name in question.statistics if name in known}
-    part = study.parts[i]
-    trusted = None if part.trusted is None else part.trusted.epsilon
-    return planned({crowd.question: facts}, crowd.answering.n, crowd.answering.opt_in, part.everybody, trusted)
+    return crowd.answering.planned(mean_task(study, i), facts)
 
 
 def _table(own: Any, crowd: Crowd) -> Plan:

@@ -125,8 +125,12 @@ class Grid(Protocol):
         """The means of F between edges, as rows."""
 
     @property
-    def even(self) -> Floats:
-        """The numbers of people who are spread evenly."""
+    def ends(self) -> Floats:
+        """Of the cells, from the lower bound (0) to the upper (1)."""
+
+    @property
+    def jumps(self) -> bool:
+        """Whether F stays between two ends, where people are."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -163,17 +167,18 @@ def reports_seen(told: BinnedReports, grid: Grid, pilot: Floats | None = None) -
 def counts_seen(parts: Sequence[SharesBelow], grid: Grid, pilot: Floats | None = None) -> Seen:
     """What trusted people say, of whom everybody was counted in every part: one sample, and noise of each part's own.
 
-    Sampling: ``F(a)(1 - F(b))/k`` for a <= b, at a pilot of F, whatever parts a and b belong to. Noise: that of the
-    counts between places, added up.
+    Sampling: ``F(a)(1 - F(b))/k`` for a <= b, at a pilot of F (that of people who are spread evenly, unless given),
+    whatever parts a and b belong to. Noise: that of the counts between places, added up.
     """
-    k, matrix = parts[0].people, np.array([grid.at(place) for one in parts for place in one.places])
-    at = np.clip(matrix @ (grid.even if pilot is None else pilot), 0.5 / k, 1 - 0.5 / k)
+    k, places = parts[0].people, np.array([place for one in parts for place in one.places])
+    matrix = np.array([grid.at(place) for place in places.tolist()])
+    even = grid.ends[np.searchsorted(grid.ends, places, side="right") - 1] if grid.jumps else places
+    at = np.clip(even if pilot is None else matrix @ pilot, 0.5 / k, 1 - 0.5 / k)
     spread = np.minimum.outer(at, at) * (1 - np.maximum.outer(at, at)) / k
     drawn = []
     for one in parts:
-        m = len(one.places) + 1
-        add = np.tril(np.ones((m - 1, m)))
-        drawn.append((np.array([[1.0]]) if m == 2 else add @ (np.eye(m) - 1 / m) @ add.T) * one.noise / k**2)
+        i, m = np.arange(1, len(one.places) + 1), len(one.places) + 1  # of two counts only one has noise
+        drawn.append((np.minimum.outer(i, i) - (m > 2) * np.outer(i, i) / m) * one.noise / k**2)
     spread += block_diag(*drawn)
     return Seen(matrix, np.concatenate([one.shares for one in parts]), np.linalg.inv(spread))
 
@@ -285,21 +290,12 @@ class Shape:
 
     def means(self, edges: Floats) -> Floats:
         width = np.diff(self.ends)
-        cell = np.clip(np.searchsorted(self.ends, edges, side="right") - 1, 0, len(width) - 1)
-        t = (edges - self.ends[cell]) / width[cell]
-        later = np.zeros_like(t) if self.jumps else t**2 / 2
-        before = np.where(np.arange(len(width)) < cell[:, None], width, 0.0)
-        areas = np.zeros((len(edges), len(self.ends)))  # below F, from 0 to each edge
-        areas[:, :-1] += before if self.jumps else before / 2
-        areas[:, 1:] += 0.0 if self.jumps else before / 2
-        at = np.arange(len(edges))
-        areas[at, cell] += width[cell] * (t - later)
-        areas[at, cell + 1] += width[cell] * later
+        part = np.clip(edges[:, None] - self.ends[:-1], 0.0, width)  # of every cell, before each edge
+        later = np.zeros_like(part) if self.jumps else part**2 / (2 * width)
+        areas = np.zeros((len(edges), len(self.ends)))  # below F, from 0 to each edge: by both ends of every cell
+        areas[:, :-1] = part - later
+        areas[:, 1:] += later
         return np.asarray(np.diff(areas, axis=0) / np.diff(edges)[:, None])
-
-    @property
-    def even(self) -> Floats:
-        return self.ends
 
     def quantile(self, share: float) -> float:
         """The place, between 0 and 1 of the range, at which F reaches this share of people first."""

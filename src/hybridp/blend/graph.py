@@ -85,7 +85,7 @@ class _Tree:
     def of(sizes: tuple[int, ...], tables: Iterable[Clique]) -> _Tree:
         cliques = _cliques(sizes, tables)
         parent, order, rest = [-1] * len(cliques), [0], set(range(1, len(cliques)))
-        best = dict.fromkeys(rest, (0, 0)) | {j: (len({*cliques[j]} & {*cliques[0]}), 0) for j in rest}
+        best = {j: (len({*cliques[j]} & {*cliques[0]}), 0) for j in rest}
         while rest:
             j = max(rest, key=lambda i: (best[i][0], -i))
             parent[j] = best[j][1]
@@ -271,10 +271,9 @@ class GraphModel:
                 given = [g for g in clique if g in known]
                 kept = tuple(sorted([*given, f]))
                 joint = np.moveaxis(self.cells[j].sum(axis=_others(clique, kept)), kept.index(f), -1)
-                shape = tuple(tree.sizes[g] for g in given)
                 group = np.zeros(rows, np.int64)
-                if given:
-                    group = np.ravel_multi_index(tuple(out[:, g].astype(np.int64) for g in given), shape)
+                for g in given:
+                    group = group * tree.sizes[g] + out[:, g]
                 out[:, f] = drawn(joint.reshape(-1, tree.sizes[f]), group, rng)
                 known.add(f)
         return out
@@ -411,7 +410,7 @@ def _pass(tree: _Tree, cells: list[Floats], j: int, *, up: bool) -> None:
 
 def _calibrated(tree: _Tree, theta: dict[Clique, Floats]) -> list[Floats]:
     """The cliques' probabilities under the factors: messages up and down the tree, in logarithms."""
-    from scipy.special import logsumexp
+    from scipy.special import logsumexp, softmax
 
     sizes = tree.sizes
     result = [np.zeros([sizes[f] for f in clique]) for clique in tree.cliques]
@@ -419,17 +418,14 @@ def _calibrated(tree: _Tree, theta: dict[Clique, Floats]) -> list[Floats]:
         home = tree.home(features)
         assert home is not None
         result[home] += _spread(values, tree.cliques[home], features, sizes)
-    said: dict[int, Floats] = {}
-    for j in reversed(tree.order[1:]):
-        both = tree.shared(j)
+    for j in reversed(tree.order[1:]):  # what a clique says of what it shares, and its own cells given that
+        both, p = tree.shared(j), tree.parent[j]
         rest = _others(tree.cliques[j], both)
-        said[j] = np.asarray(logsumexp(result[j], axis=rest)) if rest else result[j].copy()
-        result[tree.parent[j]] += _spread(said[j], tree.cliques[tree.parent[j]], both, sizes)
-    root = tree.order[0]
-    result[root] = np.exp(result[root] - result[root].max())
-    result[root] /= result[root].sum()
+        said = np.asarray(logsumexp(result[j], axis=rest))
+        result[p] += _spread(said, tree.cliques[p], both, sizes)
+        result[j] = softmax(result[j], axis=rest)
+    result[tree.order[0]] = softmax(result[tree.order[0]])
     for j in tree.order[1:]:
         both, p = tree.shared(j), tree.parent[j]
-        told = np.log(np.maximum(result[p].sum(axis=_others(tree.cliques[p], both)), _TINY)) - said[j]
-        result[j] = np.exp(result[j] + _spread(told, tree.cliques[j], both, sizes))
+        result[j] *= _spread(result[p].sum(axis=_others(tree.cliques[p], both)), tree.cliques[j], both, sizes)
     return result

@@ -169,11 +169,18 @@ class JointBlend:
     """Each group counts by its number of people: they may differ. Else they are taken to be alike."""
 
     @property
-    def trusted_share(self) -> float | None:
-        """The weight of the trusted cells where it is that of people."""
-        if not self.by_people or self.trusted is None or self.local is None:
-            return None
-        return self.trusted.people / (self.trusted.people + self.local.people)
+    def apart(self) -> bool:
+        """Whether there are two groups that may differ."""
+        return self.by_people and self.trusted is not None and self.local is not None
+
+    def weight(self, own: Any, told: Any) -> float:
+        """Of the trusted cells: that of people, or by these variances; of one group alone it is that group's."""
+        if self.trusted is None or self.local is None:
+            return float(self.local is None)
+        if self.by_people:
+            return self.trusted.people / (self.trusted.people + self.local.people)
+        mine, theirs = float(np.sum(own)), float(np.sum(told))
+        return theirs / (mine + theirs) if mine + theirs > 0 else 0.5
 
     @property
     def size(self) -> int:
@@ -192,34 +199,24 @@ class JointBlend:
 
     # --- errors -------------------------------------------------------------------------------------------------------
 
-    def of_form(self, total: Any, squares: Any, spread: Any, known: Any = None, mean: Any = 0.0) -> tuple[Any, Any]:
-        """Both groups' variances of a form of cells: A, Q, ``sum a^2 p`` of local people, the variance of trusted ones
-        where that is another number, and the form's own mean."""
+    def of_forms(
+        self, total: Any, other: Any, squares: Any = 0.0, spread: Any = 0.0, known: Any = None, mean: Any = 0.0
+    ) -> tuple[Any, Any]:
+        """Both groups' covariances of two forms of cells: A of each; and, unless they have no cell in common, Q, ``sum
+        a^2 p`` of local people, the variance of trusted ones where that is another number, and the form's own mean."""
         own: Any = math.inf
         theirs: Any = math.inf
         if self.trusted is not None:
             k, noise = self.trusted.people, self.trusted.noise
             v = noise.mechanism.variance / noise.steps**2
-            own = (spread if known is None else known) / k + v * (squares - total**2 / self.size) / k**2
+            own = (spread if known is None else known) / k + v * (squares - total * other / self.size) / k**2
         if self.local is not None:
             oracle = self.local.oracle
             p, q, (r1, r0) = oracle.truth, oracle.other, pair_chances(oracle)
-            theirs = (q - r0) * squares + r0 * total**2 + (p - q - 2 * (r1 - r0)) * spread
-            theirs = theirs + 2 * (r1 - r0) * total * mean
-            theirs = (theirs - (q * total + (p - q) * mean) ** 2) / ((p - q) ** 2 * self.local.people)
-        return own, theirs
-
-    def between(self, total: Any, other: Any) -> tuple[Any, Any]:
-        """Both groups' covariances of forms over the cells of two disjoint sets of categories."""
-        own: Any = 0.0
-        theirs: Any = 0.0
-        if self.trusted is not None:
-            k, noise = self.trusted.people, self.trusted.noise
-            own = -noise.mechanism.variance / noise.steps**2 * total * other / (self.size * k**2)
-        if self.local is not None:
-            oracle = self.local.oracle
-            p, q, (_, r0) = oracle.truth, oracle.other, pair_chances(oracle)
-            theirs = (r0 - q**2) * total * other / ((p - q) ** 2 * self.local.people)
+            theirs = (q - r0) * squares + r0 * total * other + (p - q - 2 * (r1 - r0)) * spread
+            theirs = theirs + (r1 - r0) * (total + other) * mean
+            theirs = theirs - (q * total + (p - q) * mean) * (q * other + (p - q) * mean)
+            theirs = theirs / ((p - q) ** 2 * self.local.people)
         return own, theirs
 
     def laplace(self, coefficient: Any) -> Any:
@@ -261,9 +258,9 @@ class CategoryBlend:
         spread = present * theta * (1 - theta)
         sd = self.whole.sd
         known = None if sd is None else present * np.minimum(theta * (1 - theta), sd**2)
-        if self.whole.trusted_share is not None:
+        if self.whole.apart:
             spread, known = self._apart_spreads(theta, spread)
-        return self.whole.of_form(total, squares, spread, known)
+        return self.whole.of_forms(total, total, squares, spread, known)
 
     def _apart_spreads(self, theta: Floats, alike: Floats) -> tuple[Floats, Floats]:
         """``sum a^2 p`` of local and of trusted people who may differ: with their own shares, and of the trusted, who
@@ -300,7 +297,7 @@ class CategoryBlend:
 
     def law(self, theta: Floats) -> tuple[Floats, Floats]:
         """The law of the blended g: sd of its normal part, scale of its Laplace part."""
-        variance = _mixed(self.weight, *self.variances(theta))
+        variance = _mixed(self.weight, self.weight, *self.variances(theta))
         b = np.minimum(self.weight * self.whole.laplace(np.maximum(theta, 1 - theta)), np.sqrt(variance / 2))
         return np.sqrt(np.maximum(variance - 2 * b**2, 1e-300)), b
 
@@ -315,9 +312,8 @@ class CategoryBlend:
 
         def law(share: Floats) -> tuple[Floats, Floats]:
             own, theirs = self._share_variances(share)
-            stated = self.whole.trusted_share
-            w = _weight(float(own[0]), float(theirs[0])) if stated is None else stated
-            return np.sqrt(np.maximum(_mixed(w, own, theirs), 1e-300)), 0.0 * share
+            w = self.whole.weight(own, theirs)
+            return np.sqrt(np.maximum(_mixed(w, w, own, theirs), 1e-300)), 0.0 * share
 
         at = np.array([min(max(self.share, 0.0), 1.0)])
         low, high = score_interval(law, at, level, halvings=_HALVINGS)
@@ -325,13 +321,12 @@ class CategoryBlend:
 
     def _share_variances(self, share: Floats) -> tuple[Any, Any]:
         """Of each group's own share of the category: the form with a = 1 on all its cells."""
-        many = len(self.categories) * self.whole.answers
+        many = float(len(self.categories) * self.whole.answers)
         spread = share * (1 - share)
-        if self.whole.trusted_share is not None and self.trusted_cells is not None:
+        if self.whole.apart and self.trusted_cells is not None:
             present = min(max(float(self.trusted_cells.sum()), 0.0), 1.0)
             spread = np.maximum(spread, present * (1 - present))
-        own, theirs = self.whole.of_form(float(many), float(many), share, spread, share)  # sum a^2 p is the share
-        return own + 0 * share, theirs + 0 * share
+        return self.whole.of_forms(many, many, many, share, spread, share)  # sum a^2 p is the share
 
     def p_values(self) -> list[float] | None:
         """Do trusted and local people disagree on an answer? Not adjusted; None where one of them says nothing."""
@@ -362,9 +357,8 @@ class CategoryBlend:
         return np.asarray(np.sqrt(mine / self.share**2 + theirs / other.share**2 - 2 * shared))
 
     def _covariance(self, other: CategoryBlend, mine: Floats, theirs: Floats) -> Floats:
-        own, told = self.whole.between(self._form(mine)[0], other._form(theirs)[0])
-        w, v = self.weight, other.weight
-        return np.asarray(w * v * own + (1 - w) * (1 - v) * told)
+        both = self.whole.of_forms(self._form(mine)[0], other._form(theirs)[0])
+        return np.asarray(_mixed(self.weight, other.weight, *both))
 
     def _misfit(self, other: CategoryBlend, j: int) -> float:
         """The least of the squared distance of both g from 0, over a theta that both categories share."""
@@ -380,15 +374,9 @@ def _ratios(cells: Floats) -> Floats:
     return np.full(len(cells), 1 / len(cells)) if whole <= 0 else np.asarray(cells / whole)
 
 
-def _mixed(w: float, own: Any, told: Any) -> Any:
-    """The variance of a blend; a group without weight may be empty, and its variance infinite."""
-    return (w**2 * own if w > 0 else 0.0) + ((1 - w) ** 2 * told if w < 1 else 0.0)
-
-
-def _weight(own: float, told: float) -> float:
-    if math.isinf(own) or math.isinf(told):
-        return float(math.isinf(told))
-    return told / (own + told) if own + told > 0 else 0.5
+def _mixed(w: float, v: float, own: Any, told: Any) -> Any:
+    """The covariance of two blends; a group without weight may be empty, and its variance infinite."""
+    return (w * v * own if w * v > 0 else 0.0) + ((1 - w) * (1 - v) * told if max(w, v) < 1 else 0.0)
 
 
 def blend_joint(whole: JointBlend, categories: Sequence[int]) -> CategoryBlend:
@@ -402,13 +390,11 @@ def blend_joint(whole: JointBlend, categories: Sequence[int]) -> CategoryBlend:
     def mixed(w: float) -> Floats:
         return some if own is None or theirs is None else w * own + (1 - w) * theirs
 
-    theta, stated = np.full(whole.answers, 1 / whole.answers), whole.trusted_share
+    theta = np.full(whole.answers, 1 / whole.answers)
     for _ in range(3):  # from equal shares on: a pilot whose own error is far below what it is used for
-        p, q = result._share_variances(np.array([min(max(result.share, 0.0), 1.0)]))
-        share = float(mixed(_weight(float(p[0]), float(q[0])) if stated is None else stated).sum())
-        result = replace(result, share=share)
-        v_t, v_l = result.variances(theta)
-        w = _weight(float(np.sum(v_t)), float(np.sum(v_l))) if stated is None else stated
+        variances = result._share_variances(np.array([min(max(result.share, 0.0), 1.0)]))
+        result = replace(result, share=float(mixed(whole.weight(*variances)).sum()))
+        w = whole.weight(*result.variances(theta))
         result = replace(result, weight=w, cells=mixed(w))
         theta = np.clip(result.estimate, 0.0, 1.0)
     return result

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from hybridp.blend.mean import Anchor, hold
-from hybridp.blend.shares import simplex
+from hybridp.blend.shares import simplex, weigh
 from hybridp.errors import must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, leash
 from hybridp.public.heavy import HeadList, OneSlot
@@ -25,8 +25,8 @@ from hybridp.public.messages import OptInCounts, SlotReports
 from hybridp.public.randomisers import Floats, Ints, Oracle
 
 __all__ = ["Estimate", "HeavyBlend", "HeavyEstimator", "anchor_heavy", "better_queries", "blend_heavy", "combine"]
-__all__ += ["from_noisy_counts", "from_oracle", "heavy_anchoring", "held", "keep_best", "local_estimate", "project"]
-__all__ += ["rank_ranges", "restrict", "trim"]
+__all__ += ["from_noisy_counts", "heavy_anchoring", "held", "local_estimate", "most_probable"]
+__all__ += ["project", "rank_ranges", "restrict", "trim"]
 
 HeavyEstimator = Literal["alike", "hybrid", "anchored"]
 
@@ -65,27 +65,22 @@ def from_noisy_counts(head: HeadList, noisy: Floats, people: int, noise_variance
 
     The variance p(1-p)/n + noise/n^2 is estimated without bias: E p^(1-p^) = p(1-p)(1-1/n) - noise/n^2.
     """
-    p = noisy / people
-    extra = noise_variance / people**2
-    variance = _opt_in_variance(p, extra, people)
-    merged = _by_query(head, noise_variance) / people**2
-    query = _by_query(head, p)
-    return Estimate(p, variance, query, _opt_in_variance(query, merged, people), people, extra, merged)
-
-
-def _opt_in_variance(p: Floats, extra: Floats, people: int) -> Floats:
-    if people < 2:
-        return np.full(len(p), np.inf)
-    sampling = (p * (1 - p) + extra) / (people - 1)
-    # A noisy share near 0 would estimate a variance near or below 0: nothing is known better than one person's share.
-    return np.asarray(np.maximum(sampling, 1 / people**2) + extra)
-
-
-def from_oracle(head: HeadList, shares: Floats, truth: float, other: float, people: int) -> Estimate:
-    """Clients' probabilities from a flat frequency oracle's supporting shares."""
-    gain = truth - other
-    p = (shares - other) / gain
+    many = len(head)  # slots, and behind them queries
+    p, noise = (np.append(x, _by_query(head, x)) for x in (noisy / people, noise_variance / people**2))
     variance = np.full(len(p), np.inf)
+    if people >= 2:
+        # A noisy share near 0 would estimate one near or below 0: nothing is known better than one person's share.
+        variance = np.maximum((p * (1 - p) + noise) / (people - 1), 1 / people**2) + noise
+    return Estimate(p[:many], variance[:many], p[many:], variance[many:], people, noise[:many], noise[many:])
+
+
+def local_estimate(head: HeadList, mechanism: OneSlot | Oracle, reports: SlotReports) -> Estimate:
+    """What the devices say by themselves: probabilities from the shares of reports that support each slot."""
+    if isinstance(mechanism, OneSlot):  # only the wildcard is left, which holds everybody
+        return Estimate(np.ones(1), np.zeros(1), np.ones(1), np.zeros(1))
+    people, gain = reports.people, mechanism.truth - mechanism.other
+    shares = reports.counts / max(people, 1)
+    p, variance = (shares - mechanism.other) / gain, np.full(len(shares), np.inf)
     if people >= 2:  # a slot that no report names, or all do, is not known without error
         seen = np.clip(shares, 1 / people, 1 - 1 / people)
         variance = seen * (1 - seen) / (people - 1) / gain**2
@@ -98,24 +93,16 @@ def combine(estimates: list[Estimate]) -> Estimate:
 
     A group of a few people that happens to see nothing would state a small variance, and so pull the result down: in a
     second pass the variances of noisy counts are those at the first pass's probabilities, the same for every group.
-    What nobody knows (an infinite variance in all of them) is 0 with an infinite variance.
     """
     values = np.array([np.append(e.slots, e.queries) for e in estimates])
     variances = np.array([np.append(e.variances, e.query_variances) for e in estimates])
-    p, _ = _weigh(values, variances)
+    p, _ = weigh(values, variances)
     for place, e in enumerate(estimates):
         if e.noise is not None and e.query_noise is not None and e.people >= 2:
             sampling = np.maximum(p * (1 - p), 1 / e.people) / e.people
             variances[place] = sampling + np.append(e.noise, e.query_noise)
-    (value, variance), many = _weigh(values, variances), len(estimates[0].slots)
+    (value, variance), many = weigh(values, variances), len(estimates[0].slots)
     return Estimate(value[:many], variance[:many], value[many:], variance[many:])
-
-
-def _weigh(values: Floats, variances: Floats) -> tuple[Floats, Floats]:
-    precision = 1 / np.maximum(variances, 1e-300)
-    known = precision.sum(axis=0) > 0
-    total = np.where(known, precision.sum(axis=0), 1.0)
-    return np.asarray((precision * values).sum(axis=0) / total), np.where(known, 1 / total, np.inf)
 
 
 def better_queries(head: HeadList, estimate: Estimate) -> Estimate:
@@ -143,7 +130,7 @@ def project(head: HeadList, estimate: Estimate) -> Estimate:
     told = (estimate.slots > 0) & (estimate.slots**2 > estimate.variances)
     kept = 1 - np.divide(estimate.variances, estimate.slots**2, out=np.ones(len(head)), where=told)
     shrunk = np.where(wild, estimate.slots * kept, estimate.slots)
-    slots = simplex(shrunk, weights=estimate.variances)
+    slots = simplex(shrunk, estimate.variances)
     return Estimate(slots, estimate.variances, _by_query(head, slots), estimate.query_variances)
 
 
@@ -183,7 +170,8 @@ def trim(counts: OptInCounts, most: int, *, reuse: bool) -> tuple[HeadList, list
     before = combine(_opt_in(full, counts, counts.counted, counts.discovered, noise, reuse=alone)).slots
     # The discovery group says nothing of wildcards: where its counts are used, a query's wildcard would only add the
     # noise of the few others, and its records alone rank it.
-    head = full.trimmed(_first(full, _by_query(full, np.where(full.is_record, before, 0.0) if reuse else before), most))
+    ranked = np.where(full.is_record, before, 0.0) if reuse else before
+    head = full.trimmed(most_probable(full, _by_query(full, ranked), most))
     slots = full.fold(head)
     counted, merged = (_fold(values, slots, len(head)) for values in (counts.counted, noise))
     kept = np.full(len(head), np.nan)
@@ -201,7 +189,7 @@ def _opt_in(
     return [*parts, _from_discovery(head, discovered, counts)] if reuse else parts
 
 
-def _first(head: HeadList, shares: Floats, most: int) -> set[str]:
+def most_probable(head: HeadList, shares: Floats, most: int) -> set[str]:
     """The most probable queries; alphabetical order breaks ties."""
     order = np.argsort(-shares[:-1], kind="stable")[:most]
     return {str(head.queries[i]) for i in order.tolist()}
@@ -216,14 +204,6 @@ def _from_discovery(head: HeadList, shown: Floats, counts: OptInCounts) -> Estim
     variance = np.maximum(p * (1 - p), 1 / n) / n + noise
     unknown = np.full(len(head.queries), np.inf)
     return Estimate(p, variance, np.zeros(len(unknown)), unknown, n, noise, unknown)
-
-
-def local_estimate(head: HeadList, mechanism: OneSlot | Oracle, reports: SlotReports) -> Estimate:
-    """What the devices say by themselves."""
-    if isinstance(mechanism, OneSlot):  # only the wildcard is left, which holds everybody
-        return Estimate(np.ones(1), np.zeros(1), np.ones(1), np.zeros(1))
-    share = reports.counts / max(reports.people, 1)
-    return from_oracle(head, share, mechanism.truth, mechanism.other, reports.people)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -251,13 +231,8 @@ def heavy_anchoring(head: HeadList, trusted: list[Estimate], heard: list[Heard])
     variances = [max(share * (1 - share), 1 / n) / n + noise for n, noise in known]
     v_t = 1 / sum(1 / v for v in variances)
     laplace = sum((v_t / v) ** 2 * noise for v, (_, noise) in zip(variances, known, strict=True))
-    laws = [oracle.variance(share) / people for _, oracle, people in heard]
-    return anchoring(v_t, float(_together(laws)), laplace=laplace)
-
-
-def _together(laws: list[Any]) -> Any:
-    """The variance of independent estimates that are weighed by theirs."""
-    return 1 / np.sum([1 / law for law in laws], axis=0)
+    v_l = 1 / sum(people / oracle.variance(share) for _, oracle, people in heard)
+    return anchoring(v_t, float(v_l), laplace=laplace)
 
 
 def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | None) -> tuple[Estimate, Anchor]:
@@ -266,12 +241,11 @@ def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | Non
     Without a `reach` each slot has the tightest leash that is cheap for what the trusted know of it. What the clipping
     takes off, where nobody lies, is part of the variance. A query has the sum of its slots.
     """
-    own = combine(trusted)
+    own, told = combine(trusted), combine([estimate for estimate, _, _ in heard])
     known = np.isfinite(own.variances)
     pilot = np.clip(np.where(known, own.slots, 0.0), 0.0, 1.0)
-    laws = [oracle.variance(pilot) / people for _, oracle, people in heard]
-    v_l, told = _together(laws), combine([estimate for estimate, _, _ in heard])
-    shares = v_l * np.sum([sent.slots / law for (sent, _, _), law in zip(heard, laws, strict=True)], axis=0)
+    sent = [(estimate.slots, oracle.variance(pilot) / people) for estimate, oracle, people in heard]
+    shares, v_l = weigh(*map(np.array, zip(*sent, strict=True)))
     v_t = np.where(known, own.variances, 1.0)
     parts = [(e.variances, np.nan_to_num(e.noise, posinf=0.0)) for e in trusted if e.noise is not None]
     laplace = np.minimum(sum((v_t / variance) ** 2 * noise for variance, noise in parts), v_t)
@@ -317,16 +291,9 @@ def blend_heavy(head: HeadList, estimates: list[Estimate], anchor: Anchor | None
     return HeavyBlend(head, *slots, result.queries, np.sqrt(result.query_variances), raw.queries, anchor)
 
 
-def keep_best(blended: HeavyBlend, most: int) -> set[str]:
-    """The queries that stay at the end: the M largest of what everyone counted."""
-    return _first(blended.head, blended.queries, most)
-
-
 def restrict(blended: HeavyBlend, keep: set[str]) -> HeavyBlend:
     """The same with only these queries; the others join the wildcard, and so do their errors."""
     head = blended.head.trimmed(keep)
-    if len(head) == len(blended.head):
-        return blended
     slots = blended.head.fold(head)
     number = {q: i for i, q in enumerate(head.queries)}
     queries = np.array([number.get(q, len(number) - 1) for q in blended.head.queries], dtype=np.int64)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.shares import simplex
+from hybridp.blend.shares import simplex, weigh
 from hybridp.errors import must
 from hybridp.public.kmeans import Box, Grid, TrustedRound, lloyd, nearest, packing, separation
 from hybridp.public.randomisers import Floats, estimate
@@ -130,13 +130,13 @@ def _best(points: Floats, mass: Floats, clusters: int, spare: Floats) -> Floats:
         chosen.append(added(near))
         near = np.minimum(near, ((points - chosen[-1]) ** 2).sum(axis=1))
     centres = lloyd(points, mass, np.stack(chosen))
-    cost = _cost(points, mass, centres)
+    cost = float(_near(points, centres) @ mass)
     for _ in range(2):
         before = cost
         for k in range(clusters if clusters > 1 else 0):
             rest = np.delete(centres, k, axis=0)
             tried = lloyd(points, mass, np.concatenate([rest, added(_near(points, rest))[None]]), 10)
-            if (now := _cost(points, mass, tried)) < cost * (1 - 1e-9):
+            if (now := float(_near(points, tried) @ mass)) < cost * (1 - 1e-9):
                 centres, cost = tried, now
         if cost >= before:
             break
@@ -146,10 +146,6 @@ def _best(points: Floats, mass: Floats, clusters: int, spare: Floats) -> Floats:
 def _near(points: Floats, centres: Floats) -> Floats:
     label = nearest(np.ascontiguousarray(points.T), centres)
     return np.asarray(((points - centres[label]) ** 2).sum(axis=1))
-
-
-def _cost(points: Floats, mass: Floats, centres: Floats) -> float:
-    return float(_near(points, centres) @ mass)
 
 
 # --- a round ----------------------------------------------------------------------------------------------------------
@@ -180,10 +176,8 @@ def blend_round(box: Box, before: Clusters, moved: TrustedRound, *, reseed: bool
     n, radius, share = moved.people, moved.noise.radius, moved.counts / moved.people
     share_variance = moved.noise.count_variance / n**2 + np.clip(share, 0.5 / n, 0.25) / n
     variance = moved.noise.variance / n**2 + np.clip(share, 1 / n, 1.0) * (_SPREAD * radius) ** 2 / n
-    if np.isfinite(before.share_errors).all():
-        known = before.share_errors**2
-        share = (share / share_variance + before.shares / known) / (1 / share_variance + 1 / known)
-        share_variance = 1 / (1 / share_variance + 1 / known)
+    both = np.array([share, before.shares]), np.array([share_variance, before.share_errors**2])
+    share, share_variance = weigh(*both)
     error = np.sqrt(share_variance)
     solid = share > 2 * error
     size = np.where(solid, share, 1.0)

@@ -40,7 +40,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 from hybridp.public import messages
 from hybridp.public.anchoring import clipping_loss, leash
 from hybridp.public.mechanisms import ApproxDP, DiscreteLaplace, PureDP, discrete_gaussian_profile, turning_point
@@ -283,11 +283,9 @@ def blend_columns(
     sent = [(group.people, group.columns) for group in groups if group.people]
     must(trusted is not None or bool(sent), "people", "must be at least 1 in one of the groups", "0")
     d = len(sent[0][1] if trusted is None else trusted)
-    if trusted is None and (theirs := sum(any(group[j] for _, group in sent) for j in range(d))) < d:
-        raise InvalidInput(
-            "`people` must be enough for a report on every coordinate, or trust the curator. "
-            f"Got {theirs} of {d} coordinates."
-        )
+    told = d if trusted is not None else sum(any(group[j] for _, group in sent) for j in range(d))
+    enough = "must be enough for a report on every coordinate, or trust the curator"
+    must(told == d, "people", enough, f"{told} of {d} coordinates")
     own: Sequence[TrustedSummary | None] = (None,) * d if trusted is None else trusted
     people = 0 if trusted is None else trusted[0].people
     share = people / (people + sum(many for many, _ in sent) / answering)

@@ -53,12 +53,14 @@ class Ladder:
     Of a law on atoms, which are the ends, the numbers are F at each of them but the last.
     """
 
-    def __init__(self, ends: Floats, places: Sequence[float] = (), *, atoms: bool = False) -> None:
-        self.ends, self.atoms = ends, atoms
-        shown = np.isin(ends[:-1], () if atoms else places)
+    def __init__(self, ends: Floats, places: Sequence[float] = (), *, jumps: bool = False) -> None:
+        self.ends, self.jumps = ends, jumps
+        shown = np.isin(ends[:-1], () if jumps else places)
         self._mean = np.arange(len(shown)) + np.cumsum(shown)
-        self._at = np.where(shown, self._mean - 1, -1)
-        self.size = len(shown) + int(shown.sum())
+        self._low = np.repeat(ends[:-1], 1 + shown)  # from where to where each number is about F
+        self._high = self._low.copy()
+        self._high[self._mean] = ends[1:]
+        self.size = len(self._low)
 
     def at(self, place: float) -> Floats:
         return self.limit(place, 1)[0]
@@ -71,34 +73,21 @@ class Ladder:
 
     def limit(self, place: float, side: int) -> Row:
         """F at a place, or the nearest number that is not below (1) or above (-1) it."""
-        cell = int(np.searchsorted(self.ends, place, side="right")) - 1
-        row, last = np.zeros(self.size), len(self.ends) - 1
-        if cell >= last:
+        row = np.zeros(self.size)
+        if place >= self.ends[-1]:
             return row, 1.0
-        if self.atoms:
-            row[cell] = 1.0
-            return row, 0.0
-        inside = place > self.ends[cell]
-        end = cell + 1 if inside and side > 0 else cell
-        if end < last and self._at[end] >= 0:
-            row[self._at[end]] = 1.0
-            return row, 0.0
-        near = end if side > 0 else end - 1
-        if 0 <= near < last:
-            row[self._mean[near]] = 1.0
-        return row, float(near >= last)
-
-    @property
-    def even(self) -> Floats:
-        result = np.zeros(self.size)
-        result[self._mean] = self.ends[:-1] if self.atoms else (self.ends[:-1] + self.ends[1:]) / 2
-        result[self._at[self._at >= 0]] = self.ends[:-1][self._at >= 0]
-        return result
+        if side > 0 and not self.jumps:
+            near = int(np.searchsorted(self._low, place))
+        else:
+            near = int(np.searchsorted(self._low if self.jumps else self._high, place, side="right")) - 1
+        if 0 <= near < self.size:
+            row[near] = 1.0
+        return row, float(near == self.size)
 
     def unseen(self, numbers: Floats) -> tuple[Floats, Floats]:
         """The width of each cell, and how far F may rise within it."""
         result = np.concatenate([[0.0], numbers[self._mean], [1.0]])
-        return np.diff(self.ends), np.zeros(len(self._mean)) if self.atoms else result[2:] - result[:-2]
+        return np.diff(self.ends), np.zeros(len(self._mean)) if self.jumps else result[2:] - result[:-2]
 
 
 def plausible(known: Evidence, asked: Sequence[float] = ()) -> Plausible:
@@ -109,31 +98,23 @@ def plausible(known: Evidence, asked: Sequence[float] = ()) -> Plausible:
     """
     several = len(known.answered)
     sent = [one for one in (known.reports, *(_grouped(one, several) for one in known.answered)) if one and one.people]
-    counted = [place for one in known.counted for place in one.places]
-
-    def group(share: float, counts: bool, reports: list[BinnedReports]) -> _Group:
-        if known.atoms:
-            return share, Ladder(np.array(known.atoms), atoms=True), counts, reports
-        places = [*counted, *asked] if counts else asked
-        ends = np.unique(np.concatenate([[0.0, 1.0], places, *(one.edges for one in reports)]))
-        return share, Ladder(ends, places), counts, reports
-
-    groups = [group(1.0, bool(counted), sent)]
+    shares, told = [1.0], [(known.counted, sent)]  # which counts and reports are about each group
     if known.apart:
-        groups = [group(known.share, True, []), group(1 - known.share, False, sent)]
-    pilots: list[Floats | None] = [None] * len(groups)
+        shares, told = [known.share, 1 - known.share], [(known.counted, []), ((), sent)]
+    ladders = []
+    for counted, reports in told:
+        places = [*(place for one in counted for place in one.places), *asked]
+        ends = np.unique(np.concatenate([[0.0, 1.0], places, *(one.edges for one in reports)]))
+        ladders.append(Ladder(np.array(known.atoms), jumps=True) if known.atoms else Ladder(ends, places))
+    pilots: list[Floats | None] = [None] * len(told)
     for _ in range(_ROUNDS):
         seen = []
-        for (_, one, counts, reports), pilot in zip(groups, pilots, strict=True):
-            own = [blend_distribution.counts_seen(known.counted, one, pilot)] if counts else []
+        for (counted, reports), one, pilot in zip(told, ladders, pilots, strict=True):
+            own = [blend_distribution.counts_seen(counted, one, pilot)] if counted else []
             seen.append([*own, *(reports_seen(got, one, pilot) for got in reports)])
-        result = Plausible(seen, [one[1] for one in groups], [one[0] for one in groups])
+        result = Plausible(seen, ladders, shares)
         pilots = list(result.parts(result.best))
     return result
-
-
-_Group = tuple[float, Ladder, bool, list[BinnedReports]]
-"""The share of people that it counts by, its ladder, and whose counts and reports are about it."""
 
 
 def _grouped(one: BinnedReports, windows: int) -> BinnedReports:
@@ -216,9 +197,8 @@ class Plausible:
         for i, told in enumerate(seen):
             for one in told:
                 root = np.linalg.cholesky(one.precision).T
-                wide = np.zeros((len(root), int(self._starts[-1])))  # over the numbers of all groups
-                wide[:, self._starts[i] : self._starts[i + 1]] = root @ one.matrix
-                parts.append((wide, root @ one.values))
+                others = self._starts[i], self._starts[-1] - self._starts[i + 1]  # numbers of groups before and behind
+                parts.append((np.pad(root @ one.matrix, ((0, 0), others)), root @ one.values))
         turn, rows = np.linalg.qr(np.concatenate([rows for rows, _ in parts]))
         self._rows, self._values = self._by_steps(rows), turn.T @ np.concatenate([values for _, values in parts])
         self._padded = np.pad(self._rows, ((0, 0), (0, len(ladders) + 1)))  # for what rules leave over
@@ -242,12 +222,9 @@ class Plausible:
 
     def limit(self, place: float, side: int) -> Row:
         """The share of everybody at or below a place, or what is known not to be below (1) or above (-1) it."""
-        row, more = np.zeros(int(self._starts[-1])), 0.0
-        for i, (weight, one) in enumerate(zip(self.weights, self.ladders, strict=True)):
-            own, constant = one.limit(place, side)
-            row[self._starts[i] : self._starts[i + 1]] = weight * own
-            more += weight * constant
-        return row, more
+        each = [(weight, *one.limit(place, side)) for weight, one in zip(self.weights, self.ladders, strict=True)]
+        row = np.concatenate([weight * own for weight, own, _ in each])
+        return row, sum(weight * constant for weight, _, constant in each)
 
     def _fit(
         self, row: Floats | None, target: float, side: int = 0, error: float | None = None
@@ -299,7 +276,7 @@ class Plausible:
 
     def quantile_interval(self, share: float, reach: float) -> tuple[float, float]:
         """All cells in which F may reach `share`; of atoms, all at which it may."""
-        last, atoms = len(self.ends) - 1, self.ladders[0].atoms
+        last, jumps = len(self.ends) - 1, self.ladders[0].jumps
 
         def at(end: int, side: int) -> float:
             row, more = self.limit(float(self.ends[end]), side)
@@ -314,7 +291,7 @@ class Plausible:
         below = _last(lambda end: may(end, -1), inner, last)
         inner = int(np.searchsorted([at(end, 1) for end in range(last)], share))
         above = _last(lambda end: may(end, 1), inner, -1)
-        return float(self.ends[max(above - (not atoms), 0)]), float(self.ends[below + 1])
+        return float(self.ends[max(above - (not jumps), 0)]), float(self.ends[below + 1])
 
     def between(self, low: float | None, high: float | None, reach: float) -> tuple[float, float]:
         """The share of people above one end and at or below another; None is no limit."""

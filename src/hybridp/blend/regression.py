@@ -244,9 +244,9 @@ def steer(score: Score, sums: VectorReportSums, line: Line, lean: float = 0.0) -
     covariance = covariance + lean**2 * float(variance[0]) * np.outer(slope[:, 0], slope[:, 0])
     both, inverse = _updated(score, beta0, mean, covariance), np.linalg.inv(slope)
     step = inverse @ mean
-    covariance = covariance + _product(score.drawn + score.bent(step), np.outer(step, step))
-    at = replace(score, centre=beta0, score_noise=np.zeros(len(beta0)))
-    alone = Fit(beta0 + step, inverse @ (covariance + at.cross(beta0 + step, beta0 + step)) @ inverse, weak)
+    moments = np.outer(step, step)
+    covariance = covariance + _product(score.drawn + score.bent(step), moments)
+    alone = Fit(beta0 + step, inverse @ (covariance + _product(score.slope_noise, moments)) @ inverse, weak)
     return both, alone, inverse @ (covariance + score.cross(beta0, beta0) + score.sampling) @ inverse
 
 

@@ -35,7 +35,7 @@ from hybridp.public.randomisers import Floats, Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports
 
 __all__ = ["ReportPool", "ShareBlend", "ShareEstimator", "blend_shares", "score_interval", "share_anchoring", "simplex"]
-__all__ += ["to_simplex", "two_sided"]
+__all__ += ["to_simplex", "two_sided", "weigh"]
 
 ShareEstimator = Literal["everyone", "alike", "hybrid", "anchored", "tcm-only", "lm-only"]
 
@@ -249,22 +249,31 @@ def _variances(trusted: NoisyCounts, local: ReportPool, share: Floats, least: fl
     return spread / trusted.people + trusted.noise.variance / trusted.people**2, local.variance(share)
 
 
+def weigh(values: Floats, variances: Floats) -> tuple[Floats, Floats]:
+    """Independent estimates, one a row, by inverse variance, and the variances of what they tell together.
+
+    What nobody knows (an infinite variance in all of them) is 0 with an infinite variance.
+    """
+    precision = 1 / np.maximum(variances, 1e-300)
+    known = precision.sum(axis=0) > 0
+    total = np.where(known, precision.sum(axis=0), 1.0)
+    return np.asarray((precision * values).sum(axis=0) / total), np.where(known, 1 / total, np.inf)
+
+
 def to_simplex(shares: Floats) -> Floats:
     """The nearest shares that are not negative and add up to 1 (Held, Wolfe and Crowder 1974)."""
     result = simplex(shares)
     return np.asarray(result / math.fsum(result))
 
 
-def simplex(values: Floats, total: float = 1.0, *, weights: Floats | None = None) -> Floats:
-    """The nearest point with non-negative entries that add up to `total` (Wang and Carreira-Perpiñán 2013).
+def simplex(values: Floats, weights: Floats | None = None) -> Floats:
+    """The nearest point with non-negative entries that add up to 1 (Wang and Carreira-Perpiñán 2013).
 
     With weights, the nearest when each squared distance is divided by its weight: ``max(v - lambda w, 0)``.
 
     >>> simplex(np.array([0.7, 0.5, -0.1])).round(3).tolist()
     [0.6, 0.4, 0.0]
     """
-    if total <= 0:
-        return np.zeros(len(values))
     if weights is None:
         w = np.ones(len(values))
     else:
@@ -272,6 +281,6 @@ def simplex(values: Floats, total: float = 1.0, *, weights: Floats | None = None
         w = np.clip(weights, 1e-12 * most, 1e6 * most)  # an unknown slot gives way before all others
     order = np.argsort(-values / w, kind="stable")
     ratio = (values / w)[order]
-    excess = (np.cumsum(values[order]) - total) / np.cumsum(w[order])
+    excess = (np.cumsum(values[order]) - 1) / np.cumsum(w[order])
     last = int(np.flatnonzero(ratio > excess)[-1])
     return np.asarray(np.maximum(values - excess[last] * w, 0.0))

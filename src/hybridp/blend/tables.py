@@ -49,7 +49,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend import graph
-from hybridp.blend.graph import GraphModel, consistent, pooled, together
+from hybridp.blend.graph import Clique, GraphModel, consistent, pooled, together
+from hybridp.blend.shares import weigh
 from hybridp.errors import must
 from hybridp.public.randomisers import Floats, estimate
 from hybridp.public.shares import ShareReports
@@ -89,21 +90,19 @@ def _blended(trusted: MeasuredTable | None, people: int, told: ShareReports | No
         sides.append(estimate(told.oracle, told.counts, told.people)[0])
     must(bool(sides), "people", "must be so many that every marginal is drawn by somebody", "fewer")
 
-    share = np.zeros_like(sides[0])
+    share = variance = np.zeros_like(sides[0])
     for _ in range(2):
-        weights, at = [], np.clip(share, 0.0, 1.0)
+        variances, at = [], np.clip(share, 0.0, 1.0)
         if trusted is not None:
-            weights.append(1 / ((trusted.sigma / people) ** 2 + at * (1 - at) / people))
+            variances.append((trusted.sigma / people) ** 2 + at * (1 - at) / people)
         if told is not None and told.people:
-            weights.append(told.people / told.oracle.variance(at))
-        total = np.sum(weights, axis=0)
-        share = np.sum([w * s for w, s in zip(weights, sides, strict=True)], axis=0) / total
-    return share, 1 / total
+            variances.append(told.oracle.variance(at) / told.people)
+        share, variance = weigh(np.array(sides), np.array(variances))
+    return share, variance
 
 
 # --- records of a graphical model that follow more tables than it holds -----------------------------------------------
 
-Clique = tuple[int, ...]
 Codes = NDArray[np.uint16]
 _SWEEPS, _ROUNDING = 20, 8
 _MOST_KEPT = 1 << 25  # cell numbers of records in tables, four bytes each

@@ -25,7 +25,7 @@ from hybridp.pareto.problem import Evaluation, Problem, Setting, Space, Value, p
 from hybridp.public.randomisers import Floats
 
 __all__ = ["Choose", "Models", "Score", "Surrogate", "believe", "best_settings", "by_gain", "cells", "error_models"]
-__all__ += ["expected_gain", "fit_models", "gain", "ln_epsilon", "log", "next_setting", "surrogate"]
+__all__ += ["expected_gain", "fit_models", "gain", "ln_epsilon", "log", "next_setting", "smoothed", "surrogate"]
 
 # With fewer runs than this, their spread says too little to be used as known noise.
 _RUNS = 5
@@ -234,15 +234,17 @@ def ln_epsilon(problem: Problem, settings: Sequence[Setting]) -> Floats:
     return out
 
 
-def _smoothed(problem: Problem, models: Models, done: Sequence[Evaluation]) -> Floats:
-    """The evaluations on the axes of the volume, each noisy objective at its posterior mean."""
-    x = models.noisy[0].x
-    epsilon = np.array([e.epsilon for e in done])
-    if len(x) > len(done):  # believed, pending settings
-        later = x[len(done) :, : problem.space.dim]
-        epsilon = np.append(epsilon, [problem.epsilon(problem.space.decode(row)) for row in later])
-    values = [m.inverse(s.predict(x)[0]) for m, s in zip(problem.measures, models.noisy, strict=True)]
-    points = problem.axes(epsilon, np.column_stack(values))
+def smoothed(problem: Problem, models: Models, epsilon: Sequence[float]) -> Floats:
+    """The models' own data on the axes of the volume, each noisy objective at its posterior mean."""
+    values = [m.inverse(s.predict(s.x)[0]) for m, s in zip(problem.measures, models.noisy, strict=True)]
+    return problem.axes(epsilon, np.column_stack(values))
+
+
+def _front(problem: Problem, models: Models, done: Sequence[Evaluation]) -> Floats:
+    """Of the evaluations and of what is believed of pending settings."""
+    later = models.noisy[0].x[len(done) :, : problem.space.dim]
+    epsilon = [*(e.epsilon for e in done), *(problem.epsilon(problem.space.decode(row)) for row in later)]
+    points = smoothed(problem, models, epsilon)
     points = points[(points < problem.corner).all(1)]
     return points[pareto_indices(points)]
 
@@ -252,7 +254,7 @@ def expected_gain(problem: Problem, models: Models, done: Sequence[Evaluation], 
     from scipy.special import ndtri
 
     corner = problem.corner
-    lower, upper = cells(_smoothed(problem, models, done), corner)
+    lower, upper = cells(_front(problem, models, done), corner)
     plan = np.asarray(ndtri((np.arange(_SLICES) + 0.5) / _SLICES))
     draws = np.column_stack([rng.permutation(plan) for _ in models.noisy])
 

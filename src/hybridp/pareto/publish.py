@@ -27,7 +27,7 @@ import numpy as np
 
 from hybridp.errors import BudgetExceeded, InvalidInput, must
 from hybridp.noise import Randomness, perturb, secure, seeded, synthetic_data_generator
-from hybridp.pareto.models import Models, best_settings, fit_models, ln_epsilon
+from hybridp.pareto.models import Models, best_settings, fit_models, ln_epsilon, smoothed
 from hybridp.pareto.problem import Evaluation, Problem, Setting, Value, pareto_indices
 from hybridp.public.mechanisms import ApproxDP, PureDP, discrete_laplace
 from hybridp.public.randomisers import Floats
@@ -67,13 +67,9 @@ class Advice:
 def _choices(
     problem: Problem, models: Models, settings: Sequence[Setting], epsilons: Sequence[float], measured: Sequence[Any]
 ) -> list[Choice]:
-    mean, sd = models.noisy[0].predict(_inputs(problem, models, settings, epsilons))
+    mean, sd = models.noisy[0].predict(models.inputs(problem.space.encoded(settings), np.log(epsilons)))
     ends = (problem.measure.inverse(mean + k * sd).tolist() for k in (0.0, -_WIDTH, _WIDTH))
     return [Choice(*row) for row in zip(settings, epsilons, *ends, measured, strict=True)]
-
-
-def _inputs(problem: Problem, models: Models, settings: Sequence[Setting], epsilons: Sequence[float]) -> Floats:
-    return models.inputs(problem.space.encoded(settings), np.log(epsilons))
 
 
 def _measured(problem: Problem, done: Sequence[Evaluation]) -> tuple[Models, list[Choice]]:
@@ -90,10 +86,8 @@ def final_front(problem: Problem, done: Sequence[Evaluation]) -> tuple[Choice, .
     Further objectives enter by their posterior means too.
     """
     models, choices = _measured(problem, done)
-    epsilons = [c.epsilon for c in choices]
-    x = _inputs(problem, models, [c.setting for c in choices], epsilons)
-    means = [m.inverse(s.predict(x)[0]) for m, s in zip(problem.measures, models.noisy, strict=True)]
-    return tuple(choices[i] for i in pareto_indices(problem.axes(epsilons, np.column_stack(means))))
+    points = smoothed(problem, models, [c.epsilon for c in choices])
+    return tuple(choices[i] for i in pareto_indices(points))
 
 
 def suggest(problem: Problem, done: Sequence[Evaluation], *, epsilon: float) -> Advice:
@@ -131,9 +125,7 @@ class Cost:
         return f"{self.answers} answers; people learnt from: {self.trained}; people evaluated on: {other}"
 
 
-def publishing_cost(
-    problem: Problem, evaluations: Sequence[Evaluation], *, epsilon_each: float | None = None
-) -> Cost:
+def publishing_cost(problem: Problem, evaluations: Sequence[Evaluation], *, epsilon_each: float | None = None) -> Cost:
     """What all evaluations cost together, failed ones included: pass those too.
 
     `epsilon_each` is that of `guarded`, if the run's utilities were guarded. A failed evaluation whose epsilon

@@ -210,11 +210,9 @@ class Store:
         if not file.exists():
             write_new(file, f"{mine}\n")
         store = cls.read(file)
-        if store._about["declared"] != json.loads(mine)["declared"]:
-            raise InvalidInput(
-                f"`store` must be of the problem {problem.name} as it is declared now."
-                f" Got a run of {store.problem.name} with another declaration."
-            )
+        same, other = store._about["declared"] == json.loads(mine)["declared"], store.problem.name
+        rule = f"must be of the problem {problem.name} as it is declared now"
+        must(same, "store", rule, f"a run of {other} with another declaration")
         for old in store.evaluations()[:1]:
             same = math.isclose(problem.epsilon(old.setting), old.epsilon, rel_tol=1e-6)
             must(same, "store", "must be made by the same privacy oracle", "another epsilon for its first setting")

@@ -24,16 +24,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import must
 from hybridp.public.mechanisms import Neighbours
-from hybridp.public.randomisers import Floats
+from hybridp.public.randomisers import Floats, Ints
 
 __all__ = ["LOCAL_LEAST", "LOCAL_MOST", "ROUND_UP", "LocalTerms", "PersonalDP", "Weights", "adpm_weights"]
-__all__ += ["local_terms"]
+__all__ += ["level", "listed_levels", "local_terms"]
 
 LOCAL_LEAST, LOCAL_MOST = 0.001, 30.0
 """The range of epsilons for which a device draws a report; below, it says nothing; above, it gives 30."""
@@ -198,6 +200,24 @@ def adpm_weights(
     scale = 0.0 if math.isinf(theta) else math.nextafter(width / theta / total * ROUND_UP, math.inf)
     mse = spread * float(np.dot(share, share if mass is None else share * mass)) + 2 * scale * scale
     return Weights(share, scale, effective, eps > effective, theta, mse, mse > worst)
+
+
+def level(epsilon: float) -> float | str:
+    """For JSON, which has no infinity."""
+    return epsilon if math.isfinite(epsilon) else "inf"
+
+
+def listed_levels(epsilons: Floats, people: Ints, weights: Floats, spent: Floats) -> list[dict[str, Any]]:
+    """Of each level of epsilon what its people asked for and what they get, as plain data; of 1,000 at most.
+
+    >>> listed_levels(*(np.array([number]) for number in (math.inf, 3, 0.25, 2.0)))
+    [{'epsilon': 'inf', 'people': 3, 'weight': 0.25, 'effective_epsilon': 2.0}]
+    """
+    every = zip(epsilons.tolist(), people.tolist(), weights.tolist(), spent.tolist(), strict=True)
+    return [
+        {"epsilon": level(epsilon), "people": many, "weight": weight, "effective_epsilon": level(own)}
+        for epsilon, many, weight, own in islice(every, 1000)
+    ]
 
 
 def _saturation(eps: Floats, mass: Floats | None, unit: float) -> float:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, Literal, Unpack, cast
 
 import numpy as np
@@ -36,7 +35,7 @@ from hybridp.public.messages import (
     WeightedSum,
     holm,
 )
-from hybridp.public.personal import PersonalDP, adpm_weights
+from hybridp.public.personal import PersonalDP, adpm_weights, level, listed_levels
 from hybridp.public.randomisers import Bounds, Floats, Ints, best_randomiser
 from hybridp.public.rounds import ByLevel, Crowd, Epsilons, Level, Levels, Weighted
 from hybridp.public.shuffling import LevelMixing
@@ -66,7 +65,6 @@ MIXED_ACCOUNT = f"shuffled {SHARES}"
 """The same for people whose reports go through a mixer, where a study has one."""
 
 _NOBODY = ReportsByEpsilon.pooled([])
-_SHOWN = 1000  # levels of epsilon listed in full
 
 
 class _OwnEpsilons(Task):
@@ -245,18 +243,11 @@ _WARNING = (
 
 def _by_epsilon(trusted: WeightedSum, epsilons: Floats, people: Ints, share: float) -> dict[str, Any]:
     """What trusted people asked for and what they got. Who spends less than this release might have has more privacy,
-    for free. Infinity is written "inf", and at most 1,000 levels are listed."""
-
-    def level(value: float) -> float | str:
-        return float(value) if math.isfinite(value) else "inf"
-
-    every = zip(epsilons, people, trusted.weights, trusted.spent, strict=True)
+    for free."""
     # What they asked for, without the last digits that dividing by the share may leave.
-    groups = [
-        {"asked": level(float(f"{e / share:.12g}")), "epsilon": level(e), "people": int(n), "weight": float(w),
-         "effective_epsilon": level(s)}
-        for e, n, w, s in islice(every, _SHOWN)
-    ]  # fmt: skip
+    asked = [level(float(f"{epsilon / share:.12g}")) for epsilon in epsilons.tolist()]
+    listed = listed_levels(epsilons, people, trusted.weights, trusted.spent)
+    groups = [{"asked": own, **one} for own, one in zip(asked, listed, strict=False)]
     saturated = int(people[trusted.spent < epsilons * (1 - 1e-9)].sum())
     return {"levels": len(epsilons), "saturated": saturated, "groups": groups}
 

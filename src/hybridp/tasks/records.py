@@ -149,7 +149,7 @@ def _publish(
         shuffled = GroupEstimate(mixed.people, mixing=batches)
     everything, anchor, default = blending.held(invite.encoding, estimates, reports, study.estimator)
     counted = blending.blend_heavy(invite.encoding, everything, anchor)
-    blended = blending.restrict(counted, blending.keep_best(counted, study.head))
+    blended = blending.restrict(counted, blending.most_probable(counted.head, counted.queries, study.head))
     head, is_record, held = blended.head, blended.head.is_record, blended.anchor
     every = blended.slots, blended.centres, blended.errors
     queries = blended.queries[:-1], blended.query_centres[:-1], blended.query_errors[:-1]

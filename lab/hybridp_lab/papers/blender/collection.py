@@ -78,7 +78,7 @@ def simulate_heavy(
     client = _client(local, head, study, oracle, rng) if len(local) else None
     everything = [*opt_in, *([client] if client is not None else [])]
     blended = _blended(head, everything, study)
-    keep = blending.keep_best(blended, study.head)
+    keep = blending.most_probable(blended.head, blended.queries, study.head)
 
     def alone(estimates: list[Estimate]) -> blending.HeavyBlend | None:
         return blending.restrict(_blended(head, estimates, study), keep) if estimates else None

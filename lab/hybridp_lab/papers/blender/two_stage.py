@@ -190,10 +190,11 @@ def project_in_order(head: HeadList, found: Estimate, order: Order) -> Estimate:
         slots = simplex(found.slots)
         return replace(found, slots=slots, queries=_by_query(head, slots))
     queries = simplex(found.queries)
-    slots = np.empty(len(head))
+    slots = np.zeros(len(head))
     start, width = spans(head)
     for first, many, total in zip(start.tolist(), width.tolist(), queries.tolist(), strict=True):
-        slots[first : first + many] = simplex(found.slots[first : first + many], total)
+        if total > 0:
+            slots[first : first + many] = total * simplex(found.slots[first : first + many] / total)
     return replace(found, slots=slots, queries=queries)
 
 
