@@ -130,15 +130,16 @@ def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, a
     """Reports that answer the invitation, which they must name unless it is assumed. Private already."""
     names, mechanism = invite.encoding.names, invite.text
     bounds = VectorBounds.of((-1.0,) * len(names), (1.0,) * len(names))
-    query = Query.on(bounds, names, None, **summing.column_reports(Invite(bounds, invite.mechanism), names))
+    reports = summing.column_reports(Invite(bounds, invite.mechanism), names)
+    query = Query.on(bounds, names, None, made=invite.mechanism, **reports)
     with tables.open_rows(path, table=table) as rows:
         rule = "must hold the reports that `hybridp randomise INVITATION.json` writes"
         for name in names:
             must(name in rows.columns, "file", rule, f"{rows.name} without the column `{name}`")
-        says, result = summing.check_mechanism(rows, None, MECHANISM, mechanism), tables.add_up(rows, query)
-    assumed = summing.named_mechanism(MECHANISM, says, result.local_people, assume=assume)
-    digest = reports_digest(mechanism, *result.fingerprint)
-    return Raw(0, None, summing.report_sums(result, invite), bool(says), assumed, digest)
+        says, raw = summing.check_mechanism(rows, None, MECHANISM, mechanism), tables.add_up(rows, query)
+    assumed = summing.named_mechanism(MECHANISM, says, raw.local_people, assume=assume)
+    digest = reports_digest(mechanism, *raw.marks)
+    return replace(raw, simulated_reports=bool(says), assumed=assumed, digest=digest)
 
 
 # --- K-means ----------------------------------------------------------------------------------------------------------

@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from hybridp.errors import LABEL, Trusts, UnusablePublicRows, UnusableRows, label_column, must
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import Box
-from hybridp.public.messages import SHRINK, ReportsByEpsilon, VectorBounds
+from hybridp.public.messages import SHRINK, ReportsByEpsilon, VectorBounds, VectorReportSums
 from hybridp.public.personal import local_terms
 from hybridp.public.queries import SEPARATOR, Feature, Schema
 from hybridp.public.randomisers import HALF, LEVELS, Bounds, Floats, Ints, Lattice, missing_each
 from hybridp.tables import engine
 from hybridp.tables.engine import VIEW, Rows, chosen, column, column_must, count_if, double, select, text, whole
 
-__all__ = ["ByCategory", "CHUNK", "Category", "Codec", "Columns", "Number", "Query", "Report", "TIMES", "Totals"]
+__all__ = ["ByCategory", "CHUNK", "Category", "Codec", "Columns", "Number", "Query", "Raw", "Report", "TIMES"]
 __all__ += ["add_up", "changed", "check_columns", "code_of", "count_groups", "feature_code", "kept_levels", "labels"]
 __all__ += ["levels_of", "local_rows", "no_reports", "not_a_number", "number", "number_of", "people", "people_of"]
 __all__ += ["records", "totals"]
@@ -335,6 +335,8 @@ class Query:
     shrink: float = 1.0
     count_clipped: bool = False
     square_steps: int = 0
+    made: Any = None
+    """The mechanism of the reports."""
 
     def __post_init__(self) -> None:
         names = [value.column for value in self.values]
@@ -611,38 +613,49 @@ def totals(rows: Rows, query: Query) -> str:
     return select(chosen(keys) | asked, f"({numbers}) AS numbers", f"GROUP BY {', '.join(keys)}")
 
 
-@dataclass(frozen=True)
-class Totals:
-    """Counts and sums of both groups: one entry a column, or an option.
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class Raw:
+    """RAW: exact sums over the trusted people, beside what local people sent. Never leaves the curator.
 
-    `sums` of trusted people are of their levels, less the query's origin, and `squares` of their distances from the
-    middle; `answered` is how many levels there are, where people without a value are left out. Replacing one
-    trusted person moves a sum by at most the levels, and `clipped` by at most 1; replacing one moves one count of an
-    option down and another up by 1. Sums of reports are of doubles that are already private, so that their last digits
-    may depend on the order; `fingerprint` stands for the set of them. Of options,
-    `sums` and `report_counts` are how many people have, or report, each; of a number by a private category, `counts`
-    are people by category and `sums` those of the levels. `held` are the sets of options that local people have, in a
-    trial, and how many have each. With own `epsilons` there is one entry for each different one of the trusted people,
-    ascending, and `reports` are those of the local people by theirs.
+    `trusted` sums up what everybody's answer counts for: a number's steps (less the query's origin), those of each
+    column, or one count an option (a person counts for `steps`, all in one place unless their vote is divided);
+    `squares` are of distances from the middle. Who is left out without a value stands in the middle, and `answered`
+    counts the others. Replacing one trusted person moves a sum by at most the levels, and `clipped` by at most 1;
+    replacing one moves one count of an option down and another up by 1.
+
+    Sums of `local` reports are of doubles that are already private, so that their last digits may depend on the order;
+    `marks` stand for the set of them, and `digest` names it. `simulated_reports` and `assumed` say whether a program
+    drew some, and whether they name no mechanism. In a trial `held` is what local people hold: a count an option, or
+    sets of them and how many have each. With own `epsilons` there is one entry for each of them, ascending.
     """
 
-    trusted_people: Any = 0
-    sums: Any = ()
-    local_people: int = 0
-    report_counts: Any = ()
-    report_sums: tuple[float, ...] = ()
-    report_squares: tuple[float, ...] = ()
-    squares: tuple[int, ...] = ()
+    trusted_people: Any
+    trusted: Any
+    local: Any = None
+    simulated_reports: bool = False
+    assumed: bool = False
+    digest: str | None = None
+    squares: Any = 0
     clipped: int = 0
     answered: int | None = None
-    fingerprint: tuple[Any, ...] = field(default=(), compare=False, repr=False)
-    counts: Ints | None = None
-    held: tuple[Ints, Ints] | None = None
+    steps: int = 1
+    held: Any = None
     epsilons: Any = None
-    reports: ReportsByEpsilon | None = None
+    notes: tuple[str, ...] = ()
+    marks: tuple[Any, ...] = ()
+
+    @property
+    def local_people(self) -> int:
+        """Who reported, or in a trial of codes holds some."""
+        return int(getattr(self.held if self.local is None else self.local, "people", 0))
+
+    def plus(self, other: Raw) -> Raw:
+        """RAW: what is needed of the people in both."""
+        people, squares = self.trusted_people + other.trusted_people, self.squares + other.squares
+        return replace(other, trusted_people=people, trusted=self.trusted + other.trusted, squares=squares)
 
 
-def add_up(rows: Rows, query: Query) -> Totals:
+def add_up(rows: Rows, query: Query) -> Raw:
     """The totals of `query`, from one scan of the table when every record is its own person.
 
     Raises `UnusableRows` when a label, a person's name or a report breaks a rule; the sentence names a column, never a
@@ -658,8 +671,8 @@ def add_up(rows: Rows, query: Query) -> Totals:
     >>> people = {"salary": salary, "trust": ["trusted", "trusted", "local"], "report": report}
     >>> with open_rows(people) as rows:
     ...     found = add_up(rows, query)
-    >>> found.trusted_people, found.sums, found.local_people, found.report_sums
-    (2, (5,), 1, (2.0,))
+    >>> found.trusted_people, found.trusted, found.local_people, found.local.totals.tolist()
+    (2, (5,), 1, [2.0])
     """
     check_columns(rows, query)
     groups, each = engine.answers(rows, totals(rows, query)), query.each
@@ -669,23 +682,20 @@ def add_up(rows: Rows, query: Query) -> Totals:
         return _by_epsilon(query, *sides)
     trusted, local = (next(iter(side), {}) for side in sides)
     _check_reports(local, others, query)
-    wide, sent = range(len(query.values)), range(len(query.sent))
+    wide, halves = range(len(query.values)), np.array([report.half for report in query.sent] or [1.0])
 
     def told(name: str) -> list[Any]:
-        return [local.get(f"{name}{j}") or 0 for j in sent]
+        return [local.get(f"{name}{j}") or 0 for j in range(len(query.sent))]
 
-    halves = [report.half for report in query.sent]
-    return Totals(
+    counts, sums, squares = (np.array(told(name) or [0.0 for _ in wide]) for name in ("reported", "reports", "squares"))
+    return Raw(
         own,
         tuple(int(trusted.get(f"sum{j}") or 0) for j in wide),
-        others,
-        tuple(map(int, told("reported"))),
-        tuple(float(s) / h for s, h in zip(told("reports"), halves, strict=True)),
-        tuple(float(s) / h / h for s, h in zip(told("squares"), halves, strict=True)),
-        tuple(int(trusted.get(f"square{j}") or 0) for j in wide) if query.square_steps else (),
-        int(trusted.get("clipped") or 0),
-        int(trusted.get("answered") or 0) if query.excludes else None,
-        (others, *map(int, told("parity")), *_ends(*told("least"), *told("most"))),
+        VectorReportSums(others, counts.astype(np.int64), sums / halves, squares / halves / halves, query.made),
+        squares=tuple(int(trusted.get(f"square{j}") or 0) for j in wide) if query.square_steps else (),
+        clipped=int(trusted.get("clipped") or 0),
+        answered=int(trusted.get("answered") or 0) if query.excludes else None,
+        marks=(others, *map(int, told("parity")), *_ends(*told("least"), *told("most"))),
     )
 
 
@@ -835,7 +845,7 @@ _SLACK = 1e-4  # the device's probabilities are rounded to whole cells, which mo
 Groups = Sequence[dict[str, Any]]
 
 
-def _by_epsilon(query: Query, trusted: Groups, local: Groups) -> Totals:
+def _by_epsilon(query: Query, trusted: Groups, local: Groups) -> Raw:
     """For each trust label and each epsilon, ascending. Reports are in the unit coordinate; nobody's may lie further
     out than the best report for their own epsilon can, and those at epsilon 0 are not looked at."""
     stated = all(group["asked"] is not None for group in local)
@@ -860,12 +870,12 @@ def _by_epsilon(query: Query, trusted: Groups, local: Groups) -> Totals:
         if query.sent
     )
     people, others = (np.array([int(group[each]) for group in side], dtype=np.int64) for side in (trusted, local))
-    return Totals(
+    return Raw(
         people,
         np.array([int(group.get("sum0") or 0) for group in trusted], dtype=np.int64),
-        fingerprint=marks,
+        ReportsByEpsilon(_floats(local, "asked"), others, sums, squares / half),
         epsilons=_floats(trusted, "asked"),
-        reports=ReportsByEpsilon(_floats(local, "asked"), others, sums, squares / half),
+        marks=marks,
     )
 
 
