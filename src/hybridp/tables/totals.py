@@ -718,21 +718,19 @@ def count_groups(rows: Rows, query: Query) -> tuple[int, int]:
 
 
 def levels_of(rows: Rows, query: Query, group: str, chunk: int = CHUNK) -> Iterator[Ints]:
-    """RAW: the whole numbers of one group's people, a row a person, in chunks, after the rules of `add_up`.
-
-    The rules are checked at the call. Those of one number, and of local people, come in ascending order: a seeded trial
-    repeats itself.
-    """
-    must(query.reads in (group, "all"), "local_raw", f"must be true to read values of {group} people", query.reads)
-    add_up(rows, query)
+    """RAW: the whole numbers of one group's people, a row a person, in chunks, after the rules on people; both at the
+    call."""
+    count_groups(rows, query)
     return kept_levels(rows, query, group, chunk)()
 
 
 def kept_levels(
     rows: Rows, query: Query, group: str, chunk: int = CHUNK, *, ordered: bool = True, dtype: type = np.int64
 ) -> Callable[[], Iterator[NDArray[Any]]]:
-    """RAW: the same, kept now (within the limit of memory, then on disk) and read as often as that is called, perhaps
-    in the order of the rows. Check the rows first (`count_groups`)."""
+    """RAW: the same, kept now (within the limit of memory, then on disk) and read as often as that is called. Check the
+    rows first (`count_groups`). Those of one number, and of local people, come in ascending order, so that a seeded
+    trial repeats itself; unless they are not `ordered`, but perhaps as the rows are.
+    """
     must(query.reads in (group, "all"), "local_raw", f"must be true to read values of {group} people", query.reads)
     table, rows, c = engine.fresh("levels"), engine.local_copy(rows, query.columns), ", ".join(query.levels)
     standing = f"FROM ({people(rows, query)}) AS people WHERE {query.one_each(group)}"
