@@ -136,20 +136,21 @@ def check_answers(
                 raise totals.no_reports(label, f"{why} `hybridp randomise`")
             return dict.fromkeys(reports, 0)
         said = [engine.labelled(column(column_of), name) for name in reports]
-        outputs = {"named": engine.count_if(" OR ".join(said))}
+        outputs = {}
         for i, (one, columns) in enumerate(zip(said, reports.values(), strict=True)):
             outputs[f"answered{i}"] = engine.count_if(one)
             if columns:
                 empty = " AND ".join(f"{column(name)} IS NULL" for name in columns)
                 outputs[f"astray{i}"] = engine.count_if(f"COALESCE({one}, FALSE) = ({empty})")
         (result,) = answers(rows, select(outputs, VIEW, engine.of_local(label)))
+    answered = {name: int(result[f"answered{i}"] or 0) for i, name in enumerate(reports)}
     rule = "must name one of the questions in every local row, as `hybridp randomise` writes it: every local person "
-    column_must(int(result["named"] or 0) == local, column_of, f"{rule}answers one drawn question")
+    column_must(sum(answered.values()) == local, column_of, f"{rule}answers one drawn question")
     rule = f"must hold a report where `{column_of}` names its question, and nothing in any other local row: a person "
     for i, columns in enumerate(reports.values()):
         alone = not result.get(f"astray{i}")
         column_must(alone, next(iter(columns), None), f"{rule}answers one question with the whole promise")
-    return {name: int(result[f"answered{i}"] or 0) for i, name in enumerate(reports)}
+    return answered
 
 
 class Counted(NamedTuple):
