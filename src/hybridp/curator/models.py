@@ -53,7 +53,7 @@ from hybridp.tables.engine import VIEW, answers, column, text
 from hybridp.tables.totals import Query, count_groups, kept_levels
 
 __all__ = ["Codes", "LATTICE", "LatticeRows", "answer_codes", "answer_rows", "cell_counts", "cluster_totals"]
-__all__ += ["count_people", "discover_answers", "found_records", "gain", "groups_of", "held_rows", "local_slots"]
+__all__ += ["discover_answers", "found_records", "gain", "groups_of", "local_slots"]
 __all__ += ["measure_table", "pick_table", "read_codes", "read_domain", "read_levels", "read_reports", "release_cells"]
 __all__ += ["release_moves", "release_products", "release_scale", "release_weighted_sum", "sample", "slots_among"]
 __all__ += ["table_rows", "threshold_counts"]
@@ -96,10 +96,6 @@ def table_rows(
 
     trusted, local = count_groups(rows, query)
     return group("trusted", trusted), group("local", local)
-
-
-def held_rows(steps: NDArray[Any]) -> LatticeRows:
-    return LatticeRows(len(steps), lambda: (steps[start : start + _PART] for start in range(0, len(steps), _PART)))
 
 
 def answer_rows(answers: TrustedAnswers, steps: Callable[[Floats], NDArray[Any]], people: int) -> LatticeRows:
@@ -345,13 +341,6 @@ def read_codes(path: TableLike, schema: Schema, *, table: str | None = None) -> 
     """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.counts.codes`."""
     with tables.open_rows(path, table=table) as rows:
         return Codes(schema, marginals.codes(rows, schema))
-
-
-def count_people(path: TableLike, *, table: str | None = None) -> int:
-    """How many rows there are, which is public: a row is a person."""
-    with tables.open_rows(path, table=table) as rows:
-        (result,) = answers(rows, f"SELECT COUNT(*) AS people FROM {VIEW}")
-        return int(result["people"])
 
 
 def read_domain(path: TableLike, names: Iterable[str], *, table: str | None = None) -> dict[str, Feature]:

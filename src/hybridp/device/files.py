@@ -66,7 +66,7 @@ def _way(asked: Asked, rng: Randomness) -> tuple[tuple[str, ...], Query, Callabl
     elif invite.way == "option":  # a report on a private category too: local rows lose both
         lost = (encoding.name,) if joint is None else (joint.value, joint.by.name)
     draws: dict[str, Callable[..., Any]] = {
-        "line": lambda held: drawing.answer_question(held, invite, rng=rng),
+        "line": lambda held: drawing.reach_reports(held, invite, rng=rng),
         "marginal": lambda held: drawing.report_marginals(held.T.astype(np.uint16), invite, rng=rng),
         "number": lambda held: drawing.randomise_steps(held, invite, rng=rng),
         "option": lambda held: drawing.report_options(held[:, 0], invite, joint, rng=rng),
