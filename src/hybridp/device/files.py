@@ -32,7 +32,7 @@ from hybridp.public.shuffling import MOST_LEVELS
 from hybridp.tables import Query, Rows, engine
 from hybridp.tables.counts import check_schema
 from hybridp.tables.engine import VIEW, answers, column, count_if, drop, fresh, keep, labelled, literal, select
-from hybridp.tables.totals import CHUNK, check_columns, count_groups, kept_levels, labels, number_of, records
+from hybridp.tables.totals import CHUNK, check_columns, count_groups, labels, levels_of, number_of, records
 
 __all__ = ["Asked", "Copy", "Reporting", "draw_questions", "write_copy", "write_reports"]
 
@@ -418,8 +418,7 @@ def _slots(rows: Rows, invite: OnList, columns: Any, rng: Randomness) -> Iterato
 def _cells(rows: Rows, invite: OnMap, columns: Any, rng: Randomness) -> Iterator[NDArray[np.int64]]:
     """The cell of the map that each local row tells."""
     query = Query.asking(invite.encoding.box, columns, reads="local")
-    count_groups(rows, query)
-    for part in kept_levels(rows, query, "local", ordered=False)():
+    for part in levels_of(rows, query, "local", ordered=False):
         yield drawing.answer_map(np.ascontiguousarray(part.T, dtype=np.float64), invite, rng=rng)
 
 

@@ -187,9 +187,8 @@ def check_schema(rows: Rows, schema: Schema, *, declared: bool) -> None:
     """
     for feature in schema.features:
         rows.need("columns", feature.name)
-        if declared and feature.edges:
-            rows.need_missing(feature.name, feature.stated or None, engine.TABLES)
-        elif declared and not feature.stated:
+        filled = feature.edges and feature.name in rows.filled
+        if declared and not (feature.stated or filled):
             raise engine.unstated(feature.name, engine.TABLES)
     for feature in schema.features:
         if feature.edges:

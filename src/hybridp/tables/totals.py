@@ -700,13 +700,27 @@ def add_up(rows: Rows, query: Query) -> Raw:
 
 
 def people_of(rows: Rows, query: Query, groups: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    """How many people are trusted and local, of whom there may be several groups; who breaks a rule is refused."""
+    """How many people are trusted and local, of whom there may be several groups; who breaks a rule is refused.
+
+    Who takes part and with which label is public, so that a rule on it may refuse; so may a rule on local reports. What
+    trusted records hold, how many a person has and their keys may not: there the query chooses by a public rule.
+    """
     sides: dict[Any, Counter[str]] = {}
     for group in groups:
         side = sides.setdefault(group["trusted"], Counter())
         side.update({name: int(group[name] or 0) for name in ("records", "local", *query.flags)})
     trusted, local = sides.get(True, Counter()), sides.get(False, Counter())
-    _check_people(rows, [*sides.values()], local, query, None in sides)
+    column_must(not any(side["nobody"] for side in sides.values()), query.person, "must name a person in every row")
+    if None in sides or local["local"] != local["records"]:
+        raise rows.unlabelled(query.trust or "")
+    one_label = not any(side["mixed"] for side in sides.values())
+    column_must(one_label, query.trust, "must hold one label for each person, not both")
+    once = query.record_key is not None or local["records"] == local[query.each]
+    rule = "must name each local person once, unless a record key or id decides which record is used"
+    column_must(once, query.person, rule)
+    column_must(not local["uneven"], query.epsilon, "must hold one epsilon for each local person")
+    column_must(not local["keyless"], query.record_key, "must not be empty in any local row")
+    column_must(not local["tied"], query.record_key, "must differ between the records of one local person")
     return trusted[query.each], local[query.each]
 
 
@@ -717,11 +731,11 @@ def count_groups(rows: Rows, query: Query) -> tuple[int, int]:
     return result.trusted_people, result.local_people
 
 
-def levels_of(rows: Rows, query: Query, group: str, chunk: int = CHUNK) -> Iterator[Ints]:
+def levels_of(rows: Rows, query: Query, group: str, chunk: int = CHUNK, **how: Any) -> Iterator[Ints]:
     """RAW: the whole numbers of one group's people, a row a person, in chunks, after the rules on people; both at the
     call."""
     count_groups(rows, query)
-    return kept_levels(rows, query, group, chunk)()
+    return kept_levels(rows, query, group, chunk, **how)()
 
 
 def kept_levels(
@@ -769,26 +783,6 @@ def check_columns(rows: Rows, query: Query) -> None:
             rows.need_number(name, text=True)
     if query.trust is not None:
         rows.need_labels(query.trust)
-
-
-def _check_people(
-    rows: Rows, groups: Sequence[Mapping[str, Any]], local: Mapping[str, Any], query: Query, unknown: bool
-) -> None:
-    """Who takes part and with which label is public, so that a rule on it may refuse; so may a rule on local reports.
-
-    What trusted records hold, how many a person has and their keys may not: there the query chooses by a public rule.
-    """
-    column_must(not any(group.get("nobody") for group in groups), query.person, "must name a person in every row")
-    if unknown or (local.get("local") or 0) != local.get("records", 0):
-        raise rows.unlabelled(query.trust or "")
-    one_label = not any(group.get("mixed") for group in groups)
-    column_must(one_label, query.trust, "must hold one label for each person, not both")
-    once = query.record_key is not None or local.get("records", 0) == local.get(query.each, 0)
-    rule = "must name each local person once, unless a record key or id decides which record is used"
-    column_must(once, query.person, rule)
-    column_must(not local.get("uneven"), query.epsilon, "must hold one epsilon for each local person")
-    column_must(not local.get("keyless"), query.record_key, "must not be empty in any local row")
-    column_must(not local.get("tied"), query.record_key, "must differ between the records of one local person")
 
 
 def _check_reports(group: dict[str, Any], people: int, query: Query) -> None:
