@@ -75,10 +75,10 @@ def count_options(rows: Rows, query: Query, *, named: bool) -> Raw:
         people, levels = _listed(held[True], codec.by.size), codec.answer.lattice.levels
         upper = _listed(steps, codec.by.size)
         return Raw(own, np.column_stack([upper, levels * people - upper]).ravel(), local, steps=levels)
-    if not _ticks(query):
+    if not isinstance(codec, Category) or not codec.feature.most:
         return Raw(own, _listed(held[True], size), local, held=_listed(held[False], size) if query.local_raw else None)
     own_sets, local_sets = (np.array([*sets.items()], dtype=np.int64).reshape(-1, 2).T for sets in held.values())
-    counts = tick_counts(own_sets[0], own_sets[1], query.values[0].feature)
+    counts = tick_counts(own_sets[0], own_sets[1], codec.feature)
     return Raw(own, counts, local, held=(local_sets[0], local_sets[1]) if query.local_raw else None)
 
 

@@ -306,7 +306,7 @@ class Query:
     """Which columns hold what, and the public rules that their fields must obey.
 
     `trust` holds exactly `trusted` or `local` (None: everybody is local). Everybody's `values` become whole numbers,
-    less `origin`; with a `radius` (in steps) they are shrunk by the factor ``radius shrink/norm`` where their L1 or L2
+    less `origin`; with a `radius` (in steps) they are shrunk by the factor ``radius SHRINK/norm`` where their L1 or L2
     norm exceeds it. `reads` says whose values are read: those of the trusted, the local or all people. Reports are read
     unless local values are: a local person answers `reported` of the columns `reports`, and other fields are empty;
     reports that are words name one of `names`. `count_clipped` asks how many trusted people's values lie outside the
@@ -332,7 +332,6 @@ class Query:
     origin: int = 0
     norm: str | None = None
     radius: int | None = None
-    shrink: float = 1.0
     count_clipped: bool = False
     square_steps: int = 0
     made: Any = None
@@ -360,7 +359,7 @@ class Query:
             lattices = [*map(Lattice, bounds.lower, bounds.upper, bounds.tops)]
         else:
             lattices = [Lattice(b.lower, b.upper, 2 * HALF) for b in bounds.bounds]
-            how |= {"norm": bounds.norm, "radius": bounds.radius_steps, "shrink": SHRINK, "origin": HALF}
+            how |= {"norm": bounds.norm, "radius": bounds.radius_steps, "origin": HALF}
         d = len(columns)
         must(len(lattices) == d, "lower", f"must hold one number for each of the {d} columns", len(lattices))
         stated = missing_each(missing, d) or (None,) * d
@@ -520,7 +519,7 @@ def _shrunk(query: Query, outputs: dict[str, str], source: str) -> str:
     sized = select(chosen(outputs) | {"size": size}, f"({made}) AS steps")
     limit = whole(query.radius**2 if square else query.radius)
     length = "SQRT(CAST(size AS DOUBLE))" if square else "CAST(size AS DOUBLE)"
-    factor = f"CASE WHEN size > {limit} THEN {double(query.radius * query.shrink)} / {length} END"
+    factor = f"CASE WHEN size > {limit} THEN {double(query.radius * SHRINK)} / {length} END"
     factored = select(chosen(outputs) | {"factor": factor}, f"({sized}) AS sized")
     last = chosen(outputs)
     for x in c:
