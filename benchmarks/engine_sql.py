@@ -142,7 +142,7 @@ def _digest(counts: Iterable[int]) -> Answer:
 
 def _our_sum(rows: Rows) -> Answer:
     found = add_up(rows, MEAN)
-    return [found.trusted_people, found.sums[0], found.local_people]
+    return [found.trusted_people, found.trusted[0], found.local_people]
 
 
 def _our_counts(rows: Rows) -> Answer:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.blend.kmeans import packed, radius_for
-from hybridp.curator.models import held_rows, release_moves
+from hybridp.curator.models import release_moves
 from hybridp.noise import secure, seeded
 from hybridp.protocols.rows import LatticePeople
 from hybridp.public.kmeans import Box, packing, round_noise
@@ -35,6 +35,7 @@ from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import drive
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp_lab.papers.mean2020.kmeans_trials import paper_points
+from hybridp_lab.simulate import held_rows
 
 __all__ = ["main"]
 

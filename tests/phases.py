@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.curator.models import held_rows
 from hybridp.curator.sums import Columns
 from hybridp.protocols.devices import answer_invitation
 from hybridp.protocols.driver import release
@@ -20,6 +19,7 @@ from hybridp.public.rounds import Many
 from hybridp.release.release import Release
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.transcript import Transcript, kept_missing, read_invitation
+from hybridp_lab.simulate import held_rows
 
 __all__ = ["answer", "cluster", "invite_to", "opt_in", "plan_map", "read_invitation", "release"]
 __all__ += ["release_invited", "release_points"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from hybridp.public.messages import SQUARE_STEPS
 from hybridp.public.randomisers import LEVELS
-from hybridp.tables import Lattice, Number, Query, Report, Totals
+from hybridp.tables import Lattice, Number, Query, Raw, Report
 
 __all__ = ["figures", "number_query"]
 
@@ -36,7 +36,7 @@ def number_query(
     return Query(values=values, trust=trust, reports=column, reads=reads, **how)
 
 
-def figures(found: Totals) -> tuple[int, int, int, float, float]:
+def figures(found: Raw) -> tuple[int, int, int, float, float]:
     """Trusted people and the sum of their levels, local people, the sum of their reports and of the squares."""
-    reports = (*found.report_sums, 0.0)[0], (*found.report_squares, 0.0)[0]
-    return found.trusted_people, found.sums[0], found.local_people, *reports
+    reports = float(found.local.totals[0]), float(found.local.squares[0])
+    return found.trusted_people, found.trusted[0], found.local_people, *reports

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hybridp.blend.distribution import Evidence
 from hybridp.blend.mean import Blend, Rule, blend
+from hybridp.curator.models import LatticeRows
 from hybridp.curator.sums import Raw, release_sums
 from hybridp.errors import must
 from hybridp.noise import Randomness, synthetic_data_generator
@@ -26,7 +27,7 @@ from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.tasks.distribution import DistributionTask, ask_counts
 from hybridp_lab.baselines.local import Report, reports
 
-__all__ = ["Trial", "collect", "errors", "hear", "trials"]
+__all__ = ["Trial", "collect", "errors", "hear", "held_rows", "trials"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -124,3 +125,11 @@ def trials(
 def errors(found: Iterable[Trial], rules: Sequence[Rule]) -> Floats:
     """Squared errors against the empirical mean, one row a trial, one column a rule."""
     return np.array([[(t.blend(rule).estimate - t.empirical_mean) ** 2 for rule in rules] for t in found])
+
+
+_PART = 1 << 16  # people at a time
+
+
+def held_rows(steps: NDArray[Any]) -> LatticeRows:
+    """People whose columns on the lattice Python holds, a row each."""
+    return LatticeRows(len(steps), lambda: (steps[start : start + _PART] for start in range(0, len(steps), _PART)))

@@ -19,7 +19,7 @@ from hybridp.blend.regression import (
     steer,
     widest,
 )
-from hybridp.device.reports import answer_question
+from hybridp.device.reports import reach_reports
 from hybridp.noise import seeded
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import VectorBounds, VectorReportSums
@@ -218,7 +218,7 @@ def test_residuals_that_grow_with_a_column_spread_as_reports_show_and_noise_show
     for epsilon in (6.0, 0.2):
         question = line_invite(Line("linear", "steered", BOX, (0.0, 0.0, 0.0), 0.6), PureDP(epsilon))
         rows = BOX.steps(np.column_stack([x[:, 1:], r]))
-        sent = column_sums(answer_question(rows, question, rng=seeded(1)))
+        sent = column_sums(reach_reports(rows, question, rng=seeded(1)))
         sums = VectorReportSums.of(len(x), sent, question.mechanism)
         found = np.diag(spread_as_told(trusted, sums, question.encoding).spread)
         if epsilon > 1:

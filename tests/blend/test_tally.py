@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reports import randomise_many
 
 from hybridp.blend import mean as personal_blending
 from hybridp.blend.mean import Rule, blend, blend_columns
 from hybridp.blend.tally import Tally, invite_in
-from hybridp.device.reports import randomise_many, randomise_own, randomise_steps
+from hybridp.device.reports import randomise_own, randomise_steps
 from hybridp.errors import InvalidInput
 from hybridp.noise import seeded
 from hybridp.public.envelope import digest

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridp.curator.models import cell_counts, cluster_totals, held_rows, release_cells, table_rows
+from hybridp.curator.models import cell_counts, cluster_totals, release_cells, table_rows
 from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput
 from hybridp.noise import seeded
 from hybridp.public.kmeans import STEPS, Box, Grid, packing, round_noise
 from hybridp.public.mechanisms import PureDP
 from hybridp.tables import open_rows
+from hybridp_lab.simulate import held_rows
 
 BOX = Box((0.0, -1.0), (1.0, 2.0))
 

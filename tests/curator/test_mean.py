@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
+from tests.reports import randomise_many
 
 from hybridp.curator.sums import Columns, Raw, levels, open_rows, read
-from hybridp.device.reports import randomise_many, reach_reports
+from hybridp.device.reports import reach_reports
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.noise import seeded
 from hybridp.protocols.rows import sum_reports

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reports import randomise_many
 
 from hybridp.device.reports import (
     own_randomiser,
-    randomise_many,
     randomise_own,
     randomise_steps,
 )

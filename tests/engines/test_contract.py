@@ -63,11 +63,11 @@ def test_clipped_sums_and_counts_per_group(engine: str, opened: Opened) -> None:
     values = [v for v in columns["value"][1] if v is not None]
     reports = [Fraction(r) for r in columns["report"][1] if r is not None]
     assert found.trusted_people == len(values)
-    assert found.sums[0] == sum(lattice.level(v) for v in values)
+    assert found.trusted[0] == sum(lattice.level(v) for v in values)
     moved = [(r - 50) / 50 for r in reports]
-    assert found.report_sums[0] == pytest.approx(float(sum(moved)), rel=1e-12, abs=1e-9)
-    assert found.report_squares[0] == pytest.approx(float(sum(m * m for m in moved)), rel=1e-12)
-    assert found.fingerprint == (len(reports), *_fingerprint([float(r) for r in reports]))
+    assert found.local.totals[0] == pytest.approx(float(sum(moved)), rel=1e-12, abs=1e-9)
+    assert found.local.squares[0] == pytest.approx(float(sum(m * m for m in moved)), rel=1e-12)
+    assert found.marks == (len(reports), *_fingerprint([float(r) for r in reports]))
 
 
 def _fingerprint(reports: list[float]) -> tuple[float, ...]:
@@ -81,7 +81,7 @@ def test_sums_wider_than_64_bits_are_exact(engine: str, opened: Opened) -> None:
     columns: Columns = {"value": ("DOUBLE", [1.0] * 10_000), "trust": ("VARCHAR", ["trusted"] * 10_000)}
     query = number_query(value="value", trust="trust", lower=0.0, upper=1.0, levels=2**50, missing="middle")
     with opened(engine, columns) as rows:
-        assert add_up(rows, query).sums[0] == 10_000 * 2**50 > 2**63
+        assert add_up(rows, query).trusted[0] == 10_000 * 2**50 > 2**63
 
 
 TEXTS = ["12", " 12 ", "\t3\n", "+5", "5.", ".5", "1e3", "1E+02", "-2.5e-1", "1_0", "inf", "-Infinity", "+Inf", "1e400",
@@ -95,7 +95,7 @@ def test_texts_are_the_same_numbers_everywhere(engine: str, opened: Opened) -> N
     columns: Columns = {"value": ("VARCHAR", TEXTS), "trust": ("VARCHAR", ["trusted"] * len(TEXTS))}
     with opened(engine, columns) as rows:
         found = add_up(rows, number_query(value="value", trust="trust", lower=-1000.0, upper=1000.0, missing="middle"))
-    assert found.sums[0] == sum(lattice.level(float(t)) for t in TEXTS)
+    assert found.trusted[0] == sum(lattice.level(float(t)) for t in TEXTS)
 
 
 def test_what_is_no_number_is_none_everywhere(engine: str, opened: Opened) -> None:
@@ -103,7 +103,7 @@ def test_what_is_no_number_is_none_everywhere(engine: str, opened: Opened) -> No
     columns: Columns = {"value": ("VARCHAR", NOT_NUMBERS), "trust": ("VARCHAR", ["trusted"] * len(NOT_NUMBERS))}
     with opened(engine, columns) as rows:
         found = add_up(rows, number_query(value="value", trust="trust", lower=0.0, upper=1.0, missing=0.25, levels=4))
-    assert found.sums[0] == len(NOT_NUMBERS)
+    assert found.trusted[0] == len(NOT_NUMBERS)
 
 
 @pytest.mark.parametrize(("value", "missing", "total"), [(None, 25.0, 1), (math.nan, 75.0, 3)])
@@ -114,9 +114,9 @@ def test_missing_and_nan_are_the_public_value_and_no_bound(
     columns: Columns = {"value": ("DOUBLE", [value, 0.0]), "trust": ("VARCHAR", ["trusted"] * 2)}
     query = number_query(value="value", trust="trust", lower=0.0, upper=100.0, levels=4, missing=missing)
     with opened(engine, columns) as rows:
-        assert add_up(rows, query).sums[0] == total
+        assert add_up(rows, query).trusted[0] == total
         middle = number_query(value="value", trust="trust", lower=0.0, upper=100.0, levels=4, missing="middle")
-        assert add_up(rows, middle).sums[0] == 2
+        assert add_up(rows, middle).trusted[0] == 2
 
 
 def _records(seed: int = 2, text_keys: bool = False) -> Columns:
@@ -155,7 +155,7 @@ def test_one_record_a_person_is_the_same_one(engine: str, opened: Opened, by: st
         local = np.concatenate(list(levels_of(rows, query, "local", chunk=50)))
         trusted = np.concatenate(list(levels_of(rows, query, "trusted", chunk=1_000)))
     assert (found.trusted_people, found.local_people) == (len(chosen), len(first) - len(chosen))
-    assert found.sums[0] == sum(lattice.level(plain["value"][i]) for i in chosen) == int(trusted.sum())
+    assert found.trusted[0] == sum(lattice.level(plain["value"][i]) for i in chosen) == int(trusted.sum())
     rest = [i for i in first.values() if plain["trust"][i] == "local"]
     assert sorted(local[:, 0].tolist()) == sorted(lattice.level(plain["value"][i]) for i in rest)
 

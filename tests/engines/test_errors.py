@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.engines.conftest import Columns, Opened, fill_postgres, source_of
-from tests.queries import number_query
+from tests.queries import figures, number_query
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows
 from hybridp.tables import Source, add_up, open_rows
@@ -58,7 +58,7 @@ def test_types_that_only_postgresql_has(server: str) -> None:
         for value, trust, upper, levels, total in (("value", "trust", 10.0, 40, 39), ("flag", "trust", 1.0, 1, 1),
                                                    ("value", "wide", 10.0, 4, 4)):  # fmt: skip
             query = number_query(value, trust, lower=0.0, upper=upper, levels=levels, missing="middle")
-            assert add_up(rows, query).sums[0] == total
+            assert add_up(rows, query).trusted[0] == total
 
 
 @pytest.mark.parametrize("text", ["a\rb", "a\r\nb", "\n", '"', "x" * 3_000_000, "-", ""], ids=range(7))
@@ -157,6 +157,6 @@ def test_a_csv_file_is_read_alike(tmp_path: Path) -> None:
     for engine in ("duckdb", "spark"):
         with open_rows(source_of(engine, file)) as rows:
             assert list(rows.columns) == ["the value", "trust", "note"]
-            found.append(add_up(rows, query))
+            found.append(figures(add_up(rows, query)))
     assert found[0] == found[1]
-    assert found[0].sums[0] == 3 + 8
+    assert found[0][1] == 3 + 8

@@ -88,7 +88,7 @@ def test_truth_as_text_and_as_number(engine: str, opened: Opened) -> None:
         query = number_query(
             value="query", trust="trust", person="person", lower=0.0, upper=1.0, levels=1, missing="middle"
         )
-        assert add_up(rows, query).sums[0] == 2
+        assert add_up(rows, query).trusted[0] == 2
         sample = sample_records(rows, HEAVY, 1, discovery_share=1.0)
         counts = discovery_counts(sample)
         assert records_at(sample, range(2)) == [("false",), ("true",)]
@@ -111,7 +111,7 @@ def test_names_are_names(engine: str, opened: Opened, names: tuple[str, str, str
         value=value, trust=trust, person=person, lower=0.0, upper=8.0, levels=8, local_raw=True, missing="middle"
     )
     with opened(engine, columns) as rows:
-        assert add_up(rows, query).sums[0] == 3
+        assert add_up(rows, query).trusted[0] == 3
         assert sorted(level for part in levels_of(rows, query, "trusted") for level in part[:, 0].tolist()) == [1, 2]
 
 
@@ -152,7 +152,7 @@ def test_tables_are_found_as_the_database_finds_them(server: str, connection: An
         (server, "one.twice"), (path, "twice"), (path, None),
     ]:  # fmt: skip
         with open_rows(url, table=table) as rows:
-            assert add_up(rows, query).sums[0] == 3
+            assert add_up(rows, query).trusted[0] == 3
     with open_rows(server, table="frozen") as rows:
         assert rows.columns["value"] == "DECIMAL(4,0)"
         assert rows.is_whole("value")
@@ -227,7 +227,7 @@ def test_a_file_is_read_under_its_own_name(tmp_path: Path) -> None:
         ".a.csv",
     ):
         with open_rows(tmp_path / name, threads=2) as rows:
-            assert add_up(rows, query).sums[0] == 3, name
+            assert add_up(rows, query).trusted[0] == 3, name
     refused(lambda: open_rows(tmp_path / "z*.parquet"), "`path` must be a file that exists")
 
 

@@ -96,15 +96,15 @@ def test_means(engine: str, opened: Opened) -> None:
         hashed = add_up(rows, number_query(**base, person="person"))
         keyed = add_up(rows, number_query(**base, person="person", record_key="key"))
         personal = add_up(rows, number_query(**base, person="person", record_key="key", epsilon="eps"))
-    assert (every.trusted_people, every.sums[0]) == (2 * PEOPLE, sum(map(_level, VALUES)))
-    assert (hashed.trusted_people, hashed.sums[0]) == (PEOPLE, sum(drawn))
-    assert (keyed.trusted_people, keyed.sums[0]) == (PEOPLE, sum(_level(VALUES[i]) for i in first))
+    assert (every.trusted_people, every.trusted[0]) == (2 * PEOPLE, sum(map(_level, VALUES)))
+    assert (hashed.trusted_people, hashed.trusted[0]) == (PEOPLE, sum(drawn))
+    assert (keyed.trusted_people, keyed.trusted[0]) == (PEOPLE, sum(_level(VALUES[i]) for i in first))
     own = [{"1": 1.0, "2": 2.0}.get(EPSILONS[p % len(EPSILONS)] or "", 0.0) for p in range(PEOPLE)]
     assert personal.epsilons.tolist() == [0.0, 1.0, 2.0]
     for place, epsilon in enumerate((0.0, 1.0, 2.0)):
         mine = [p for p in range(PEOPLE) if own[p] == epsilon]
         assert personal.trusted_people[place] == len(mine)
-        assert personal.sums[place] == sum(_level(VALUES[first[p]]) for p in mine)
+        assert personal.trusted[place] == sum(_level(VALUES[first[p]]) for p in mine)
 
 
 def test_vectors_and_points(engine: str, opened: Opened) -> None:
@@ -125,7 +125,7 @@ def test_vectors_and_points(engine: str, opened: Opened) -> None:
         assert count_groups(rows, points) == (2 * PEOPLE, 0)
         levels = np.concatenate([*kept_levels(rows, points, "trusted")()])
     assert found.trusted_people == PEOPLE
-    assert found.sums == tuple(sum(c[j] for c in chosen) for j in (0, 1))
+    assert found.trusted == tuple(sum(c[j] for c in chosen) for j in (0, 1))
     by_hand = box.levels([[_number(v), _number(w)] for v, w in zip(VALUES, VALUES[::-1], strict=True)])
     assert sorted(map(tuple, levels.tolist())) == sorted(map(tuple, by_hand.T.tolist()))
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from tests.engines.conftest import ENGINES, Columns, fill_postgres, source_of, write_parquet
-from tests.queries import number_query
+from tests.queries import figures, number_query
 
 from hybridp.errors import InvalidInput, TrustRule, UnusablePublicRows
 from hybridp.noise import seeded
-from hybridp.tables import Totals, add_up, open_rows
+from hybridp.tables import Raw, add_up, open_rows
 
 N = 300
 PEOPLE: Columns = {
@@ -32,7 +32,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     return {"duckdb": (str(file), None), "postgresql": (url, "worded"), "spark": (str(file), None)}
 
 
-def totals(places: dict[str, tuple[Any, Any]], engine: str, rule: TrustRule, **more: Any) -> Totals:
+def totals(places: dict[str, tuple[Any, Any]], engine: str, rule: TrustRule, **more: Any) -> Raw:
     location, table = places[engine]
     source = source_of(engine, location)
     asked = number_query(
@@ -61,7 +61,7 @@ def test_the_same_people_are_trusted_on_every_engine(
 ) -> None:
     found = totals(places, engine, rule)
     assert (found.trusted_people, found.local_people) == (len(trusted), N - len(trusted))
-    assert found.sums[0] == sum(i % 100 for i in trusted)
+    assert found.trusted[0] == sum(i % 100 for i in trusted)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -74,10 +74,10 @@ def test_a_choice_without_a_listed_word_is_refused(places: dict[str, tuple[Any, 
 
 def test_the_same_people_are_drawn_on_every_engine(places: dict[str, tuple[Any, Any]]) -> None:
     rule = TrustRule(trial_opt_in=0.4)
-    found = {engine: totals(places, engine, rule, person="who", rng=seeded(8)) for engine in ENGINES}
+    found = {engine: figures(totals(places, engine, rule, person="who", rng=seeded(8))) for engine in ENGINES}
     assert found["duckdb"] == found["postgresql"] == found["spark"]
-    assert found["duckdb"] != totals(places, "duckdb", rule, person="who", rng=seeded(9))
-    assert 80 < found["duckdb"].trusted_people < 160
+    assert found["duckdb"] != figures(totals(places, "duckdb", rule, person="who", rng=seeded(9)))
+    assert 80 < found["duckdb"][0] < 160
     for engine in ("postgresql", "spark"):
         with pytest.raises(InvalidInput, match="`trial-opt-in` must go with --person on this engine"):
             totals(places, engine, rule, rng=seeded(8))

@@ -23,7 +23,6 @@ from scipy import stats
 from tests.laws.recording import Draw, Recording, apart, gaussians, laplaces, rho_of, span_of
 
 from hybridp.blend import kmeans as blending
-from hybridp.curator.models import held_rows
 from hybridp.curator.sums import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
@@ -31,6 +30,7 @@ from hybridp.public.kmeans import STEPS, Box, round_noise
 from hybridp.public.mechanisms import ZCDP, ApproxDP, PureDP
 from hybridp.release.release import CURATOR, VIEWER
 from hybridp.tasks.kmeans import KMeansTask, Plan
+from hybridp_lab.simulate import held_rows
 from tests import phases as files
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))

@@ -20,12 +20,12 @@ from scipy import stats
 from tests.results import sole
 
 from hybridp import PureDP, Study, seeded
-from hybridp.curator.models import held_rows
 from hybridp.ledger import Ledger
 from hybridp.protocols.rows import LatticePeople
 from hybridp.public.messages import VectorBounds, drive
 from hybridp.public.rounds import Crowd
 from hybridp.tasks.regression import RegressionTask
+from hybridp_lab.simulate import held_rows
 
 from .means import Row, command, in_steps, read, stated, write
 from .recording import Recording, laplaces, span_of

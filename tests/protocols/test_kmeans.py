@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from tests.phases import release_points
 
-from hybridp.curator.models import held_rows
 from hybridp.errors import InvalidInput
 from hybridp.noise import seeded
 from hybridp.protocols.rows import LatticePeople
@@ -17,6 +16,7 @@ from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import drive
 from hybridp.public.rounds import Cells
 from hybridp.tasks.kmeans import KMeansTask
+from hybridp_lab.simulate import held_rows
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))
 TRUE = np.array([[0.2, 0.3], [0.75, 0.25], [0.5, 0.8]])

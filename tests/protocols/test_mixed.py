@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.protocols.batches import run
+from tests.reports import randomise_many
 
 from hybridp.bench.crowd import Crowd, Guesses
 from hybridp.bench.driven import Driven
@@ -20,7 +21,7 @@ from hybridp.blend.shares import ReportPool, blend_shares
 from hybridp.blend.tally import Tally
 from hybridp.curator import sums as curating
 from hybridp.curator.sums import Columns, Raw
-from hybridp.device.reports import randomise_many, reach_reports
+from hybridp.device.reports import reach_reports
 from hybridp.errors import InvalidInput, TrustRule
 from hybridp.ledger import Ledger
 from hybridp.noise import Randomness, oracle_reports, reports, seeded, synthetic_data_generator

@@ -11,7 +11,7 @@ from tests.queries import number_query
 
 from hybridp.curator.sums import epsilon_counts
 from hybridp.errors import InvalidInput, UnusableRows
-from hybridp.tables import Totals, add_up, open_rows
+from hybridp.tables import Raw, add_up, open_rows
 
 HEADER = ("value", "trust", "eps", "report")
 BASE: dict[str, Any] = {"value": "value", "trust": "trust", "report": "report", "epsilon": "eps", "lower": 0}
@@ -33,7 +33,7 @@ def save(folder: Path, records: list[tuple[Any, ...]], header: tuple[str, ...] =
     return path
 
 
-def totals(path: Path, **changes: Any) -> Totals:
+def totals(path: Path, **changes: Any) -> Raw:
     with open_rows(path, threads=1) as rows:
         return add_up(rows, number_query(**{**BASE, **changes}))
 
@@ -44,8 +44,8 @@ def test_who_asks_for_0_is_not_looked_at(tmp_path: Path) -> None:
     for value, report in ((1, 9), ("", ""), ("abc", "abc"), ("inf", "inf"), (None, -1e9), ("nan", "nan")):
         rows = [*others, (value, "trusted", 0, None), (None, "local", 0, report)]
         got = totals(save(tmp_path, rows))
-        found.append((got.sums[1], got.reports.totals.tolist(), got.reports.squares.tolist()))
-        assert (got.trusted_people.tolist(), got.reports.people.tolist()) == ([1, 1], [1, 1])
+        found.append((got.trusted[1], got.local.totals.tolist(), got.local.squares.tolist()))
+        assert (got.trusted_people.tolist(), got.local.people.tolist()) == ([1, 1], [1, 1])
     assert found == found[:1] * len(found)
 
 

@@ -38,7 +38,7 @@ def write(
         copy = replace(BASE, **changes)
         query = Query(values=(Number(copy.values[0], Lattice(0.0, 10.0, 100), missing),), trust=copy.trust, reads="all")
         told = Reporting(query=query, draw=randomise, reports=reports, mechanism=mechanism)
-        (count,) = write_copy(rows, replace(copy, told=(told,)), out, chunk=chunk, overwrite=overwrite)
+        (count,), _ = write_copy(rows, replace(copy, told=(told,)), out, chunk=chunk, overwrite=overwrite)
         assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
     return count
 

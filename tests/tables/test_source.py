@@ -22,7 +22,7 @@ QUERY = number_query(value="value", trust="trust", lower=0, upper=4, levels=8, m
 def total(path: object, **options: object) -> tuple[int, int]:
     with open_rows(path, **options) as rows:  # type: ignore[arg-type]
         found = add_up(rows, QUERY)
-    return found.trusted_people, found.sums[0]
+    return found.trusted_people, found.trusted[0]
 
 
 def database(path: Path, *statements: str) -> Path:

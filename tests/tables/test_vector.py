@@ -63,14 +63,14 @@ def test_totals_equal_numpy_s(files: dict[str, Path], norm: Any, radius: float |
     with open_rows(files["parquet"]) as rows:
         found = add_up(rows, query(limits))
     exact = limits.steps(X[TRUSTED]).sum(axis=0)
-    assert found.sums == tuple(exact.tolist())
+    assert found.trusted == tuple(exact.tolist())
     assert (found.trusted_people, found.local_people) == (int(TRUSTED.sum()), int((~TRUSTED).sum()))
     for j in range(3):
         mine = ~TRUSTED & (np.arange(SIZE) % 3 == j)
         sent = (np.arange(SIZE) % 7)[mine] / 2
-        assert found.report_counts[j] == mine.sum()
-        assert found.report_sums[j] == pytest.approx(sent.sum())
-        assert found.report_squares[j] == pytest.approx((sent**2).sum())
+        assert found.local.counts[j] == mine.sum()
+        assert found.local.totals[j] == pytest.approx(sent.sum())
+        assert found.local.squares[j] == pytest.approx((sent**2).sum())
 
 
 SECRET = "1.98765"
@@ -102,4 +102,4 @@ def test_missing_values_may_have_public_ones(tmp_path: Path) -> None:
     file.write_text(f"{HEAD}\n,,0.5,,,,trusted,1\n")
     with open_rows(file) as rows:
         found = add_up(rows, query(bounds(), missing=(0.0, 150.0, 0.5)))
-    assert found.sums == tuple(bounds().steps([[0.0, 150.0, 0.5]])[0].tolist())
+    assert found.trusted == tuple(bounds().steps([[0.0, 150.0, 0.5]])[0].tolist())

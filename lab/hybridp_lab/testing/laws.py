@@ -13,6 +13,7 @@ by a series whose remainder is known, and probabilities that are multiples of 2^
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import wraps
@@ -100,11 +101,7 @@ def gaussian(sensitivity: float, sigma: float, **_: object) -> Law:
 
 def _last_above(ratio: Callable[[int], mp.mpf], e: mp.mpf, reach: int) -> int:
     """The last integer whose (falling) log-ratio exceeds epsilon, by bisection."""
-    low, high = -reach, reach
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if ratio(middle) > e else (low, middle)
-    return low
+    return bisect_left(range(1 - reach, reach), -e, key=lambda k: -ratio(k)) - reach
 
 
 def enumerated(mass: dict[int, mp.mpf], shift: int, epsilon: float) -> mp.mpf:

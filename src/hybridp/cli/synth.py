@@ -19,7 +19,7 @@ from hybridp.cli import options as cli_options
 from hybridp.cli.app import count, insist_option, note, number, rows_argument, show_release, table
 from hybridp.cli.options import Options, command, given, some, telling
 from hybridp.cli.releasing import Releasing
-from hybridp.errors import Fields, InvalidInput, Trusts, field, must
+from hybridp.errors import Fields, InvalidInput, TrustRule, Trusts, field, must
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import MISSING, Feature, Schema, Workload
 from hybridp.public.study import Promise
@@ -208,9 +208,10 @@ def _task_of(
         raise InvalidInput("`simulate-local` and `assume-mechanism` must go with --trust. Got no column of trust.")
     delta = promise.delta
     if not given("delta"):  # how many people there are is public
-        from hybridp.curator.models import count_people
+        from hybridp.curator.sums import count_people
 
-        delta = max(count_people(file, table=asked.table), 2) ** -2.0
+        everybody = count_people(file, TrustRule(everyone="trusted"), None, None, answers={}, table=asked.table)
+        delta = max(everybody.trusted, 2) ** -2.0
     app.check_delta(delta)
     must(delta > 0, "delta", "must be positive", f"{delta:g}")
     assert promise.epsilon is not None

@@ -53,7 +53,7 @@ from hybridp.tables.engine import VIEW, answers, column, text
 from hybridp.tables.totals import Query, count_groups, kept_levels
 
 __all__ = ["Codes", "LATTICE", "LatticeRows", "answer_codes", "answer_rows", "cell_counts", "cluster_totals"]
-__all__ += ["count_people", "discover_answers", "found_records", "gain", "groups_of", "held_rows", "local_slots"]
+__all__ += ["discover_answers", "found_records", "gain", "groups_of", "local_slots"]
 __all__ += ["measure_table", "pick_table", "read_codes", "read_domain", "read_levels", "read_reports", "release_cells"]
 __all__ += ["release_moves", "release_products", "release_scale", "release_weighted_sum", "sample", "slots_among"]
 __all__ += ["table_rows", "threshold_counts"]
@@ -98,10 +98,6 @@ def table_rows(
     return group("trusted", trusted), group("local", local)
 
 
-def held_rows(steps: NDArray[Any]) -> LatticeRows:
-    return LatticeRows(len(steps), lambda: (steps[start : start + _PART] for start in range(0, len(steps), _PART)))
-
-
 def answer_rows(answers: TrustedAnswers, steps: Callable[[Floats], NDArray[Any]], people: int) -> LatticeRows:
     """Numbers that a service keeps: those of its trusted people, and nobody else's."""
     return LatticeRows(people, lambda: (steps(as_numbers(some)) for some in answers))
@@ -130,15 +126,16 @@ def read_reports(path: TableLike, invite: OnLine, *, table: str | None = None, a
     """Reports that answer the invitation, which they must name unless it is assumed. Private already."""
     names, mechanism = invite.encoding.names, invite.text
     bounds = VectorBounds.of((-1.0,) * len(names), (1.0,) * len(names))
-    query = Query.on(bounds, names, None, **summing.column_reports(Invite(bounds, invite.mechanism), names))
+    reports = summing.column_reports(Invite(bounds, invite.mechanism), names)
+    query = Query.on(bounds, names, None, made=invite.mechanism, **reports)
     with tables.open_rows(path, table=table) as rows:
         rule = "must hold the reports that `hybridp randomise INVITATION.json` writes"
         for name in names:
             must(name in rows.columns, "file", rule, f"{rows.name} without the column `{name}`")
-        says, result = summing.check_mechanism(rows, None, MECHANISM, mechanism), tables.add_up(rows, query)
-    assumed = summing.named_mechanism(MECHANISM, says, result.local_people, assume=assume)
-    digest = reports_digest(mechanism, *result.fingerprint)
-    return Raw(0, None, summing.report_sums(result, invite), bool(says), assumed, digest)
+        says, raw = summing.check_mechanism(rows, None, MECHANISM, mechanism), tables.add_up(rows, query)
+    assumed = summing.named_mechanism(MECHANISM, says, raw.local_people, assume=assume)
+    digest = reports_digest(mechanism, *raw.marks)
+    return replace(raw, simulated_reports=bool(says), assumed=assumed, digest=digest)
 
 
 # --- K-means ----------------------------------------------------------------------------------------------------------
@@ -344,13 +341,6 @@ def read_codes(path: TableLike, schema: Schema, *, table: str | None = None) -> 
     """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.counts.codes`."""
     with tables.open_rows(path, table=table) as rows:
         return Codes(schema, marginals.codes(rows, schema))
-
-
-def count_people(path: TableLike, *, table: str | None = None) -> int:
-    """How many rows there are, which is public: a row is a person."""
-    with tables.open_rows(path, table=table) as rows:
-        (result,) = answers(rows, f"SELECT COUNT(*) AS people FROM {VIEW}")
-        return int(result["people"])
 
 
 def read_domain(path: TableLike, names: Iterable[str], *, table: str | None = None) -> dict[str, Feature]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, reduce
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -32,9 +32,9 @@ from hybridp.public.groups import Joint
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import BATCH, MECHANISM, NoisySquares, OnNumber, OnVector, TrustedSummary, reports_digest
 from hybridp.public.randomisers import LEVELS, Bounds, Ints, Lattice
-from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
+from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions
 from hybridp.public.steered_mean import Window, WindowNoise
-from hybridp.tables import ByCategory, Columns, Query, Report, Rows, Source, TableLike, engine, open_rows, totals
+from hybridp.tables import ByCategory, Columns, Query, Raw, Report, Rows, Source, TableLike, engine, open_rows, totals
 from hybridp.tables import counts as counting
 from hybridp.tables.engine import CHOICES, NUMBERS, TABLES, VIEW, answers, column, column_must, select, shown, text
 from hybridp.tables.totals import CHUNK, local_rows, number_of
@@ -45,7 +45,7 @@ __all__ += ["check_batches", "check_mechanism", "column_reports", "count_answers
 __all__ += ["count_rows", "epsilon_counts", "group_sizes", "grouped", "levels", "local_numbers", "local_rows", "lots"]
 __all__ += ["must_be_public", "must_read_again", "named_mechanism", "noisy_sums", "open_rows", "people_query", "read"]
 __all__ += ["read_answers", "read_as", "read_mechanism", "read_slots", "release_clipped", "release_counts"]
-__all__ += ["release_sums", "release_totals", "release_window", "report_sums", "rounded_cells", "rows_of", "shown"]
+__all__ += ["release_sums", "release_totals", "release_window", "rounded_cells", "rows_of", "shown"]
 __all__ += ["sizes_of", "slot_counts", "slots_told", "squares", "with_public"]
 
 AddedNoise = DiscreteLaplace | DiscreteGaussian
@@ -70,42 +70,6 @@ class Answers(TrustedAnswers, Protocol):
 
     def records(self) -> Iterator[list[tuple[str, ...]]]:
         """Some people's records, one of each."""
-
-
-@dataclass(frozen=True, eq=False, slots=True, repr=False)
-class Raw:
-    """RAW: exact sums over the trusted people, beside what local people sent. Never leaves this room.
-
-    `trusted` sums up what everybody's answer counts for: a number's steps, those of each column, or one count an option
-    (a person counts for `steps`, all in one place unless their vote is divided). Who is left out without a value
-    stands in the middle, and `answered` counts the others. `digest` names the set of reports; `simulated_reports` and
-    `assumed` say whether a program drew some, and whether they name no mechanism. In a trial `held` is what local
-    people hold. With own `epsilons` there is one entry for each of them, ascending.
-    """
-
-    trusted_people: Any
-    trusted: Any
-    local: Any = None
-    simulated_reports: bool = False
-    assumed: bool = False
-    digest: str | None = None
-    squares: Any = 0
-    clipped: int = 0
-    answered: int | None = None
-    steps: int = 1
-    held: Any = None
-    epsilons: Any = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def local_people(self) -> int:
-        """Who reported, or in a trial of codes holds some."""
-        return int(getattr(self.held if self.local is None else self.local, "people", 0))
-
-    def plus(self, other: Raw) -> Raw:
-        """RAW: what is needed of the people in both."""
-        people, squares = self.trusted_people + other.trusted_people, self.squares + other.squares
-        return replace(other, trusted_people=people, trusted=self.trusted + other.trusted, squares=squares)
 
 
 # --- noise, and what is public ----------------------------------------------------------------------------------------
@@ -172,20 +136,21 @@ def check_answers(
                 raise totals.no_reports(label, f"{why} `hybridp randomise`")
             return dict.fromkeys(reports, 0)
         said = [engine.labelled(column(column_of), name) for name in reports]
-        outputs = {"named": engine.count_if(" OR ".join(said))}
+        outputs = {}
         for i, (one, columns) in enumerate(zip(said, reports.values(), strict=True)):
             outputs[f"answered{i}"] = engine.count_if(one)
             if columns:
                 empty = " AND ".join(f"{column(name)} IS NULL" for name in columns)
                 outputs[f"astray{i}"] = engine.count_if(f"COALESCE({one}, FALSE) = ({empty})")
         (result,) = answers(rows, select(outputs, VIEW, engine.of_local(label)))
+    answered = {name: int(result[f"answered{i}"] or 0) for i, name in enumerate(reports)}
     rule = "must name one of the questions in every local row, as `hybridp randomise` writes it: every local person "
-    column_must(int(result["named"] or 0) == local, column_of, f"{rule}answers one drawn question")
+    column_must(sum(answered.values()) == local, column_of, f"{rule}answers one drawn question")
     rule = f"must hold a report where `{column_of}` names its question, and nothing in any other local row: a person "
     for i, columns in enumerate(reports.values()):
         alone = not result.get(f"astray{i}")
         column_must(alone, next(iter(columns), None), f"{rule}answers one question with the whole promise")
-    return {name: int(result[f"answered{i}"] or 0) for i, name in enumerate(reports)}
+    return answered
 
 
 class Counted(NamedTuple):
@@ -378,12 +343,10 @@ def check_mechanism(rows: Rows, trust: str | None, mechanism_column: str, real: 
     rows.need("trust", trust)
     if mechanism_column not in rows.columns:
         return None
-    words, said = {"real": real, "simulated": f"{real}{_SIMULATED}"}, text(column(mechanism_column))
-    asked = {name: engine.count_if(engine.labelled(said, word)) for name, word in words.items()}
-    (result,) = answers(rows, select({"local": "COUNT(*)", **asked}, VIEW, engine.of_local(trust)))
-    if (result["real"] or 0) + (result["simulated"] or 0) != result["local"]:
+    simulated, told = f"{real}{_SIMULATED}", rows.texts(mechanism_column, 3, trust)
+    if not {*told} <= {real, simulated}:
         raise errors.OtherMechanism(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
-    return bool(result["simulated"])
+    return simulated in told
 
 
 def named_mechanism(mechanism_column: str, says: bool | None, people: int, *, assume: bool) -> bool:
@@ -483,6 +446,7 @@ def column_reports(invite: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 def _query(rows: Rows, columns: Columns, invite: Any, local_raw: bool, joint: Joint | None = None, **how: Any) -> Query:
     """The query for what an invitation asked of these columns; a table needs no reports while nobody is local."""
+    how["made"] = invite.mechanism
     if not local_raw and any(name in rows.columns for name in columns.reports):
         how |= column_reports(invite, columns.reports)
     return people_query(columns, invite.encoding, joint, local_raw=local_raw, **how)
@@ -520,40 +484,25 @@ def _numbers(
     rows.need("epsilon-column", epsilon)
     steps = invite.encoding.square_steps * sum_squares
     how: dict[str, Any] = {"count_clipped": count_clipped, "square_steps": steps, "epsilon": epsilon}
-    result = tables.add_up(rows, _query(rows, columns, invite, local_raw, **how))
-    people, digest = result.trusted_people, reports_digest(invite.text, *result.fingerprint)
-    if epsilon is not None:
-        return Raw(people, result.sums, result.reports, digest=digest, epsilons=result.epsilons)
-    left_out = 0 if result.answered is None else people - result.answered
-    sums = [total + left_out * (LEVELS // 2) for total in result.sums]
-    return Raw(people, sums, report_sums(result, invite), digest=digest, squares=result.squares,
-               clipped=result.clipped, answered=result.answered)  # fmt: skip
-
-
-def report_sums(found: tables.Totals, invite: Any) -> messages.VectorReportSums:
-    """The sums of local reports on each column."""
-    none = np.zeros(invite.encoding.dimensions)
-    counts, sums, squared = (np.array(of) if len(of) else none for of in
-                             (found.report_counts, found.report_sums, found.report_squares))  # fmt: skip
-    return messages.VectorReportSums(found.local_people, counts.astype(np.int64), sums, squared, invite.mechanism)
+    raw = tables.add_up(rows, _query(rows, columns, invite, local_raw, **how))
+    left_out = 0 if raw.answered is None else raw.trusted_people - raw.answered
+    sums = raw.trusted if epsilon is not None else [total + left_out * (LEVELS // 2) for total in raw.trusted]
+    return replace(raw, trusted=sums, digest=reports_digest(invite.text, *raw.marks))
 
 
 def _option(rows: Rows, columns: Columns, invite: OnOptions, local_raw: bool, *, joint: Joint | None = None) -> Raw:
-    query = _query(rows, columns, invite, local_raw, joint)
-    ticks, sets = bool(invite.encoding.most), invite.mechanism.size > 1
-    result = counting.count_options(rows, query, named=not sets)
-    counts, steps, held = result.sums, 1, result.held if ticks else result.report_counts
-    if result.counts is not None and joint is not None:
-        steps, held = joint.steps, None  # whose numbers are rounded by `rounded_cells`
-        counts = np.column_stack([result.sums, steps * result.counts - result.sums]).ravel()
-    told = result.report_counts if ticks or not (sets or local_raw) else np.zeros(invite.encoding.size, dtype=np.int64)
-    local: Any = ShareReports(int(told.sum()), told, invite.mechanism)
-    for texts in counting.report_texts(rows, query, CHUNK) if sets and result.local_people and not local_raw else ():
+    query, sets = _query(rows, columns, invite, local_raw, joint), invite.mechanism.size > 1
+    raw = counting.count_options(rows, query, named=not sets)
+    if local_raw:
+        return raw
+    local = raw.local
+    if sets:
+        local = replace(local, people=0)
+    for texts in counting.report_texts(rows, query, CHUNK) if sets and raw.local_people else ():
         local = local + shares.read_reports(
             invite.mechanism, texts, shares.unreadable(columns.report or "", invite.text)
         )
-    digest = None if local_raw else batch_digest(rows, columns, invite.text, local.counts, local.people)
-    return Raw(result.trusted_people, counts, local, digest=digest, steps=steps, held=held if local_raw else None)
+    return replace(raw, local=local, digest=batch_digest(rows, columns, invite.text, local.counts, local.people))
 
 
 def _marginal(rows: Rows, columns: Columns, invite: Any, local_raw: bool) -> Raw:

@@ -32,7 +32,7 @@ from hybridp.public.shuffling import MOST_LEVELS
 from hybridp.tables import Query, Rows, engine
 from hybridp.tables.counts import check_schema
 from hybridp.tables.engine import VIEW, answers, column, count_if, drop, fresh, keep, labelled, literal, select
-from hybridp.tables.totals import CHUNK, check_columns, count_groups, kept_levels, labels, number_of, records
+from hybridp.tables.totals import CHUNK, check_columns, count_groups, labels, levels_of, number_of, records
 
 __all__ = ["Asked", "Copy", "Reporting", "draw_questions", "write_copy", "write_reports"]
 
@@ -66,7 +66,7 @@ def _way(asked: Asked, rng: Randomness) -> tuple[tuple[str, ...], Query, Callabl
     elif invite.way == "option":  # a report on a private category too: local rows lose both
         lost = (encoding.name,) if joint is None else (joint.value, joint.by.name)
     draws: dict[str, Callable[..., Any]] = {
-        "line": lambda held: drawing.answer_question(held, invite, rng=rng),
+        "line": lambda held: drawing.reach_reports(held, invite, rng=rng),
         "marginal": lambda held: drawing.report_marginals(held.T.astype(np.uint16), invite, rng=rng),
         "number": lambda held: drawing.randomise_steps(held, invite, rng=rng),
         "option": lambda held: drawing.report_options(held[:, 0], invite, joint, rng=rng),
@@ -137,8 +137,8 @@ def write_reports(
         rows: Any = path
         if not isinstance(path, Rows):
             rows = stack.enter_context(tables.open_rows(path, table=table, trust=trust, person=person, rng=rng))
-        people = write_copy(rows, copy, out, overwrite=overwrite)
-        return people, [name for name in rows.written if name not in copy.columns and not alone]
+        people, left_out = write_copy(rows, copy, out, overwrite=overwrite)
+        return people, [] if alone else left_out
 
 
 def draw_questions(
@@ -167,8 +167,7 @@ def draw_questions(
     told = Reporting(query=Query(values=(), trust=label), draw=draw, reports=(column,), texts=True)
     copy = Copy(trust=label, kept=kept, told=(told,))
     with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
-        write_copy(rows, copy, out)
-        return [name for name in rows.written if name not in copy.columns]
+        return write_copy(rows, copy, out)[1]
 
 
 # --- the copy ---------------------------------------------------------------------------------------------------------
@@ -241,8 +240,9 @@ class Copy:
 
 def write_copy(
     rows: Rows, copy: Copy, out: str | PathLike[str], *, overwrite: bool = False, chunk: int = CHUNK
-) -> list[int]:
-    """Write the copy to `out` (CSV or Parquet), with reports in place of local values; how many there are of each.
+) -> tuple[list[int], list[str]]:
+    """Write the copy to `out` (CSV or Parquet), with reports in place of local values; how many there are of each, and
+    the columns that were left out.
 
     The order of the rows is kept, and at most `chunk` of them are randomised at a time. The column `copy.person`, where
     given, must name every local person once. The copy appears under its name only when it is complete.
@@ -257,7 +257,7 @@ def write_copy(
     >>> told = Reporting(query=query, draw=lambda levels: levels / 2, reports=("report",), mechanism=how)
     >>> with open_rows(file) as rows:
     ...     write_copy(rows, Copy(values=("salary",), trust="trust", told=(told,)), out)
-    [1]
+    ([1], [])
     >>> print(out.read_text())
     salary,trust,report,how
     25,trusted,,
@@ -290,18 +290,16 @@ def write_copy(
         _write(rows, _copied(rows, copy, drawn), target)
     finally:
         drop(rows, held, *drawn)
-    return people
+    return people, [name for name in rows.written if name not in copy.columns]
 
 
 def _check_copy(rows: Rows, copy: Copy) -> None:
     own = [("value" if len(copy.values) == 1 else "columns", name) for name in copy.values]
     beside = [("epsilon-column", copy.epsilon), *(("keep", name) for name in copy.kept)]
-    for parameter, name in (*own, ("trust", copy.trust), ("person", copy.person), *beside):
+    for parameter, name in (*own, *beside):
         rows.need(parameter, name)
     for name in copy.kept:
         must(name not in copy.values, "keep", "must not name a column that is reported on", f"`{name}`")
-    if copy.trust is not None:
-        rows.need_labels(copy.trust)
     taken = {name.lower() for name in rows.columns}
     new = [("batch", copy.beside[0])] if copy.beside else []
     for parameter, name in (*new, *(one for told in copy.told for one in told.columns)):
@@ -367,7 +365,7 @@ def _draw(rows: Rows, copy: Copy, told: Reporting, held: str, drawn: str, chunk:
     kind, there = ("VARCHAR", "local") if told.texts else ("DOUBLE", "NOT isnan(y{j})")
     duck.execute(f"CREATE TEMP TABLE {drawn} ({', '.join(f'y{j} {kind}' for j in range(wide))})")
     listed = ", ".join(f"CASE WHEN {there.format(j=j)} THEN y{j} END" for j in range(wide))
-    for part in engine.stream(rows, f"SELECT * FROM {held}", chunk):
+    for part in engine.read_kept(rows, held, chunk):
         local = np.asarray(part["local"], dtype=np.bool_)
         nothing: tuple[Any, Any] = ("", object) if told.texts else (np.nan, np.float64)
         reports: NDArray[Any] = np.full((local.size, wide), *nothing, order="F")  # a column is one piece
@@ -420,8 +418,7 @@ def _slots(rows: Rows, invite: OnList, columns: Any, rng: Randomness) -> Iterato
 def _cells(rows: Rows, invite: OnMap, columns: Any, rng: Randomness) -> Iterator[NDArray[np.int64]]:
     """The cell of the map that each local row tells."""
     query = Query.asking(invite.encoding.box, columns, reads="local")
-    count_groups(rows, query)
-    for part in kept_levels(rows, query, "local", ordered=False)():
+    for part in levels_of(rows, query, "local", ordered=False):
         yield drawing.answer_map(np.ascontiguousarray(part.T, dtype=np.float64), invite, rng=rng)
 
 

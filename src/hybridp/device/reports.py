@@ -5,8 +5,8 @@ an option, options, a record, a point, or a person's part in a regression. Nothi
 >>> from hybridp.public.randomisers import dithered_bit
 >>> from hybridp.noise import secure
 >>> invite = Invite(Bounds(0, 200_000), dithered_bit(PureDP(1.0)))
->>> (report,) = randomise_many([52_000], invite, rng=secure())
->>> bool(abs(report - 100_000) <= 100_000 * invite.mechanism.bound)
+>>> report = randomise_steps(invite.encoding.steps([[52_000]]), invite, rng=secure())
+>>> bool(abs(report[0, 0] - 100_000) <= 100_000 * invite.mechanism.bound)
 True
 
 Of several values some are reported, or one direction, with the whole epsilon:
@@ -23,7 +23,7 @@ Of several values some are reported, or one direction, with the whole epsilon:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -39,11 +39,10 @@ from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import Invite, OnNumber, OnVector
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.randomisers import LEVELS, Bounds, Floats, Ints, Randomiser, ScalarReports, UnitVector
-from hybridp.public.regression import OnLine
 from hybridp.public.shares import MarginalReports, OnMarginals, OnOptions, ShareReports, kept, written_reports
 
-__all__ = ["answer_map", "answer_question", "choose_names", "chosen_levels", "must_accept", "own_randomiser"]
-__all__ += ["randomise_many", "randomise_own", "randomise_steps", "reach_reports", "report_marginals", "report_options"]
+__all__ = ["answer_map", "choose_names", "chosen_levels", "must_accept", "own_randomiser"]
+__all__ += ["randomise_own", "randomise_steps", "reach_reports", "report_marginals", "report_options"]
 __all__ += ["simulated_marginals", "simulated_reports", "tick_places"]
 
 _CHUNK = 1 << 20  # codebook entries at a time
@@ -66,12 +65,6 @@ def must_accept(asked: PureDP | ApproxDP, epsilon: float | None, delta: float = 
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
-
-
-def randomise_many(values: Sequence[float] | Floats, invite: OnNumber, *, rng: Randomness) -> Floats:
-    """One report a person in the values' own unit, each with their own independent randomness: private as
-    `invite.promise` says, unbiased for the clipped value."""
-    return randomise_steps(invite.encoding.levels(values)[:, None], invite, rng=rng)[:, 0]
 
 
 def own_randomiser(epsilon: float) -> Randomiser | None:
@@ -98,7 +91,8 @@ def randomise_own(levels: Ints, epsilons: Floats, bounds: Bounds, *, rng: Random
 
 
 def randomise_steps(steps: Ints, invite: OnNumber | OnVector, *, rng: Randomness) -> Floats:
-    """One report for each row, in the values' own units: private as `invite.promise` says, for the whole row.
+    """One report for each row, in the values' own units, each with independent randomness: private as `invite.promise`
+    says, for the whole row.
 
     NaN where a coordinate was not reported. Those that were are unbiased for the clipped value.
     """
@@ -107,7 +101,23 @@ def randomise_steps(steps: Ints, invite: OnNumber | OnVector, *, rng: Randomness
 
 
 def reach_reports(steps: Ints, invite: Invite[Any, Any], *, rng: Randomness) -> Floats:
-    """Reports in reach coordinates."""
+    """Reports in reach coordinates, one a person (a row each, on the lattice); NaN where none is told.
+
+    Of a line (the target last) each is epsilon-DP for the epsilon of its invitation, whatever the columns: the vector
+    that it tells of lies within public bounds before it is randomised.
+
+    >>> from hybridp.public.mechanisms import PureDP
+    >>> from hybridp.public.regression import Line, line_invite
+    >>> from hybridp.public.messages import VectorBounds
+    >>> from hybridp.noise import secure
+    >>> bounds = VectorBounds.of([0, 0], [10, 1])
+    >>> asked = line_invite(Line("linear", "steered", bounds, centre=(0.1, 0.2), clip=0.5), PureDP(1.0))
+    >>> reach_reports(bounds.steps([[7.0, 0.9]]), asked, rng=secure()).shape
+    (1, 2)
+    """
+    if invite.way == "line":
+        line = invite.encoding
+        steps, invite = line.steps(steps), Invite(line.vector, invite.mechanism)
     if invite.way == "number":
         return reports(invite.mechanism, invite.placed(steps[:, 0]), rng=rng)[:, None]
     if isinstance(invite.mechanism, ScalarReports):
@@ -189,25 +199,6 @@ def choose_names(inner: Floats, plan: UnitVector, *, rng: Randomness) -> tuple[I
     index = np.take_along_axis(order, (place % pairs)[:, None], axis=1)[:, 0]
     towards = np.where(np.take_along_axis(inner, index[:, None], axis=1)[:, 0] >= 0, 1.0, -1.0)
     return index, np.where(place < pairs, towards, -towards)
-
-
-def answer_question(steps: Ints, invite: OnLine, *, rng: Randomness) -> Floats:
-    """Reports of people (a row each, on the lattice, the target last), in reach coordinates; NaN where none is told.
-
-    Each is epsilon-DP for the epsilon of its invitation, whatever the columns: the vector that it tells of lies within
-    public bounds before it is randomised. One report a person.
-
-    >>> from hybridp.public.mechanisms import PureDP
-    >>> from hybridp.public.regression import Line, line_invite
-    >>> from hybridp.public.messages import VectorBounds
-    >>> from hybridp.noise import secure
-    >>> bounds = VectorBounds.of([0, 0], [10, 1])
-    >>> asked = line_invite(Line("linear", "steered", bounds, centre=(0.1, 0.2), clip=0.5), PureDP(1.0))
-    >>> answer_question(bounds.steps([[7.0, 0.9]]), asked, rng=secure()).shape
-    (1, 2)
-    """
-    line = invite.encoding
-    return reach_reports(line.steps(steps), Invite(line.vector, invite.mechanism), rng=rng)
 
 
 # --- options, yes or no to one of several that the device drew, records, and cells of a map ---------------------------

@@ -12,7 +12,7 @@ import numpy as np
 
 from hybridp.curator import models as modelling
 from hybridp.curator.sums import Raw
-from hybridp.device.reports import answer_map, answer_question, simulated_marginals
+from hybridp.device.reports import answer_map, reach_reports, simulated_marginals
 from hybridp.noise import Randomness, simulate_counts
 from hybridp.public import rounds
 from hybridp.public.distribution import by_window, invite_bins
@@ -75,7 +75,7 @@ class LatticePeople(People):
         return modelling.release_scale(self.trusted, asked, rng=self.rng)
 
     def later(self, asked: Later) -> Answer:
-        draw = partial(answer_question, invite=asked.invite, rng=self.rng)
+        draw = partial(reach_reports, invite=asked.invite, rng=self.rng)
         return Answer(local=sum_reports(self.local.parts(), draw, asked.invite)[0])
 
     def many(self, asked: Many) -> tuple[int, int]:

@@ -23,10 +23,10 @@ from hybridp.public.distribution import ReportBins
 from hybridp.public.heavy import HeadList
 from hybridp.public.queries import Schema
 from hybridp.public.randomisers import Ints
-from hybridp.public.shares import tick_counts
+from hybridp.public.shares import ShareReports, tick_counts
 from hybridp.tables import engine, totals
 from hybridp.tables.engine import VIEW, Rows, answers, chosen, column, double, fresh, keep, select, text, whole
-from hybridp.tables.totals import TIMES, ByCategory, Category, Columns, Number, Query, Totals, feature_code, people
+from hybridp.tables.totals import TIMES, ByCategory, Category, Columns, Number, Query, Raw, feature_code, people
 
 __all__ = ["Record", "RecordSample", "check_schema", "codes", "count_options", "discovery_counts"]
 __all__ += ["head_counts", "local_slots", "records_at", "report_counts", "report_texts", "sample_records"]
@@ -35,11 +35,11 @@ __all__ += ["stretch_counts"]
 # --- options ----------------------------------------------------------------------------------------------------------
 
 
-def count_options(rows: Rows, query: Query, *, named: bool) -> Totals:
+def count_options(rows: Rows, query: Query, *, named: bool) -> Raw:
     """How many people have each option; `named`: local reports name one of `query.names`, and are counted here.
 
     Labels, people and reports are refused where they break a rule; a trusted person's field never is. Of a number by a
-    private category, people are counted by it, and the sums are those of the numbers' levels.
+    private category everybody's vote is divided over two cells, of the upper end and of the lower.
 
     >>> from hybridp.public.queries import Feature
     >>> from hybridp.tables import Report, open_rows
@@ -49,7 +49,7 @@ def count_options(rows: Rows, query: Query, *, named: bool) -> Totals:
     ...               names=feature.values)
     >>> with open_rows({"smokes": ["yes", "well", ""], "trust": trust, "report": report}) as rows:
     ...     found = count_options(rows, query, named=True)
-    >>> found.sums.tolist(), found.report_counts.tolist()
+    >>> found.trusted.tolist(), found.local.counts.tolist()
     ([1, 1], [1, 0])
     """
     totals.check_columns(rows, query)
@@ -68,16 +68,18 @@ def count_options(rows: Rows, query: Query, *, named: bool) -> Totals:
     if (named or query.local_raw) and held[False].total() != others:
         what = "say yes or no to one option" if _ticks(query) else "name one of the options"
         engine.column_must(False, query.reports[0].column, f"must {what} in every local row")
-    codec = query.values[0]
-    told = _listed(Counter() if _ticks(query) and query.local_raw else held[False], len(query.names))
+    codec, size = query.values[0], len(query.names)
+    none = query.local_raw or not named
+    local = ShareReports(others, _listed(Counter() if none else held[False], size), query.made)
     if isinstance(codec, ByCategory) and isinstance(codec.answer, Number):
-        size = codec.by.size
-        return Totals(own, _listed(steps, size), others, told, counts=_listed(held[True], size))
+        people, levels = _listed(held[True], codec.by.size), codec.answer.lattice.levels
+        upper = _listed(steps, codec.by.size)
+        return Raw(own, np.column_stack([upper, levels * people - upper]).ravel(), local, steps=levels)
     if not isinstance(codec, Category) or not codec.feature.most:
-        return Totals(own, _listed(held[True], len(query.names)), others, told)
+        return Raw(own, _listed(held[True], size), local, held=_listed(held[False], size) if query.local_raw else None)
     own_sets, local_sets = (np.array([*sets.items()], dtype=np.int64).reshape(-1, 2).T for sets in held.values())
     counts = tick_counts(own_sets[0], own_sets[1], codec.feature)
-    return Totals(own, counts, others, told, held=(local_sets[0], local_sets[1]))
+    return Raw(own, counts, local, held=(local_sets[0], local_sets[1]) if query.local_raw else None)
 
 
 def _ticks(query: Query) -> bool:
@@ -185,9 +187,8 @@ def check_schema(rows: Rows, schema: Schema, *, declared: bool) -> None:
     """
     for feature in schema.features:
         rows.need("columns", feature.name)
-        if declared and feature.edges:
-            rows.need_missing(feature.name, feature.stated or None, engine.TABLES)
-        elif declared and not feature.stated:
+        filled = feature.edges and feature.name in rows.filled
+        if declared and not (feature.stated or filled):
             raise engine.unstated(feature.name, engine.TABLES)
     for feature in schema.features:
         if feature.edges:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["ArrowStream", "CHOICES", "DECIMAL", "Duck", "ENGINES", "Engine", "INFINITY", "NUMBERS", "Rows", "Source"]
 __all__ += ["TABLES", "TableLike", "VIEW", "answers", "arrays", "attempt", "chosen", "column", "column_must"]
 __all__ += ["count_if", "double", "drop", "fresh", "give", "is_one_of", "joined", "keep", "labelled", "literal"]
-__all__ += ["local_copy", "looked", "memory_short", "of_local", "on_duck", "open_rows", "parquet_or_csv", "read_header"]
+__all__ += ["local_copy", "memory_short", "of_local", "on_duck", "open_rows", "parquet_or_csv", "read_header"]
 __all__ += ["read_kept", "select", "shown", "sql_for", "stream", "text", "unreadable", "unstated", "whole"]
 __all__ += ["without_bar"]
 
@@ -408,23 +408,21 @@ def open_rows(
     """
     source = path if isinstance(path, Source) else Source(path)
     must(threads is None or threads >= 1, "threads", "must be at least 1", threads)
-    if source.engine == "duckdb":
-        rows = _open_duck(source, table, threads, memory_limit)
-    else:
-        from hybridp.tables import servers
+    with contextlib.ExitStack() as undo:  # what was opened is given back where anything fails
+        if source.engine == "duckdb":
+            rows = _open_duck(source, table, undo, threads, memory_limit)
+        else:
+            from hybridp.tables import servers
 
-        rows = (servers.open_postgres if source.engine == "postgresql" else servers.open_spark)(source, table)
-    if source.public:
-        public = f"declared public, so that everybody may know who holds what there: {', '.join(source.public)}"
-        rows = replace(rows, notes=(public,))
-    rule = errors.rule_of(trust)
-    if rule is None:
-        return rows
-    try:
-        return _answering(_labelled(rows, rule, person, rng), rule, person)
-    except BaseException:
-        rows.close()
-        raise
+            rows = (servers.open_postgres if source.engine == "postgresql" else servers.open_spark)(source, table, undo)
+        if source.public:
+            public = f"declared public, so that everybody may know who holds what there: {', '.join(source.public)}"
+            rows = replace(rows, notes=(public,))
+        rule = errors.rule_of(trust)
+        if rule is not None:
+            rows = _answering(_labelled(rows, rule, person, rng), rule, person)
+        undo.pop_all()
+    return rows
 
 
 # --- who trusts: by a rule on words, for everybody alike, or drawn ----------------------------------------------------
@@ -565,15 +563,6 @@ def attempt(engine: Engine, call: Callable[[], T], sentence: HybridpError | None
     raise problem
 
 
-def looked(engine: Engine, look: Callable[[], T], sentence: HybridpError | None = None) -> T:
-    """The same of a first look; where it fails, the engine gives everything back."""
-    try:
-        return attempt(engine, look, sentence)
-    except BaseException:
-        engine.close()
-        raise
-
-
 def unreadable(name: str) -> errors.UnusableRows:
     return errors.UnusableRows(
         f"The rows of {name} must be readable: a damaged file, text that is not UTF-8, or a row with "
@@ -661,7 +650,6 @@ def stream(rows: Rows, query: str, chunk: int) -> Iterator[dict[str, Any]]:
 
     The query runs at the call, and its answer is kept: other queries may run while the parts are read.
     """
-    must(chunk >= 1, "chunk", "must be at least 1", chunk)
     table = fresh("stream")
     keep(rows, table, query)
     return read_kept(rows, table, chunk, once=True)
@@ -669,6 +657,7 @@ def stream(rows: Rows, query: str, chunk: int) -> Iterator[dict[str, Any]]:
 
 def read_kept(rows: Rows, table: str, chunk: int, *, once: bool = False) -> Iterator[dict[str, Any]]:
     """The columns of a table that was kept, at most `chunk` rows at a time, in the order of its query."""
+    must(chunk >= 1, "chunk", "must be at least 1", chunk)
     try:
         (size,) = on_duck(rows).execute(f"SELECT COUNT(*) FROM {column(table)}").fetchone()
         for start in range(0, size, chunk):  # a connection holds one result at a time: rows are found by their numbers
@@ -726,7 +715,9 @@ def without_bar(connection: Any) -> None:
         connection.execute("SET enable_progress_bar = false")
 
 
-def _open_duck(source: Source, table: str | None, threads: int | None, memory_limit: str) -> Rows:
+def _open_duck(
+    source: Source, table: str | None, undo: contextlib.ExitStack, threads: int | None, memory_limit: str
+) -> Rows:
     """The rows as a view of an engine of their own."""
     where, files, decimal, filled = source.location, list[str](), source.decimal, frozenset[str]()
     kind = "table" if source.held is not None else parquet_or_csv(where) or "DuckDB"
@@ -741,6 +732,7 @@ def _open_duck(source: Source, table: str | None, threads: int | None, memory_li
     refused = InvalidInput(f"`path` must be a readable {kind} file. Got {source.shown}.")
 
     engine = new_duck(source.held or Path(where).name, threads, memory_limit)
+    undo.callback(engine.close)
     run = engine.connection.execute
 
     def look() -> list[tuple[Any, ...]]:
@@ -758,10 +750,10 @@ def _open_duck(source: Source, table: str | None, threads: int | None, memory_li
         return result
 
     # A stream is read here, whole: what its rows hold may be why it fails, which is then no fault of the form.
-    types = looked(engine, look, None if source.held is not None else refused)
+    types = attempt(engine, look, None if source.held is not None else refused)
     if kind == "Parquet" and not decimal:
         stated = f"SELECT DISTINCT decode(value) FROM parquet_kv_metadata({literal(where)})"
-        signs = looked(engine, lambda: run(f"{stated} WHERE decode(key) = '{DECIMAL}'").fetchall())
+        signs = attempt(engine, lambda: run(f"{stated} WHERE decode(key) = '{DECIMAL}'").fetchall())
         decimal = signs[0][0] if signs in ([(".",)], [(",",)]) else ""  # where all files state the same
     if kind == "CSV":  # whose columns are all text: no type was declared
         decimal = decimal or "."

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
 from hybridp.tables import engine
-from hybridp.tables.engine import VIEW, Duck, Rows, Source, literal, looked, parquet_or_csv, select, text
+from hybridp.tables.engine import VIEW, Duck, Rows, Source, attempt, literal, parquet_or_csv, select, text
 from hybridp.tables.engine import column as _quoted
 
 __all__ = ["Postgres", "Spark", "open_postgres", "open_spark", "translated"]
@@ -95,7 +95,7 @@ class Postgres:
         self.connection.close()
 
 
-def open_postgres(source: Source, table: str | None) -> Rows:
+def open_postgres(source: Source, table: str | None, undo: contextlib.ExitStack) -> Rows:
     """A table of the database."""
     url, shown = source.location, source.shown
     try:
@@ -116,13 +116,15 @@ def open_postgres(source: Source, table: str | None) -> Rows:
     rule = "must be a PostgreSQL database that answers, with a user that may connect"
     must(connection is not None, "path", rule, shown)
 
+    undo.callback(connection.close)
+
     def look() -> tuple[str, str, dict[str, str]]:
         connection.execute(_SETTINGS)
         schema, name, number = _find(connection, table, shown)
         columns = connection.execute(_COLUMNS, (number,)).fetchall()
         return schema, name, {str(column): _type_name(str(kind)) for column, kind in columns}
 
-    schema, name, types = looked(Postgres(table or shown, connection), look)
+    schema, name, types = attempt(Postgres(table or shown, connection), look)
     # Text is compared byte by byte, as elsewhere: another collation could sort texts differently from other engines, or
     # even take different ones for equal.
     outputs = {one: f'{text(_quoted(one))} COLLATE "C"' if types[one] == "VARCHAR" else _quoted(one) for one in types}
@@ -228,7 +230,7 @@ def _condition(error: Exception) -> str:
     return result if result.replace("_", "").replace(".", "").isalnum() else ""
 
 
-def open_spark(source: Source, table: str | None) -> Rows:
+def open_spark(source: Source, table: str | None, undo: contextlib.ExitStack) -> Rows:
     """A view of the file or table."""
     at_cluster = source.location.lower().startswith("sc://")
     kind = None if at_cluster else parquet_or_csv(source.location)
@@ -239,6 +241,7 @@ def open_spark(source: Source, table: str | None) -> Rows:
         must(table is None, "table", "is not for a file", table)
     session = _connected(source.location if at_cluster else source.engine)
     spark = Spark(table or os.path.basename(source.shown), session)
+    undo.callback(spark.close)
     refused = InvalidInput(
         f"`table` must be a table that the cluster knows and this user may read. Got {table}."
         if table is not None
@@ -250,7 +253,7 @@ def open_spark(source: Source, table: str | None) -> Rows:
         frame.createOrReplaceTempView(VIEW)
         return {column: _type_name(told) for column, told in frame.dtypes}
 
-    types = looked(spark, look, refused)
+    types = attempt(spark, look, refused)
     return Rows(MappingProxyType(types), spark, decimal=source.decimal or "." * (kind == "CSV"))
 
 

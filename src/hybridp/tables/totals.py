@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from hybridp.errors import LABEL, Trusts, UnusablePublicRows, UnusableRows, label_column, must
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import Box
-from hybridp.public.messages import SHRINK, ReportsByEpsilon, VectorBounds
+from hybridp.public.messages import SHRINK, ReportsByEpsilon, VectorBounds, VectorReportSums
 from hybridp.public.personal import local_terms
 from hybridp.public.queries import SEPARATOR, Feature, Schema
 from hybridp.public.randomisers import HALF, LEVELS, Bounds, Floats, Ints, Lattice, missing_each
 from hybridp.tables import engine
 from hybridp.tables.engine import VIEW, Rows, chosen, column, column_must, count_if, double, select, text, whole
 
-__all__ = ["ByCategory", "CHUNK", "Category", "Codec", "Columns", "Number", "Query", "Report", "TIMES", "Totals"]
+__all__ = ["ByCategory", "CHUNK", "Category", "Codec", "Columns", "Number", "Query", "Raw", "Report", "TIMES"]
 __all__ += ["add_up", "changed", "check_columns", "code_of", "count_groups", "feature_code", "kept_levels", "labels"]
 __all__ += ["levels_of", "local_rows", "no_reports", "not_a_number", "number", "number_of", "people", "people_of"]
 __all__ += ["records", "totals"]
@@ -306,7 +306,7 @@ class Query:
     """Which columns hold what, and the public rules that their fields must obey.
 
     `trust` holds exactly `trusted` or `local` (None: everybody is local). Everybody's `values` become whole numbers,
-    less `origin`; with a `radius` (in steps) they are shrunk by the factor ``radius shrink/norm`` where their L1 or L2
+    less `origin`; with a `radius` (in steps) they are shrunk by the factor ``radius SHRINK/norm`` where their L1 or L2
     norm exceeds it. `reads` says whose values are read: those of the trusted, the local or all people. Reports are read
     unless local values are: a local person answers `reported` of the columns `reports`, and other fields are empty;
     reports that are words name one of `names`. `count_clipped` asks how many trusted people's values lie outside the
@@ -332,9 +332,10 @@ class Query:
     origin: int = 0
     norm: str | None = None
     radius: int | None = None
-    shrink: float = 1.0
     count_clipped: bool = False
     square_steps: int = 0
+    made: Any = None
+    """The mechanism of the reports."""
 
     def __post_init__(self) -> None:
         names = [value.column for value in self.values]
@@ -358,7 +359,7 @@ class Query:
             lattices = [*map(Lattice, bounds.lower, bounds.upper, bounds.tops)]
         else:
             lattices = [Lattice(b.lower, b.upper, 2 * HALF) for b in bounds.bounds]
-            how |= {"norm": bounds.norm, "radius": bounds.radius_steps, "shrink": SHRINK, "origin": HALF}
+            how |= {"norm": bounds.norm, "radius": bounds.radius_steps, "origin": HALF}
         d = len(columns)
         must(len(lattices) == d, "lower", f"must hold one number for each of the {d} columns", len(lattices))
         stated = missing_each(missing, d) or (None,) * d
@@ -518,7 +519,7 @@ def _shrunk(query: Query, outputs: dict[str, str], source: str) -> str:
     sized = select(chosen(outputs) | {"size": size}, f"({made}) AS steps")
     limit = whole(query.radius**2 if square else query.radius)
     length = "SQRT(CAST(size AS DOUBLE))" if square else "CAST(size AS DOUBLE)"
-    factor = f"CASE WHEN size > {limit} THEN {double(query.radius * query.shrink)} / {length} END"
+    factor = f"CASE WHEN size > {limit} THEN {double(query.radius * SHRINK)} / {length} END"
     factored = select(chosen(outputs) | {"factor": factor}, f"({sized}) AS sized")
     last = chosen(outputs)
     for x in c:
@@ -611,38 +612,49 @@ def totals(rows: Rows, query: Query) -> str:
     return select(chosen(keys) | asked, f"({numbers}) AS numbers", f"GROUP BY {', '.join(keys)}")
 
 
-@dataclass(frozen=True)
-class Totals:
-    """Counts and sums of both groups: one entry a column, or an option.
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class Raw:
+    """RAW: exact sums over the trusted people, beside what local people sent. Never leaves the curator.
 
-    `sums` of trusted people are of their levels, less the query's origin, and `squares` of their distances from the
-    middle; `answered` is how many levels there are, where people without a value are left out. Replacing one
-    trusted person moves a sum by at most the levels, and `clipped` by at most 1; replacing one moves one count of an
-    option down and another up by 1. Sums of reports are of doubles that are already private, so that their last digits
-    may depend on the order; `fingerprint` stands for the set of them. Of options,
-    `sums` and `report_counts` are how many people have, or report, each; of a number by a private category, `counts`
-    are people by category and `sums` those of the levels. `held` are the sets of options that local people have, in a
-    trial, and how many have each. With own `epsilons` there is one entry for each different one of the trusted people,
-    ascending, and `reports` are those of the local people by theirs.
+    `trusted` sums up what everybody's answer counts for: a number's steps (less the query's origin), those of each
+    column, or one count an option (a person counts for `steps`, all in one place unless their vote is divided);
+    `squares` are of distances from the middle. Who is left out without a value stands in the middle, and `answered`
+    counts the others. Replacing one trusted person moves a sum by at most the levels, and `clipped` by at most 1;
+    replacing one moves one count of an option down and another up by 1.
+
+    Sums of `local` reports are of doubles that are already private, so that their last digits may depend on the order;
+    `marks` stand for the set of them, and `digest` names it. `simulated_reports` and `assumed` say whether a program
+    drew some, and whether they name no mechanism. In a trial `held` is what local people hold: a count an option, or
+    sets of them and how many have each. With own `epsilons` there is one entry for each of them, ascending.
     """
 
-    trusted_people: Any = 0
-    sums: Any = ()
-    local_people: int = 0
-    report_counts: Any = ()
-    report_sums: tuple[float, ...] = ()
-    report_squares: tuple[float, ...] = ()
-    squares: tuple[int, ...] = ()
+    trusted_people: Any
+    trusted: Any
+    local: Any = None
+    simulated_reports: bool = False
+    assumed: bool = False
+    digest: str | None = None
+    squares: Any = 0
     clipped: int = 0
     answered: int | None = None
-    fingerprint: tuple[Any, ...] = field(default=(), compare=False, repr=False)
-    counts: Ints | None = None
-    held: tuple[Ints, Ints] | None = None
+    steps: int = 1
+    held: Any = None
     epsilons: Any = None
-    reports: ReportsByEpsilon | None = None
+    notes: tuple[str, ...] = ()
+    marks: tuple[Any, ...] = ()
+
+    @property
+    def local_people(self) -> int:
+        """Who reported, or in a trial of codes holds some."""
+        return int(getattr(self.held if self.local is None else self.local, "people", 0))
+
+    def plus(self, other: Raw) -> Raw:
+        """RAW: what is needed of the people in both."""
+        people, squares = self.trusted_people + other.trusted_people, self.squares + other.squares
+        return replace(other, trusted_people=people, trusted=self.trusted + other.trusted, squares=squares)
 
 
-def add_up(rows: Rows, query: Query) -> Totals:
+def add_up(rows: Rows, query: Query) -> Raw:
     """The totals of `query`, from one scan of the table when every record is its own person.
 
     Raises `UnusableRows` when a label, a person's name or a report breaks a rule; the sentence names a column, never a
@@ -658,8 +670,8 @@ def add_up(rows: Rows, query: Query) -> Totals:
     >>> people = {"salary": salary, "trust": ["trusted", "trusted", "local"], "report": report}
     >>> with open_rows(people) as rows:
     ...     found = add_up(rows, query)
-    >>> found.trusted_people, found.sums, found.local_people, found.report_sums
-    (2, (5,), 1, (2.0,))
+    >>> found.trusted_people, found.trusted, found.local_people, found.local.totals.tolist()
+    (2, (5,), 1, [2.0])
     """
     check_columns(rows, query)
     groups, each = engine.answers(rows, totals(rows, query)), query.each
@@ -669,34 +681,45 @@ def add_up(rows: Rows, query: Query) -> Totals:
         return _by_epsilon(query, *sides)
     trusted, local = (next(iter(side), {}) for side in sides)
     _check_reports(local, others, query)
-    wide, sent = range(len(query.values)), range(len(query.sent))
+    wide, halves = range(len(query.values)), np.array([report.half for report in query.sent] or [1.0])
 
     def told(name: str) -> list[Any]:
-        return [local.get(f"{name}{j}") or 0 for j in sent]
+        return [local.get(f"{name}{j}") or 0 for j in range(len(query.sent))]
 
-    halves = [report.half for report in query.sent]
-    return Totals(
+    counts, sums, squares = (np.array(told(name) or [0.0 for _ in wide]) for name in ("reported", "reports", "squares"))
+    return Raw(
         own,
         tuple(int(trusted.get(f"sum{j}") or 0) for j in wide),
-        others,
-        tuple(map(int, told("reported"))),
-        tuple(float(s) / h for s, h in zip(told("reports"), halves, strict=True)),
-        tuple(float(s) / h / h for s, h in zip(told("squares"), halves, strict=True)),
-        tuple(int(trusted.get(f"square{j}") or 0) for j in wide) if query.square_steps else (),
-        int(trusted.get("clipped") or 0),
-        int(trusted.get("answered") or 0) if query.excludes else None,
-        (others, *map(int, told("parity")), *_ends(*told("least"), *told("most"))),
+        VectorReportSums(others, counts.astype(np.int64), sums / halves, squares / halves / halves, query.made),
+        squares=tuple(int(trusted.get(f"square{j}") or 0) for j in wide) if query.square_steps else (),
+        clipped=int(trusted.get("clipped") or 0),
+        answered=int(trusted.get("answered") or 0) if query.excludes else None,
+        marks=(others, *map(int, told("parity")), *_ends(*told("least"), *told("most"))),
     )
 
 
 def people_of(rows: Rows, query: Query, groups: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    """How many people are trusted and local, of whom there may be several groups; who breaks a rule is refused."""
+    """How many people are trusted and local, of whom there may be several groups; who breaks a rule is refused.
+
+    Who takes part and with which label is public, so that a rule on it may refuse; so may a rule on local reports. What
+    trusted records hold, how many a person has and their keys may not: there the query chooses by a public rule.
+    """
     sides: dict[Any, Counter[str]] = {}
     for group in groups:
         side = sides.setdefault(group["trusted"], Counter())
         side.update({name: int(group[name] or 0) for name in ("records", "local", *query.flags)})
     trusted, local = sides.get(True, Counter()), sides.get(False, Counter())
-    _check_people(rows, [*sides.values()], local, query, None in sides)
+    column_must(not any(side["nobody"] for side in sides.values()), query.person, "must name a person in every row")
+    if None in sides or local["local"] != local["records"]:
+        raise rows.unlabelled(query.trust or "")
+    one_label = not any(side["mixed"] for side in sides.values())
+    column_must(one_label, query.trust, "must hold one label for each person, not both")
+    once = query.record_key is not None or local["records"] == local[query.each]
+    rule = "must name each local person once, unless a record key or id decides which record is used"
+    column_must(once, query.person, rule)
+    column_must(not local["uneven"], query.epsilon, "must hold one epsilon for each local person")
+    column_must(not local["keyless"], query.record_key, "must not be empty in any local row")
+    column_must(not local["tied"], query.record_key, "must differ between the records of one local person")
     return trusted[query.each], local[query.each]
 
 
@@ -707,22 +730,20 @@ def count_groups(rows: Rows, query: Query) -> tuple[int, int]:
     return result.trusted_people, result.local_people
 
 
-def levels_of(rows: Rows, query: Query, group: str, chunk: int = CHUNK) -> Iterator[Ints]:
-    """RAW: the whole numbers of one group's people, a row a person, in chunks, after the rules of `add_up`.
-
-    The rules are checked at the call. Those of one number, and of local people, come in ascending order: a seeded trial
-    repeats itself.
-    """
-    must(query.reads in (group, "all"), "local_raw", f"must be true to read values of {group} people", query.reads)
-    add_up(rows, query)
-    return kept_levels(rows, query, group, chunk)()
+def levels_of(rows: Rows, query: Query, group: str, chunk: int = CHUNK, **how: Any) -> Iterator[Ints]:
+    """RAW: the whole numbers of one group's people, a row a person, in chunks, after the rules on people; both at the
+    call."""
+    count_groups(rows, query)
+    return kept_levels(rows, query, group, chunk, **how)()
 
 
 def kept_levels(
     rows: Rows, query: Query, group: str, chunk: int = CHUNK, *, ordered: bool = True, dtype: type = np.int64
 ) -> Callable[[], Iterator[NDArray[Any]]]:
-    """RAW: the same, kept now (within the limit of memory, then on disk) and read as often as that is called, perhaps
-    in the order of the rows. Check the rows first (`count_groups`)."""
+    """RAW: the same, kept now (within the limit of memory, then on disk) and read as often as that is called. Check the
+    rows first (`count_groups`). Those of one number, and of local people, come in ascending order, so that a seeded
+    trial repeats itself; unless they are not `ordered`, but perhaps as the rows are.
+    """
     must(query.reads in (group, "all"), "local_raw", f"must be true to read values of {group} people", query.reads)
     table, rows, c = engine.fresh("levels"), engine.local_copy(rows, query.columns), ", ".join(query.levels)
     standing = f"FROM ({people(rows, query)}) AS people WHERE {query.one_each(group)}"
@@ -761,26 +782,6 @@ def check_columns(rows: Rows, query: Query) -> None:
             rows.need_number(name, text=True)
     if query.trust is not None:
         rows.need_labels(query.trust)
-
-
-def _check_people(
-    rows: Rows, groups: Sequence[Mapping[str, Any]], local: Mapping[str, Any], query: Query, unknown: bool
-) -> None:
-    """Who takes part and with which label is public, so that a rule on it may refuse; so may a rule on local reports.
-
-    What trusted records hold, how many a person has and their keys may not: there the query chooses by a public rule.
-    """
-    column_must(not any(group.get("nobody") for group in groups), query.person, "must name a person in every row")
-    if unknown or (local.get("local") or 0) != local.get("records", 0):
-        raise rows.unlabelled(query.trust or "")
-    one_label = not any(group.get("mixed") for group in groups)
-    column_must(one_label, query.trust, "must hold one label for each person, not both")
-    once = query.record_key is not None or local.get("records", 0) == local.get(query.each, 0)
-    rule = "must name each local person once, unless a record key or id decides which record is used"
-    column_must(once, query.person, rule)
-    column_must(not local.get("uneven"), query.epsilon, "must hold one epsilon for each local person")
-    column_must(not local.get("keyless"), query.record_key, "must not be empty in any local row")
-    column_must(not local.get("tied"), query.record_key, "must differ between the records of one local person")
 
 
 def _check_reports(group: dict[str, Any], people: int, query: Query) -> None:
@@ -835,7 +836,7 @@ _SLACK = 1e-4  # the device's probabilities are rounded to whole cells, which mo
 Groups = Sequence[dict[str, Any]]
 
 
-def _by_epsilon(query: Query, trusted: Groups, local: Groups) -> Totals:
+def _by_epsilon(query: Query, trusted: Groups, local: Groups) -> Raw:
     """For each trust label and each epsilon, ascending. Reports are in the unit coordinate; nobody's may lie further
     out than the best report for their own epsilon can, and those at epsilon 0 are not looked at."""
     stated = all(group["asked"] is not None for group in local)
@@ -860,12 +861,12 @@ def _by_epsilon(query: Query, trusted: Groups, local: Groups) -> Totals:
         if query.sent
     )
     people, others = (np.array([int(group[each]) for group in side], dtype=np.int64) for side in (trusted, local))
-    return Totals(
+    return Raw(
         people,
         np.array([int(group.get("sum0") or 0) for group in trusted], dtype=np.int64),
-        fingerprint=marks,
+        ReportsByEpsilon(_floats(local, "asked"), others, sums, squares / half),
         epsilons=_floats(trusted, "asked"),
-        reports=ReportsByEpsilon(_floats(local, "asked"), others, sums, squares / half),
+        marks=marks,
     )
 
 

@@ -17,7 +17,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.curator.models import held_rows
 from hybridp.errors import must
 from hybridp.noise import Randomness, synthetic_data_generator
 from hybridp.protocols.rows import LatticePeople
@@ -26,6 +25,7 @@ from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import drive
 from hybridp.public.rounds import Many
 from hybridp.tasks.kmeans import KMeansTask
+from hybridp_lab.simulate import held_rows
 
 __all__ = ["LAYOUT", "LAYOUTS", "METHODS", "Cell", "experiment", "paper_points", "paper_trial", "wcss"]
 
