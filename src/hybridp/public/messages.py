@@ -89,7 +89,7 @@ __all__ += ["ReportsByEpsilon", "Round", "Setting", "SlotReports", "TrustedSumma
 __all__ += ["WeightedSum", "answered_noise", "critical_c", "critical_n", "drive", "farthest_kept", "full_lm", "holm"]
 __all__ += ["hybrid", "kvh_weight", "learned_variance", "log_upper_tail", "over_best", "over_worst"]
 __all__ += ["posterior_variance", "predicted_se", "pwh_weight", "raw_variance", "reports_digest", "sampling_variance"]
-__all__ += ["sum_noise", "tcm_only", "upper_variance", "vector_noise"]
+__all__ += ["sum_noise", "tcm_only", "upper_variance"]
 
 SYNONYMS: dict[str, Any] = {"naive": "everyone", "trusted": "tcm-only", "local": "lm-only"}
 """Other names of estimators; the papers' for the stratified one is naive."""
@@ -199,14 +199,25 @@ def critical_n(s: Setting) -> Floats:
 # --- the trusted group's noise ----------------------------------------------------------------------------------------
 
 
-def sum_noise(guarantee: PureDP | ApproxDP, name: NoiseName = "best") -> DiscreteLaplace | DiscreteGaussian:
-    """The noise for the trusted sum: Laplace (pure, whatever the delta), Gaussian (needs delta), or the better one.
+def sum_noise(
+    guarantee: PureDP | ApproxDP, name: NoiseName = "best", bounds: Bounds | VectorBounds | None = None
+) -> DiscreteLaplace | DiscreteGaussian:
+    """The noise of the trusted sum of a number or, within the bounds of a vector, of every coordinate's: Laplace (pure,
+    whatever the delta), Gaussian (needs delta), or the one of less variance.
 
-    "best" compares the (epsilon, delta)-Laplace of the dissertation's Thm 1.1.5 with the analytic Gaussian.
+    For one number "best" compares the (epsilon, delta)-Laplace of the dissertation's Thm 1.1.5 with the analytic
+    Gaussian.
+
+    >>> box = VectorBounds.of([0] * 100, [1] * 100)
+    >>> [sum_noise(promise, bounds=box).name for promise in (ApproxDP(1.0, 1e-6), PureDP(1.0))]
+    ['gaussian', 'laplace']
     """
-    ok = 0.001 <= guarantee.epsilon <= 1e6
-    must(ok, "epsilon", "must be at least 0.001 and at most one million", guarantee.epsilon)
-    return best_noise(guarantee, name, LEVELS, LEVELS)
+    several = isinstance(bounds, VectorBounds)
+    ok, most = 0.001 <= guarantee.epsilon <= (500 if several else 1e6), "500" if several else "one million"
+    must(ok, "epsilon", f"must be at least 0.001 and at most {most}", guarantee.epsilon)
+    if not isinstance(bounds, VectorBounds):
+        return best_noise(guarantee, name, LEVELS, LEVELS)
+    return best_noise(guarantee, name, bounds.l1_sensitivity, bounds.l2_sensitivity, bounds.dimensions)
 
 
 def answered_noise(on_sum: DiscreteLaplace | DiscreteGaussian) -> DiscreteLaplace:
@@ -885,21 +896,6 @@ class VectorReportSums(ReportSums):
         """Of each coordinate; None where nobody reported it."""
         every = zip(self.counts.tolist(), self.totals.tolist(), self.squares.tolist(), strict=True)
         return tuple(LocalSummary(*one, self.reports.law) if one[0] else None for one in every)
-
-
-def vector_noise(
-    guarantee: mechanisms.Guarantee, bounds: VectorBounds, name: NoiseName = "best"
-) -> DiscreteLaplace | DiscreteGaussian:
-    """The noise of every coordinate of the trusted sum: Laplace, Gaussian (needs delta), or the one of less variance.
-
-    >>> from hybridp.public.mechanisms import ApproxDP, PureDP
-    >>> box = VectorBounds.of([0] * 100, [1] * 100)
-    >>> type(vector_noise(ApproxDP(1.0, 1e-6), box)).__name__, type(vector_noise(PureDP(1.0), box)).__name__
-    ('DiscreteGaussian', 'DiscreteLaplace')
-    """
-    ok = math.isfinite(guarantee.epsilon) and 0.001 <= guarantee.epsilon <= 500
-    must(ok, "epsilon", "must be at least 0.001 and at most 500", guarantee.epsilon)
-    return best_noise(guarantee, name, bounds.l1_sensitivity, bounds.l2_sensitivity, bounds.dimensions)
 
 
 # --- rounds -----------------------------------------------------------------------------------------------------------

@@ -81,9 +81,9 @@ class _Means(Task):
     def mechanism(self, guarantee: Guarantee) -> Any:
         """How a device keeps this promise."""
 
-    @abstractmethod
     def added(self, part: Guarantee) -> AddedNoise:
         """The noise on each sum that keeps this part of the promise."""
+        return messages.sum_noise(part, "laplace" if self.excluding else self.noise, self.bounds)
 
     def asked(self, names: tuple[str, ...], *, bins: bool = False) -> Numbers:
         """What people are asked; with `bins` the reports are told by them too."""
@@ -270,9 +270,6 @@ class MeanTask(_Means):
     def mechanism(self, guarantee: Guarantee) -> Randomiser:
         return randomiser(self.local, guarantee)
 
-    def added(self, part: Guarantee) -> AddedNoise:
-        return messages.sum_noise(part, "laplace" if self.excluding else self.noise)
-
     @property
     def report(self) -> str:
         alone = SEALED if self.publish == "estimate-only" and self.rule.name not in ("lm-only", "full-lm") else ""
@@ -342,9 +339,6 @@ class VectorTask(_Means):
 
     def mechanism(self, guarantee: Guarantee) -> VectorReports:
         return randomisers.vector_reports(self.local, guarantee, self.bounds.dimensions, self.bounds.ratio)
-
-    def added(self, part: Guarantee) -> AddedNoise:
-        return messages.vector_noise(part, self.bounds, self.noise)
 
     def protections(self, trusted: TrustedSummary | None, amplified: Guarantee | None) -> Protections:
         device = on_device(self.invite, ", for all columns together")
