@@ -511,9 +511,10 @@ class DiscreteLaplace:
         last = math.ceil((self.sensitivity - self.scale * epsilon) / 2) - 1  # ratio > epsilon up to here
         if self.scale * epsilon >= self.sensitivity:
             return 0.0
-        return max(0.0, self._cdf(last) - math.exp(epsilon) * self._cdf(last - self.sensitivity))
+        return max(0.0, self.cdf(last) - math.exp(epsilon) * self.cdf(last - self.sensitivity))
 
-    def _cdf(self, k: int) -> float:
+    def cdf(self, k: float) -> float:
+        """The probability that the noise is at most k."""
         weight = 1 / (1 + math.exp(-1 / self.scale))  # P(X <= k) = r^-k/(1+r) below 0
         if k < 0:
             return weight * math.exp(k / self.scale)
