@@ -30,8 +30,8 @@ ties are settled with further bits, and a uniform choice redraws what would make
 `oracle_reports` is what devices send; `simulate_counts` adds the reports up as they are made.
 
 >>> from hybridp.public.mechanisms import PureDP
->>> from hybridp.public.randomisers import dithered_bit, estimate, subset_selection, support_counts
->>> oracle, values = subset_selection(PureDP(1.0), 10), np.arange(20_000) % 2
+>>> from hybridp.public.randomisers import dithered_bit, estimate, share_oracle, support_counts
+>>> oracle, values = share_oracle(PureDP(1.0), 10), np.arange(20_000) % 2
 >>> counts = support_counts(oracle, oracle_reports(oracle, values, rng=seeded(1)))
 >>> estimate(oracle, counts, len(values))[0][:2].round(1).tolist()
 [0.5, 0.5]

@@ -33,7 +33,7 @@ from hybridp.public.randomisers import (
     piecewise,
     randomised_response,
     scalar_reports,
-    subset_selection,
+    share_oracle,
 )
 from hybridp.service.plans import parse_plan
 from hybridp.service.words import task_of
@@ -155,7 +155,7 @@ def coordinate_vectors() -> Iterator[dict[str, Any]]:
 def subset_vectors() -> Iterator[dict[str, Any]]:
     """One of many options as a set of them, by the sampler of the library's own devices."""
     for k, epsilon in ((5, 0.1), (12, 0.5), (40, 1.0)):
-        mechanism = subset_selection(PureDP(epsilon), k)
+        mechanism = share_oracle(PureDP(epsilon), k)
         lead = mechanism.keep >> 32
         for i, words in enumerate(tapes([lead, lead - 1, lead + 1, lead | 5 << 32], 6, 8)):
             tape, value = Tape(words * 3), (i * 7) % k

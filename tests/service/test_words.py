@@ -22,7 +22,7 @@ from hybridp.public.randomisers import (
     k_randomised_response,
     piecewise,
     randomised_response,
-    subset_selection,
+    share_oracle,
 )
 from hybridp.public.shuffling import mixed_delta
 from hybridp.service import words
@@ -338,7 +338,7 @@ def test_guesses_are_counted_over_all_releases(name: str) -> None:
 @pytest.mark.parametrize("k", [5, 30])
 def test_a_set_of_options(k: int) -> None:
     """Brute force over the kinds of sets: with both options, with the one, with the other, with neither."""
-    oracle = subset_selection(PureDP(0.5), k)
+    oracle = share_oracle(PureDP(0.5), k)
     p, d = Fraction(oracle.keep, WORD), oracle.size
     own, other = p / math.comb(k - 1, d - 1), (1 - p) / math.comb(k - 1, d)
     one = math.comb(k - 2, d - 1)  # sets with the one and without the other

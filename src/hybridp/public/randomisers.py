@@ -84,7 +84,7 @@ __all__ += ["LocalName", "Oracle", "Piecewise", "Randomiser", "ScalarReports", "
 __all__ += ["VectorReports", "best_randomiser", "cap_moment", "column_sums", "dithered_bit", "estimate"]
 __all__ += ["exact_context", "exact_exp", "exact_sums", "grouped_sums", "joined", "k_randomised_response"]
 __all__ += ["missing_each", "numbers", "piecewise", "randomised_response", "randomiser", "scalar_reports"]
-__all__ += ["share_oracle", "subset_selection", "support_counts", "unit_vector", "vector_reports"]
+__all__ += ["share_oracle", "support_counts", "unit_vector", "vector_reports"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -611,14 +611,18 @@ def randomised_response(guarantee: Guarantee) -> Oracle:
     return k_randomised_response(guarantee, 2)
 
 
-def subset_selection(guarantee: PureDP | ApproxDP, categories: int) -> Oracle:
-    """Subset selection with the size next to ``k/(e^epsilon + 1)`` that has the smaller variance at share 0.
+def share_oracle(guarantee: PureDP | ApproxDP, categories: int) -> Oracle:
+    """The most precise report for a rare one of so many items: k-ary randomised response, or a random set of items.
 
-    ``p = e^epsilon d/(e^epsilon d + k - d)``, rounded down to a multiple of 2^-64.
+    That is subset selection with the size next to ``k/(e^epsilon + 1)`` that has the smaller variance at share 0, and
+    ``p = e^epsilon d/(e^epsilon d + k - d)``, rounded down to a multiple of 2^-64. A stated delta is not spent.
+    Optimised unary encoding and local hashing (Wang et al. 2017) are never better.
 
-    >>> subset_selection(PureDP(1.0), 500).size    # 500/(e+1) = 134.5
-    134
+    >>> [share_oracle(PureDP(1.0), k).size for k in (3, 50, 500)]    # 500/(e+1) = 134.5
+    [1, 13, 134]
     """
+    # Beyond this, multiples of 2^-64 are too coarse for the smallest epsilons of k-ary randomised response.
+    must(categories <= 2**52, "categories", "must be at most 2**52", categories)
     pure = _pure(guarantee)
     e = exact_exp(pure.epsilon)
 
@@ -628,19 +632,6 @@ def subset_selection(guarantee: PureDP | ApproxDP, categories: int) -> Oracle:
     below = min(max(1, int(categories / (e + 1))), categories - 1)
     above = min(below + 1, categories - 1)
     return min(with_size(below), with_size(above), key=lambda oracle: oracle.variance(0.0))
-
-
-def share_oracle(guarantee: PureDP | ApproxDP, size: int) -> Oracle:
-    """The most precise report for a rare one of so many items: k-ary randomised response, or a random set of items.
-
-    A stated delta is not spent. Optimised unary encoding and local hashing (Wang et al. 2017) are never better.
-
-    >>> share_oracle(PureDP(1.0), 3).name, share_oracle(PureDP(1.0), 50).name
-    ('k-rr', 'subset')
-    """
-    # Beyond this, multiples of 2^-64 are too coarse for the smallest epsilons of k-ary randomised response.
-    must(size <= 2**52, "categories", "must be at most 2**52", size)
-    return subset_selection(guarantee, size)
 
 
 def support_counts(oracle: Oracle, reports: NDArray[Any]) -> Ints:
