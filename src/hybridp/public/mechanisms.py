@@ -67,7 +67,7 @@ from hybridp.errors import InvalidInput, PromiseWarning, must
 if TYPE_CHECKING:
     from hybridp.public.study import Question
 
-__all__ = ["LOCAL_LIMIT", "ZCDP", "ApproxDP", "DiscreteGaussian", "DiscreteLaplace", "Form", "Guarantee"]
+__all__ = ["LOCAL_LIMIT", "ZCDP", "AddedNoise", "ApproxDP", "DiscreteGaussian", "DiscreteLaplace", "Form", "Guarantee"]
 __all__ += ["Neighbours", "NoiseName", "PureDP", "added", "best_form", "best_noise", "discrete_gaussian"]
 __all__ += ["chances"]
 __all__ += ["discrete_gaussian_profile", "discrete_laplace", "doubts", "gaussian_is_enough", "gaussian_profile"]
@@ -549,6 +549,9 @@ class DiscreteGaussian:
         return discrete_gaussian_profile(self.sensitivity, self.sigma, epsilon)
 
 
+AddedNoise = DiscreteLaplace | DiscreteGaussian
+
+
 def discrete_laplace(guarantee: Guarantee, sensitivity: int) -> DiscreteLaplace:
     """The least discrete Laplace noise for the guarantee, found from the continuous calibration."""
     start = laplace_scale(guarantee, sensitivity)
@@ -602,16 +605,14 @@ def vector_gaussian(guarantee: ApproxDP, sensitivity: int, dimensions: int) -> D
     raise InvalidInput(f"`epsilon` must be within what Gaussian noise can keep. Got {guarantee.epsilon}.")
 
 
-def best_noise(
-    guarantee: Guarantee, name: NoiseName, l1: int, l2: int, sums: int | None = None
-) -> DiscreteLaplace | DiscreteGaussian:
+def best_noise(guarantee: Guarantee, name: NoiseName, l1: int, l2: int, sums: int | None = None) -> AddedNoise:
     """The noise of each of so many sums that a person moves by at most `l1` and `l2`; None for one sum alone.
 
     Laplace, Gaussian (needs delta), or the one of less variance. The sharper Laplace scale that a delta buys is a
     statement about one sum (Thm 1.1.5 of the dissertation): several leave their delta unspent.
     """
     must(name in ("laplace", "gaussian", "best"), "noise", "must be one of laplace, gaussian, best", name)
-    result: list[DiscreteLaplace | DiscreteGaussian] = []
+    result: list[AddedNoise] = []
     if name != "gaussian":
         spends_delta = sums is None and name == "best"
         result.append(discrete_laplace(guarantee if spends_delta else PureDP(guarantee.epsilon), l1))

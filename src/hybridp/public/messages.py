@@ -79,7 +79,7 @@ from numpy.typing import ArrayLike, NDArray
 from hybridp.errors import finite, must
 from hybridp.public import mechanisms, randomisers
 from hybridp.public.heavy import Discovery, HeadList, OneSlot
-from hybridp.public.mechanisms import ApproxDP, DiscreteGaussian, DiscreteLaplace, NoiseName, PureDP, best_noise
+from hybridp.public.mechanisms import AddedNoise, DiscreteGaussian, DiscreteLaplace, Guarantee, NoiseName, PureDP
 from hybridp.public.randomisers import HALF, LEVELS, SQUARE_STEPS, Bounds, Floats, Ints, Randomiser, Sums, VectorReports
 
 __all__ = ["BATCH", "MECHANISM", "OWN_EPSILON", "PILOT_VARIANCE", "SHRINK", "SMALLEST_VARIANCE", "SQUARE_STEPS"]
@@ -200,8 +200,8 @@ def critical_n(s: Setting) -> Floats:
 
 
 def sum_noise(
-    guarantee: PureDP | ApproxDP, name: NoiseName = "best", bounds: Bounds | VectorBounds | None = None
-) -> DiscreteLaplace | DiscreteGaussian:
+    guarantee: Guarantee, name: NoiseName = "best", bounds: Bounds | VectorBounds | None = None
+) -> AddedNoise:
     """The noise of the trusted sum of a number or, within the bounds of a vector, of every coordinate's: Laplace (pure,
     whatever the delta), Gaussian (needs delta), or the one of less variance.
 
@@ -216,11 +216,11 @@ def sum_noise(
     ok, most = 0.001 <= guarantee.epsilon <= (500 if several else 1e6), "500" if several else "one million"
     must(ok, "epsilon", f"must be at least 0.001 and at most {most}", guarantee.epsilon)
     if not isinstance(bounds, VectorBounds):
-        return best_noise(guarantee, name, LEVELS, LEVELS)
-    return best_noise(guarantee, name, bounds.l1_sensitivity, bounds.l2_sensitivity, bounds.dimensions)
+        return mechanisms.best_noise(guarantee, name, LEVELS, LEVELS)
+    return mechanisms.best_noise(guarantee, name, bounds.l1_sensitivity, bounds.l2_sensitivity, bounds.dimensions)
 
 
-def answered_noise(on_sum: DiscreteLaplace | DiscreteGaussian) -> DiscreteLaplace:
+def answered_noise(on_sum: AddedNoise) -> DiscreteLaplace:
     """The noise on how many people have a value, beside the Laplace noise on the sum of their values from the middle.
 
     Both together keep the sum's own epsilon e, so that the count is free. With L the steps between the bounds, the sum
@@ -579,7 +579,7 @@ class TrustedSummary:
 
     people: int
     noisy_total: int
-    noise: DiscreteLaplace | DiscreteGaussian
+    noise: AddedNoise
     squares: NoisySquares | None = None
     reach: int = LEVELS // 2
     start: int = -1
