@@ -887,12 +887,6 @@ def unit_vector(guarantee: Guarantee, dimensions: int, ratio: float) -> UnitVect
 # --- the choice -------------------------------------------------------------------------------------------------------
 
 
-def _sampling(guarantee: Guarantee, dimensions: int, second_moment: float) -> ScalarReports:
-    most = min(dimensions, _MOST_REPORTED, max(1, int(guarantee.epsilon / 0.001)))
-    plans = [scalar_reports(guarantee, dimensions, k) for k in range(1, most + 1)]
-    return min(plans, key=lambda plan: plan.cost(second_moment))
-
-
 def vector_reports(name: VectorLocalName, guarantee: Guarantee, dimensions: int, ratio: float) -> VectorReports:
     """The report by its name on the command line; "sampling" chooses how many coordinates, "best" by the worst case.
 
@@ -904,6 +898,7 @@ def vector_reports(name: VectorLocalName, guarantee: Guarantee, dimensions: int,
     must(name in VECTOR_LOCAL_NAMES, "local", f"must be one of {', '.join(VECTOR_LOCAL_NAMES)}", name)
     if name == "per-coordinate":
         return scalar_reports(pure, dimensions, dimensions)
-    plans: list[VectorReports] = [_sampling(pure, dimensions, second_moment)] if name != "unit-vector" else []
+    most = min(dimensions, _MOST_REPORTED, max(1, int(pure.epsilon / 0.001))) if name != "unit-vector" else 0
+    plans: list[VectorReports] = [scalar_reports(pure, dimensions, k) for k in range(1, most + 1)]
     plans += [unit_vector(pure, dimensions, ratio)] if name != "sampling" else []
     return min(plans, key=lambda plan: plan.cost(second_moment))
