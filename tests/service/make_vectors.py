@@ -31,7 +31,6 @@ from hybridp.public.randomisers import (
     dithered_bit,
     k_randomised_response,
     piecewise,
-    randomised_response,
     scalar_reports,
     share_oracle,
 )
@@ -166,7 +165,7 @@ def subset_vectors() -> Iterator[dict[str, Any]]:
 
 def one_option_vectors() -> Iterator[dict[str, Any]]:
     question = Feature("ways", ("a", "b", "c", "d", "e"), most=3)
-    invite = Invite(question, randomised_response(PureDP(1.0)))
+    invite = Invite(question, k_randomised_response(PureDP(1.0), 2))
     for i, words in enumerate(tapes([invite.mechanism.keep, invite.mechanism.keep - 1], 20, 9)):
         tape, ticked = Tape(words), [place for place in range(5) if i >> place & 1][:3]
         held = np.array([sum(1 << place for place in ticked)])

@@ -21,7 +21,6 @@ from hybridp.public.randomisers import (
     dithered_bit,
     k_randomised_response,
     piecewise,
-    randomised_response,
     share_oracle,
 )
 from hybridp.public.shuffling import mixed_delta
@@ -355,7 +354,7 @@ def test_a_set_of_options(k: int) -> None:
 
 def test_one_option_of_those_ticked() -> None:
     """All ticked against none: whichever option is drawn, its bit tells them apart as well as any."""
-    keep = randomised_response(PureDP(1.0)).keep
+    keep = k_randomised_response(PureDP(1.0), 2).keep
     p = Fraction(keep, WORD)
     stated = {"name": "one-option", "categories": 2, "options": 4, "keep": str(keep)}
     told = words.notice(stated)

@@ -83,7 +83,7 @@ __all__ += ["VECTOR_LOCAL_NAMES", "Bounds", "DitheredBit", "DitheredReports", "F
 __all__ += ["LocalName", "Oracle", "Piecewise", "Randomiser", "ScalarReports", "Sums", "UnitVector", "VectorLocalName"]
 __all__ += ["VectorReports", "best_randomiser", "cap_moment", "column_sums", "dithered_bit", "estimate"]
 __all__ += ["exact_context", "exact_exp", "exact_sums", "grouped_sums", "joined", "k_randomised_response"]
-__all__ += ["missing_each", "numbers", "piecewise", "randomised_response", "randomiser", "scalar_reports"]
+__all__ += ["missing_each", "numbers", "piecewise", "randomiser", "scalar_reports"]
 __all__ += ["share_oracle", "support_counts", "unit_vector", "vector_reports"]
 
 Floats = NDArray[np.float64]
@@ -595,7 +595,8 @@ class Oracle:
 
 
 def k_randomised_response(guarantee: Guarantee, categories: int) -> Oracle:
-    """The most truthful k-ary randomised response, its probability rounded down to a multiple of 2^-64.
+    """The most truthful k-ary randomised response, its probability rounded down to a multiple of 2^-64; on one bit, of
+    two categories, that of the dissertation's Def. 1.1.2 and Thm 1.1.3.
 
     >>> round(k_randomised_response(PureDP(np.log(3)), 2).truth, 12)
     0.75
@@ -604,11 +605,6 @@ def k_randomised_response(guarantee: Guarantee, categories: int) -> Oracle:
     e, others, delta = exact_exp(guarantee.epsilon), categories - 1, Fraction(guarantee.delta)
     keep = int(WORD * (e + others * delta) / (e + others)) - 1
     return Oracle(guarantee, categories, keep)
-
-
-def randomised_response(guarantee: Guarantee) -> Oracle:
-    """Randomised response on one bit (dissertation, Def. 1.1.2 and Thm 1.1.3)."""
-    return k_randomised_response(guarantee, 2)
 
 
 def share_oracle(guarantee: PureDP | ApproxDP, categories: int) -> Oracle:

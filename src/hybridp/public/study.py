@@ -115,9 +115,6 @@ class Promise(Fields):
         distinct = len(set(self.allowed_epsilons)) == len(self.allowed_epsilons)
         self.must(distinct, "allowed_epsilons", "must be different from each other", list(self.allowed_epsilons))
 
-    def budget(self, epsilon: float) -> Guarantee:
-        return promised(epsilon, self.delta)
-
 
 @dataclass(frozen=True, kw_only=True)
 class People(Fields):
@@ -301,9 +298,9 @@ class Question(Fields):
 
     def check_own_epsilons(self, study: Declaration) -> None:
         """The rules where everyone has their own epsilon."""
-        known, alone = ("everyone", *PERSONAL_ESTIMATORS), ("gap", "local")
+        known, alone = ("everyone", *PERSONAL_ESTIMATORS), ["gap", "local"]
         if self.by_levels:
-            known, alone = ("everyone", "alike", "hybrid", "tcm-only", "lm-only"), ("sd", "gap", "trusted_weight")
+            known, alone = ("everyone", "alike", "hybrid", "tcm-only", "lm-only"), ["sd", "gap", "trusted_weight"]
         self.left_out(_OWN, "by", "joint", *alone)
         estimator, noise = getattr(self, "estimator", None), getattr(self, "noise", None)
         self.must(estimator in (None, *known), "estimator", f"must be one of {', '.join(known)} {_OWN[17:]}", estimator)
@@ -910,12 +907,12 @@ class Declaration(Fields):
         """What every person is promised, by all questions together. Not where everyone has their own epsilon."""
         if self.promise.epsilon is None:
             raise errors.InvalidInput("`promise.epsilon` must be given here. Got everyone's own epsilon.")
-        return self.promise.budget(self.promise.epsilon)
+        return promised(self.promise.epsilon, self.promise.delta)
 
     @property
     def trusted_guarantee(self) -> Guarantee:
         own = self.promise.trusted_epsilon
-        return self.guarantee if own is None else self.promise.budget(own)
+        return self.guarantee if own is None else promised(own, self.promise.delta)
 
     @cached_property
     def form(self) -> Form:
