@@ -419,8 +419,8 @@ class OwnEpsilon(randomisers._Told):
     """The longest report of anybody's, at epsilon 0.001."""
 
 
-E = TypeVar("E")
-M = TypeVar("M")
+E = TypeVar("E", bound=Any)
+M = TypeVar("M", bound=Any)
 
 
 @dataclass(frozen=True)
@@ -447,24 +447,22 @@ class Invite(Generic[E, M]):
 
     @property
     def way(self) -> str:
-        result: str = getattr(self.mechanism, "way", None) or self.encoding.way  # type: ignore[attr-defined]
-        return result
+        return str(getattr(self.mechanism, "way", None) or self.encoding.way)
 
     @property
     def name(self) -> str:
         """Of the report."""
-        result: str = getattr(self.encoding, "report", None) or self.mechanism.name  # type: ignore[attr-defined]
-        return result
+        return str(getattr(self.encoding, "report", None) or self.mechanism.name)
 
     @property
     def promise(self) -> Any:
-        return self.mechanism.guarantee  # type: ignore[attr-defined]
+        return self.mechanism.guarantee
 
     @property
     def text(self) -> str:
         """The mechanism and the columns in one line, written beside every report so that it cannot be mistaken for
         another's."""
-        mechanism: str = self.encoding.made(self)  # type: ignore[attr-defined]
+        mechanism: str = self.encoding.made(self)
         question: tuple[str, ...] = getattr(self.encoding, "columns", ()) or self.question
         if not question:
             return mechanism
