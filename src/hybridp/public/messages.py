@@ -209,7 +209,7 @@ def sum_noise(
     Gaussian.
 
     >>> box = VectorBounds.of([0] * 100, [1] * 100)
-    >>> [sum_noise(promise, bounds=box).name for promise in (ApproxDP(1.0, 1e-6), PureDP(1.0))]
+    >>> [sum_noise(promise, bounds=box).name for promise in (mechanisms.ApproxDP(1.0, 1e-6), PureDP(1.0))]
     ['gaussian', 'laplace']
     """
     several = isinstance(bounds, VectorBounds)
