@@ -25,7 +25,7 @@ from benchmarks.utility import DOCS, write_between
 from hybridp.blend.heavy import HeavyBlend
 from hybridp.noise import seeded
 from hybridp.public.mechanisms import ApproxDP, PureDP
-from hybridp.public.randomisers import share_oracle, subset_selection
+from hybridp.public.randomisers import share_oracle
 from hybridp.tasks.records import RecordsTask
 from hybridp_lab.baselines.heavy_metrics import WILDCARD, ndcg, ndcg_of_ndcgs
 from hybridp_lab.baselines.oracles import AnyOracle, optimised_unary
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 
 PROMISE = ApproxDP(4.0, 1e-5)
 OPT_IN, HEAD = 0.05, 50
-ORACLES: dict[str, Callable[[PureDP, int], AnyOracle]] = {"oue": optimised_unary, "subset": subset_selection}
+ORACLES: dict[str, Callable[[PureDP, int], AnyOracle]] = {"oue": optimised_unary, "subset": share_oracle}
 LOCALS = ("two-stage", "k-rr", *ORACLES)
 MEASURES = ("l1", "NDCG", "NDCG at 50", "NDCG at 10", "NDCG of NDCGs", "ceiling")
 VOICES = ("opt_in", "clients", "blended")

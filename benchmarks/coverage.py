@@ -53,7 +53,7 @@ from hybridp.public.groups import STEPS, Joint
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import Bounds, randomised_response, share_oracle
+from hybridp.public.randomisers import Bounds, k_randomised_response, share_oracle
 from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, tick_noise
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.mean import MeanTask
@@ -180,7 +180,7 @@ def _ticks(cell: Cell, draw: Draw, rng: Randomness) -> list[ShareBlend]:
     truth = CHOICES[cell.law]
     question = Feature("ways", tuple(f"w{i}" for i in range(len(truth))), most=len(truth))
     stated = replace(tick_noise(cell.promise, question), size=2, several=False)
-    oracle = randomised_response(cell.promise)
+    oracle = k_randomised_response(cell.promise, 2)
     asked = draw.multinomial(cell.local, np.full(len(truth), 1 / len(truth))).tolist()
     found = []
     for share, people in zip(truth, asked, strict=True):

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from hybridp.noise import secure, seeded, synthetic_data_generator
 from hybridp.public.mechanisms import PureDP
-from hybridp.public.randomisers import k_randomised_response, subset_selection
+from hybridp.public.randomisers import k_randomised_response, share_oracle
 from hybridp_lab.baselines.oracles import AnyOracle as Oracle
 from hybridp_lab.baselines.oracles import (
     local_hashing,
@@ -51,7 +51,7 @@ MAKERS: dict[str, Callable[[PureDP, int], Oracle]] = {
     "GRR": k_randomised_response,
     "OUE": optimised_unary,
     "OLH": local_hashing,
-    "SS": subset_selection,
+    "SS": share_oracle,
 }
 EPSILONS = (1.0, 4.0)
 

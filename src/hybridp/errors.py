@@ -400,13 +400,9 @@ def _is_number(value: Any) -> bool:
     return abs(int(value)) < 10**300 if isinstance(value, Integral) else math.isfinite(value)
 
 
-def _is_line(value: Any) -> bool:
-    """Text that every database stores, every page shows, and one line of a file holds."""
-    return isinstance(value, str) and not any(unicodedata.category(c) in ("Cc", "Cs") for c in value)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and _is_line(value.replace("\n", ""))
+def _is_line(value: Any, breaks: str = "") -> bool:
+    """Text that every database stores, every page shows, and one line of a file holds, or several between `breaks`."""
+    return isinstance(value, str) and not any(unicodedata.category(c) in ("Cc", "Cs") for c in value if c not in breaks)
 
 
 def _value(value: Any) -> float | str | None:
@@ -443,7 +439,7 @@ def _moment(value: Any) -> datetime | None:
 
 _SINGLE: dict[str, tuple[str, Callable[[Any], object], Callable[[Any], Any]]] = {
     "text": ("must be text of one line", _is_line, str.strip),
-    "lines": ("must be text without control characters", _is_text, str.strip),
+    "lines": ("must be text without control characters", lambda value: _is_line(value, breaks="\n"), str.strip),
     "number": ("must be a finite number", _is_number, float),
     "value": ("must be a finite number, or a word", lambda value: _value(value) is not None, _value),
     "whole": ("must be a whole number", lambda value: _is_number(value) and float(value) == int(value), int),

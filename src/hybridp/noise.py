@@ -30,8 +30,8 @@ ties are settled with further bits, and a uniform choice redraws what would make
 `oracle_reports` is what devices send; `simulate_counts` adds the reports up as they are made.
 
 >>> from hybridp.public.mechanisms import PureDP
->>> from hybridp.public.randomisers import dithered_bit, estimate, subset_selection, support_counts
->>> oracle, values = subset_selection(PureDP(1.0), 10), np.arange(20_000) % 2
+>>> from hybridp.public.randomisers import dithered_bit, estimate, share_oracle, support_counts
+>>> oracle, values = share_oracle(PureDP(1.0), 10), np.arange(20_000) % 2
 >>> counts = support_counts(oracle, oracle_reports(oracle, values, rng=seeded(1)))
 >>> estimate(oracle, counts, len(values))[0][:2].round(1).tolist()
 [0.5, 0.5]
@@ -53,7 +53,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import must
 from hybridp.public import randomisers
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.mechanisms import AddedNoise, DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, DitheredBit, DitheredReports, Floats, Ints, Oracle, exact_context
 
 __all__ = ["EXP_MARGIN", "EXTENDED", "FINE_LOG_MARGIN", "LARGEST_SCALE", "LOG_MARGIN", "Randomness", "additive"]
@@ -428,12 +428,12 @@ def uniform_below(k: int, size: int, *, rng: Randomness) -> Ints:
 # --- draws from a described mechanism ---------------------------------------------------------------------------------
 
 
-def perturb(mechanism: DiscreteLaplace | DiscreteGaussian, total: int, *, rng: Randomness) -> int:
+def perturb(mechanism: AddedNoise, total: int, *, rng: Randomness) -> int:
     """A whole number plus one draw of the mechanism's noise."""
     return total + int(additive(mechanism, 1, rng=rng)[0])
 
 
-def additive(mechanism: DiscreteLaplace | DiscreteGaussian, size: int, *, rng: Randomness) -> Ints:
+def additive(mechanism: AddedNoise, size: int, *, rng: Randomness) -> Ints:
     """`size` draws of the mechanism's noise."""
     if isinstance(mechanism, DiscreteLaplace):
         return discrete_laplace(mechanism.scale, size, rng=rng)

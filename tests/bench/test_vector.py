@@ -16,7 +16,7 @@ from hybridp.curator.sums import Raw, release_sums
 from hybridp.device.reports import reach_reports
 from hybridp.noise import seeded
 from hybridp.public.mechanisms import ApproxDP, PureDP
-from hybridp.public.messages import Invite, VectorBounds, VectorReportSums, vector_noise
+from hybridp.public.messages import Invite, VectorBounds, VectorReportSums, sum_noise
 from hybridp.public.randomisers import Bounds, VectorReports, column_sums, vector_reports
 from hybridp.release.plan import Plan
 
@@ -29,7 +29,7 @@ RULES: tuple[Any, ...] = ("tcm-only", "lm-only", "everyone", "pwh", "kvh", "adap
 def squared_errors(bounds: VectorBounds, promise: PureDP, reports: VectorReports, size: float) -> dict[str, Any]:
     """Signed corners of size `size` (half-ranges): one row a trial and column, one list a rule; mean squares over."""
     rng, draw = seeded(11), np.random.default_rng(3)
-    noise, invite = vector_noise(promise, bounds), Invite(bounds, reports)
+    noise, invite = sum_noise(promise, bounds=bounds), Invite(bounds, reports)
     sd = {name: size if name == "kvh" else None for name in RULES}
     found: dict[str, Any] = {name: [] for name in RULES}
     for _ in range(TRIALS):

@@ -17,7 +17,7 @@ from hybridp.public.groups import STEPS, Grouping, Joint
 from hybridp.public.mechanisms import PureDP, discrete_laplace
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import LEVELS, Bounds, randomiser, subset_selection, support_counts
+from hybridp.public.randomisers import LEVELS, Bounds, randomiser, share_oracle, support_counts
 from hybridp.public.shares import NoisyCounts, ShareReports
 from hybridp.release.release import Receipt, Release
 from hybridp.release.waves import compare_waves
@@ -85,7 +85,7 @@ def test_differences_of_public_means_cover_and_a_narrower_law_would_not() -> Non
 
 
 def test_how_often_a_random_set_holds_two_cells_is_known() -> None:
-    oracle, n = subset_selection(PureDP(0.5), 8), 60_000
+    oracle, n = share_oracle(PureDP(0.5), 8), 60_000
     mine, none = pair_chances(oracle)
     sets = oracle_reports(oracle, np.zeros(n, dtype=np.int64), rng=seeded(1))
     both = [(np.isin(sets, pair).sum(axis=1) == 2).sum() for pair in ([0, 3], [3, 5])]

@@ -19,7 +19,7 @@ from hybridp.noise import seeded
 from hybridp.public.mechanisms import DiscreteLaplace, PureDP
 from hybridp.public.messages import Invite
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import randomised_response, share_oracle
+from hybridp.public.randomisers import k_randomised_response, share_oracle
 from hybridp.public.shares import (
     CountNoise,
     NoisyCounts,
@@ -87,7 +87,7 @@ def test_ticks_of_which_groups_say_the_same_have_a_p_value_of_one() -> None:
     """Of two options the groups differ in the first alone: with Holm the second has its own p-value, which is 1."""
     question = Feature("ways", ("train", "car"), most=2)
     own = NoisyCounts(1000, (900, 500), tick_noise(PureDP(500.0), question))
-    told = ShareReports(2000, np.array([100, 900, 500, 500]), randomised_response(PureDP(20.0)))
+    told = ShareReports(2000, np.array([100, 900, 500, 500]), k_randomised_response(PureDP(20.0), 2))
     first, second = blend_shares(own, told).p_values() or ()
     assert first < 1e-9
     assert second == pytest.approx(1.0)
@@ -202,7 +202,7 @@ def test_by_default_the_reports_are_held_where_that_costs_little() -> None:
 def test_ticks_of_two_mechanisms_are_heard_option_by_option_by_the_people_who_drew_it() -> None:
     """Each group's own shares by the textbook's formula, (yes/n - q)/(p - q), weighed by people; one option that no
     device of a group drew has the other's."""
-    weak, strong = randomised_response(PureDP(1.0)), randomised_response(PureDP(3.0))
+    weak, strong = k_randomised_response(PureDP(1.0), 2), k_randomised_response(PureDP(3.0), 2)
     sent = [ShareReports(300, np.array([60, 40, 90, 110]), weak), ShareReports(100, np.array([0, 0, 80, 20]), strong)]
     found = blend_shares(None, sent[0], "everyone", sent[1])
     told = ((60, 100, weak), (90, 200, weak), (80, 100, strong))

@@ -18,7 +18,7 @@ from hybridp.public.messages import (
     VectorBounds,
     VectorReportSums,
     holm,
-    vector_noise,
+    sum_noise,
 )
 from hybridp.public.randomisers import LEVELS, scalar_reports
 
@@ -48,7 +48,7 @@ def local_sums(people: int = 3000) -> VectorReportSums:
 def test_a_coordinate_is_blended_like_a_mean_of_its_own(rule: Rule) -> None:
     """The same figures as messages of the mean, on the mean's own lattice, give the same estimate and weight."""
     bounds = VectorBounds.of([0] * 3, [1] * 3)
-    noise = vector_noise(PureDP(1.0), bounds)
+    noise = sum_noise(PureDP(1.0), bounds=bounds)
     assert isinstance(noise, DiscreteLaplace)
     trusted = sums(200, (20 * HALF, -30 * HALF, 0), noise)
     local = local_sums()
@@ -70,7 +70,7 @@ def test_a_coordinate_is_blended_like_a_mean_of_its_own(rule: Rule) -> None:
 
 def test_people_who_were_not_asked_about_a_coordinate_still_count() -> None:
     """The mean of 1,000 trusted people at -.5 and 9,000 local ones at .5 is .4, however few report a coordinate."""
-    noise = vector_noise(PureDP(30.0), VectorBounds.of([0] * 3, [1] * 3))
+    noise = sum_noise(PureDP(30.0), bounds=VectorBounds.of([0] * 3, [1] * 3))
     trusted = sums(1000, (-500 * HALF,) * 3, noise)
     counts = np.array([3000, 2900, 3100])
     local = VectorReportSums(9000, counts, counts * 0.5, counts * 5.0, PLAN)
@@ -85,7 +85,7 @@ def test_people_who_were_not_asked_about_a_coordinate_still_count() -> None:
 
 
 def test_one_group_alone_is_the_estimate_and_none_is_refused() -> None:
-    trusted = sums(200, (HALF, 0, 0), vector_noise(PureDP(1.0), VectorBounds.of([0] * 3, [1] * 3)))
+    trusted = sums(200, (HALF, 0, 0), sum_noise(PureDP(1.0), bounds=VectorBounds.of([0] * 3, [1] * 3)))
     alone = blend_columns(trusted, [], Rule("adaptive"))
     assert [(b.weight, b.disagreement) for b in alone] == [(1, None)] * 3
     local = blend_columns(None, [local_sums()], Rule("adaptive"))

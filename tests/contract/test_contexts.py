@@ -29,7 +29,7 @@ for epsilon in (0.002, 0.1, 1.0, 2.345678901234567, 8.0, 30.0):
     print(r.dithered_bit(pure), r.piecewise(pure))
     for k in (2, 17, 1000):
         print(r.k_randomised_response(pure, k), r.k_randomised_response(approx, k))
-        print(r.subset_selection(pure, k))
+        print(r.share_oracle(pure, k))
     print(r.unit_vector(pure, 5, 1.0), r.scalar_reports(pure, 5, 2))
     print(discrete_laplace(pure, 2**32), discrete_gaussian(approx, 2**32))
     print(units(approx.delta, DELTA), units(epsilon, EPSILON))

@@ -17,7 +17,6 @@ from hybridp.public.randomisers import (
     dithered_bit,
     k_randomised_response,
     piecewise,
-    randomised_response,
     randomiser,
 )
 from hybridp_lab.testing import Case, Promise
@@ -85,12 +84,12 @@ def test_randomised_response_is_the_dissertations() -> None:
     """Thm 1.1.3: the truth with probability (e^epsilon + delta)/(e^epsilon + 1)."""
     for epsilon, delta in ((0.5, 0.0), (1.0, 1e-3), (3.0, 0.2)):
         expected = (math.exp(epsilon) + delta) / (math.exp(epsilon) + 1)
-        assert randomised_response(ApproxDP(epsilon, delta)).truth == pytest.approx(expected, rel=1e-15)
+        assert k_randomised_response(ApproxDP(epsilon, delta), 2).truth == pytest.approx(expected, rel=1e-15)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.0009, 30.5, math.inf])
 def test_local_epsilons_outside_their_range_are_refused(epsilon: float) -> None:
-    for make in (dithered_bit, piecewise, randomised_response):
+    for make in (dithered_bit, piecewise, lambda promise: k_randomised_response(promise, 2)):
         with pytest.raises(InvalidInput, match=r"`epsilon` must be at least 0\.001 and at most 30"):
             make(PureDP(epsilon))
 

@@ -35,7 +35,7 @@ from hybridp.public.randomisers import (
     Oracle,
     column_sums,
     k_randomised_response,
-    subset_selection,
+    share_oracle,
     support_counts,
 )
 from hybridp.public.shares import NoisyCounts, ShareReports, mixed_oracle, share_mixing
@@ -85,7 +85,7 @@ def test_a_batch_keeps_the_promise_by_the_bound_of_its_own_report(size: int, bat
     usual = Mixing.planned(ApproxDP(1.0, 1e-6), batch)
     assert found.epsilon >= usual.epsilon
     least = min(o.variance(1 / size) for o in (k_randomised_response(PureDP(usual.epsilon), size),
-                                               subset_selection(PureDP(usual.epsilon), size)))  # fmt: skip
+                                               share_oracle(PureDP(usual.epsilon), size)))  # fmt: skip
     assert oracle.variance(1 / size) <= least
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from hybridp.errors import InvalidInput
 from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, nearest, packing, separation
-from hybridp.public.mechanisms import ZCDP, ApproxDP, PureDP, as_approx
+from hybridp.public.mechanisms import ZCDP, ApproxDP, PureDP, zcdp_epsilon
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.tasks.kmeans import KMeansTask
@@ -117,7 +117,7 @@ def test_the_trusted_budget_is_never_exceeded(
             if isinstance(spent, PureDP):
                 assert epsilon * 0.999 <= spent.epsilon <= epsilon
             elif isinstance(spent, ZCDP):
-                assert epsilon * 0.99 <= as_approx(spent, delta).epsilon <= epsilon
+                assert epsilon * 0.99 <= zcdp_epsilon(spent.rho, delta) <= epsilon
 
 
 def test_more_people_afford_a_finer_map() -> None:

@@ -23,7 +23,7 @@ from hybridp.public.mechanisms import (
     vector_gaussian,
     zcdp_for,
 )
-from hybridp.public.messages import HALF, Invite, VectorBounds, VectorReportSums, vector_noise
+from hybridp.public.messages import HALF, Invite, VectorBounds, VectorReportSums, sum_noise
 from hybridp.public.randomisers import scalar_reports
 
 
@@ -170,7 +170,7 @@ def test_no_certificate_covers_too_little_noise(sigma: float, epsilon: float) ->
 @pytest.mark.parametrize("d", [1, 10, 1024])
 def test_on_the_real_lattice_it_is_the_analytic_gaussian(epsilon: float, delta: float, d: int) -> None:
     bounds = VectorBounds.of([0] * d, [1] * d)
-    found = vector_noise(ApproxDP(epsilon, delta), bounds, "gaussian")
+    found = sum_noise(ApproxDP(epsilon, delta), "gaussian", bounds)
     assert isinstance(found, DiscreteGaussian)
     analytic = gaussian_sigma(ApproxDP(epsilon, delta), bounds.l2_sensitivity)
     assert analytic <= found.sigma <= analytic * (1 + 1e-5)
@@ -183,7 +183,7 @@ def test_laplace_noise_is_calibrated_to_l1() -> None:
         VectorBounds.of([0] * 9, [1] * 9, norm="l2", radius=0.5),
         VectorBounds.of([0] * 9, [1] * 9, norm="l1", radius=0.5),
     ):
-        found = vector_noise(ApproxDP(0.7, 1e-5), bounds, "laplace")
+        found = sum_noise(ApproxDP(0.7, 1e-5), "laplace", bounds)
         assert isinstance(found, DiscreteLaplace)
         assert found.guarantee == PureDP(0.7)
         assert found.scale * 0.7 == pytest.approx(bounds.l1_sensitivity, rel=1e-12)
@@ -193,7 +193,7 @@ def test_best_is_laplace_in_few_dimensions_and_gaussian_in_many() -> None:
     kinds = {}
     for d in (1, 2, 100):
         box = VectorBounds.of([0] * d, [1] * d)
-        plans = {name: vector_noise(ApproxDP(1.0, 1e-6), box, name) for name in ("best", "laplace", "gaussian")}  # type: ignore[arg-type]
+        plans = {name: sum_noise(ApproxDP(1.0, 1e-6), name, box) for name in ("best", "laplace", "gaussian")}  # type: ignore[arg-type]
         assert plans["best"].variance == min(plans["laplace"].variance, plans["gaussian"].variance)
         kinds[d] = type(plans["best"])
     assert kinds == {1: DiscreteLaplace, 2: DiscreteLaplace, 100: DiscreteGaussian}
@@ -209,5 +209,5 @@ def test_best_is_laplace_in_few_dimensions_and_gaussian_in_many() -> None:
 )
 def test_refusals_of_noise(guarantee: PureDP, name: str, sentence: str) -> None:
     with pytest.raises(InvalidInput) as refusal:
-        vector_noise(guarantee, VectorBounds.of([0], [1]), name)  # type: ignore[arg-type]
+        sum_noise(guarantee, name, VectorBounds.of([0], [1]))  # type: ignore[arg-type]
     assert str(refusal.value).startswith(sentence)

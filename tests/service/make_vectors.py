@@ -31,9 +31,8 @@ from hybridp.public.randomisers import (
     dithered_bit,
     k_randomised_response,
     piecewise,
-    randomised_response,
     scalar_reports,
-    subset_selection,
+    share_oracle,
 )
 from hybridp.service.plans import parse_plan
 from hybridp.service.words import task_of
@@ -155,7 +154,7 @@ def coordinate_vectors() -> Iterator[dict[str, Any]]:
 def subset_vectors() -> Iterator[dict[str, Any]]:
     """One of many options as a set of them, by the sampler of the library's own devices."""
     for k, epsilon in ((5, 0.1), (12, 0.5), (40, 1.0)):
-        mechanism = subset_selection(PureDP(epsilon), k)
+        mechanism = share_oracle(PureDP(epsilon), k)
         lead = mechanism.keep >> 32
         for i, words in enumerate(tapes([lead, lead - 1, lead + 1, lead | 5 << 32], 6, 8)):
             tape, value = Tape(words * 3), (i * 7) % k
@@ -166,7 +165,7 @@ def subset_vectors() -> Iterator[dict[str, Any]]:
 
 def one_option_vectors() -> Iterator[dict[str, Any]]:
     question = Feature("ways", ("a", "b", "c", "d", "e"), most=3)
-    invite = Invite(question, randomised_response(PureDP(1.0)))
+    invite = Invite(question, k_randomised_response(PureDP(1.0), 2))
     for i, words in enumerate(tapes([invite.mechanism.keep, invite.mechanism.keep - 1], 20, 9)):
         tape, ticked = Tape(words), [place for place in range(5) if i >> place & 1][:3]
         held = np.array([sum(1 << place for place in ticked)])

@@ -33,8 +33,7 @@ from hybridp.public.randomisers import (
     dithered_bit,
     k_randomised_response,
     piecewise,
-    randomised_response,
-    subset_selection,
+    share_oracle,
 )
 from hybridp.service.plans import parse_plan
 from hybridp.service.words import task_of
@@ -155,7 +154,7 @@ def one_option_law(k: int, keep: int, ticked: list[int]) -> list[Fraction]:
     return law
 
 
-SET, YES_NO = subset_selection(PureDP(0.5), 5), randomised_response(PureDP(1.0))
+SET, YES_NO = share_oracle(PureDP(0.5), 5), k_randomised_response(PureDP(1.0), 2)
 DRAWN: dict[str, Any] = task_of("id", parse_plan({"promise": 1.0, "title": "t", "questions": maker.QUESTIONS}), 1)
 CHANCES = [Fraction(1, 5), Fraction(1, 5), Fraction(2, 5), Fraction(1, 5)]  # by the stated weights
 
@@ -267,13 +266,13 @@ def promise_cases() -> list[tuple[dict[str, Any], dict[str, float], dict[str, An
                 stated = {"name": "k-rr", "categories": k, "keep": str(keep)}
                 found.append((stated, {"epsilon": e, "delta": delta}, task, fine))
         for k in (3, 60):
-            best = subset_selection(pure, k)
+            best = share_oracle(pure, k)
             chance = WORD * best.size // k
             for keep in [*around(best.keep), 0, chance, chance + 1]:
                 fine = python_takes(lambda p=pure, k=k, d=best.size, keep=keep: Oracle(p, k, keep, d))
                 stated = {"name": "subset", "categories": k, "size": best.size, "keep": str(keep)}
                 found.append((stated, pledge, {"options": ["o"] * k}, fine))
-        for keep in around(randomised_response(pure).keep):
+        for keep in around(k_randomised_response(pure, 2).keep):
             fine = python_takes(lambda p=pure, keep=keep: Oracle(p, 2, keep))
             stated = {"name": "one-option", "options": 4, "categories": 2, "keep": str(keep)}
             found.append((stated, pledge, {"options": ["o"] * 4}, fine))

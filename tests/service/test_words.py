@@ -21,8 +21,7 @@ from hybridp.public.randomisers import (
     dithered_bit,
     k_randomised_response,
     piecewise,
-    randomised_response,
-    subset_selection,
+    share_oracle,
 )
 from hybridp.public.shuffling import mixed_delta
 from hybridp.service import words
@@ -338,7 +337,7 @@ def test_guesses_are_counted_over_all_releases(name: str) -> None:
 @pytest.mark.parametrize("k", [5, 30])
 def test_a_set_of_options(k: int) -> None:
     """Brute force over the kinds of sets: with both options, with the one, with the other, with neither."""
-    oracle = subset_selection(PureDP(0.5), k)
+    oracle = share_oracle(PureDP(0.5), k)
     p, d = Fraction(oracle.keep, WORD), oracle.size
     own, other = p / math.comb(k - 1, d - 1), (1 - p) / math.comb(k - 1, d)
     one = math.comb(k - 2, d - 1)  # sets with the one and without the other
@@ -355,7 +354,7 @@ def test_a_set_of_options(k: int) -> None:
 
 def test_one_option_of_those_ticked() -> None:
     """All ticked against none: whichever option is drawn, its bit tells them apart as well as any."""
-    keep = randomised_response(PureDP(1.0)).keep
+    keep = k_randomised_response(PureDP(1.0), 2).keep
     p = Fraction(keep, WORD)
     stated = {"name": "one-option", "categories": 2, "options": 4, "keep": str(keep)}
     told = words.notice(stated)

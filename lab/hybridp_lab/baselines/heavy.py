@@ -27,7 +27,7 @@ from hybridp.curator.models import threshold_counts
 from hybridp.errors import InvalidInput, must
 from hybridp.noise import Randomness, synthetic_data_generator
 from hybridp.public.heavy import discovery
-from hybridp.public.mechanisms import ApproxDP, Budget, PureDP
+from hybridp.public.mechanisms import ApproxDP, Guarantee, PureDP
 from hybridp.public.randomisers import k_randomised_response
 from hybridp_lab.baselines.oracles import LocalHashing, OptimisedUnary, local_hashing, optimised_unary
 
@@ -63,7 +63,7 @@ class HeavyHitters:
 
     items: Ints
     estimates: Floats
-    guarantee: Budget
+    guarantee: Guarantee
     parts: tuple[PureDP | ApproxDP, ...]
 
 

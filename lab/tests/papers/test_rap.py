@@ -10,7 +10,7 @@ import pytest
 from hybridp.curator.models import Codes
 from hybridp.errors import InvalidInput
 from hybridp.noise import seeded
-from hybridp.public.mechanisms import ZCDP, ApproxDP, as_approx
+from hybridp.public.mechanisms import ApproxDP, zcdp_epsilon
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp_lab.figure import catalogue as figures
 from hybridp_lab.figure.catalogue import Verdict, find, save_picture
@@ -117,7 +117,7 @@ def test_the_printed_form_draws_less_noise_and_spends_more(small, monkeypatch):
     assert given[3:] == pytest.approx([2 * rho for rho in given[:3]])
     assert rows[0]["spent"] == pytest.approx(1.0)
     # The round's rho is twice what the corrected selection gets; 1.5 of it by the exact conversion.
-    assert rows[1]["spent"] == pytest.approx(as_approx(ZCDP(1.5 * 6 * given[0]), small.people**-2.0).epsilon, rel=1e-6)
+    assert rows[1]["spent"] == pytest.approx(zcdp_epsilon(1.5 * 6 * given[0], small.people**-2.0), rel=1e-6)
     assert rows[1]["spent"] > 1.2
     told = rap_judges.promise(rows)
     assert [check.erratum for check in told] == ["errata 4"]

@@ -200,7 +200,7 @@ def _from_discovery(head: HeadList, shown: Floats, counts: OptInCounts) -> Estim
     n = max(counts.discovery_people, 1)
     known = np.isfinite(shown)
     p = np.where(known, np.nan_to_num(shown) / n, 0.0)
-    noise = np.where(known, counts.discovery.variance / n**2, np.inf)
+    noise = np.where(known, counts.discovery.noise.variance / n**2, np.inf)
     variance = np.maximum(p * (1 - p), 1 / n) / n + noise
     unknown = np.full(len(head.queries), np.inf)
     return Estimate(p, variance, np.zeros(len(unknown)), unknown, n, noise, unknown)

@@ -29,7 +29,7 @@ from hybridp.noise import Randomness, additive, voted_cells
 from hybridp.public import messages, shares
 from hybridp.public.distribution import by_window, invite_bins
 from hybridp.public.groups import Joint
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.mechanisms import AddedNoise, DiscreteLaplace
 from hybridp.public.messages import BATCH, MECHANISM, NoisySquares, OnNumber, OnVector, TrustedSummary, reports_digest
 from hybridp.public.randomisers import LEVELS, Bounds, Ints, Lattice
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions
@@ -48,7 +48,6 @@ __all__ += ["read_answers", "read_as", "read_mechanism", "read_slots", "release_
 __all__ += ["release_sums", "release_totals", "release_window", "rounded_cells", "rows_of", "shown"]
 __all__ += ["sizes_of", "slot_counts", "slots_told", "squares", "with_public"]
 
-AddedNoise = DiscreteLaplace | DiscreteGaussian
 Levels = tuple[NDArray[np.float64], NDArray[np.int64]]
 TrustedAnswers = Iterable[NDArray[np.int64]]
 """RAW: trusted people's answers, some people at a time, one row a person: options by their places, ticks as bits, or

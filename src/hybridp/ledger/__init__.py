@@ -47,7 +47,7 @@ from typing import Any, NamedTuple
 from hybridp import errors
 from hybridp.errors import BudgetExceeded, HybridpError, LedgerProblem, UnusablePublicRows, must
 from hybridp.public.envelope import appearing
-from hybridp.public.mechanisms import SEALED, SHARES, ZCDP, ApproxDP, Charge, Neighbours, PureDP, added, as_approx
+from hybridp.public.mechanisms import SEALED, SHARES, ApproxDP, Charge, Neighbours, PureDP, added, zcdp_epsilon
 from hybridp.public.messages import reports_digest
 
 __all__ = ["Account", "Book", "Charge", "DELTA", "EPSILON", "Entry", "Kept", "Ledger", "SEALED", "SHARES"]
@@ -301,7 +301,7 @@ def tight_epsilon(ledger: Ledger, people: str, delta: float, own_epsilon: float 
 
     def composed(part: float) -> float:
         """With this part of delta for the Gaussians of which only their zCDP is known."""
-        rest = as_approx(ZCDP(rho), part * delta).epsilon if rho else 0.0
+        rest = zcdp_epsilon(rho, part * delta) if rho else 0.0
         left = (1 - part) * delta * math.exp(-off)
         return rest + 2 * off + (float(total.get_epsilon_for_delta(left)) if every else 0.0)
 

@@ -24,7 +24,7 @@ from hybridp.curator import sums
 from hybridp.curator import sums as summing
 from hybridp.curator.sums import Columns, Raw, Rows, TableLike, open_rows
 from hybridp.errors import InvalidInput, OtherMechanism, TrustRule, UnusablePublicRows, UnusableRows, must
-from hybridp.public.envelope import appearing
+from hybridp.public.envelope import appearing, read_json
 from hybridp.public.messages import Invite, reports_digest
 from hybridp.public.shuffling import MOST_LEVELS, LevelMixing, Mixing
 from hybridp.public.study import Declaration
@@ -45,11 +45,8 @@ _REPORTS = Columns("", None)
 
 def load_tally(file: str | PathLike[str]) -> Tally:
     """A tally from its JSON document, every rule of which is checked."""
-    try:
-        document = json.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        raise InvalidInput(f"`tally` must name a file that `hybridp tally` wrote. Got {Path(file).name}.") from None
-    return Tally.from_dict(document)
+    rule = "must name a file that `hybridp tally` wrote"
+    return Tally.from_dict(read_json(file, "tally", rule, Path(file).name))
 
 
 def tally_for(study: Declaration, file: str | PathLike[str]) -> Tally:

@@ -26,7 +26,7 @@ from typing import Any
 
 from hybridp.errors import InvalidInput, must
 
-__all__ = ["VERSION", "appearing", "digest", "load", "opened", "save", "sealed", "write", "write_new"]
+__all__ = ["VERSION", "appearing", "digest", "load", "opened", "read_json", "save", "sealed", "write", "write_new"]
 
 VERSION = 1
 
@@ -53,15 +53,18 @@ def opened(document: Any, kind: str) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in ("hybridp", "version")}
 
 
+def read_json(file: str | PathLike[str], name: str, rule: str, got: str = "") -> Any:
+    """The content of a JSON file; where it cannot be read: "`name` rule. Got got.", or why not."""
+    try:
+        return json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        why = f"none that can be read ({type(error).__name__})"
+    raise InvalidInput(f"`{name}` {rule}. Got {got or why}.")
+
+
 def load(file: str | PathLike[str], kind: str) -> dict[str, Any]:
     """What a file says; `InvalidInput` where it is no such document."""
-    try:
-        document = json.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        problem = InvalidInput(f"`file` must hold {kind}. Got none that can be read ({type(error).__name__}).")
-    else:
-        return opened(document, kind)
-    raise problem
+    return opened(read_json(file, "file", f"must hold {kind}"), kind)
 
 
 def save(file: str | PathLike[str], document: Mapping[str, Any], *, new: bool = False) -> None:

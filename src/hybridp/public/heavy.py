@@ -125,7 +125,7 @@ def _arranged(records: list[tuple[str, ...]], depth: int) -> tuple[Record, ...]:
 # --- the trusted group ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Discovery:
     """The stability-thresholded histogram (Korolova et al. 2009; dissertation, Alg. 2.2), one record a person.
 
@@ -141,29 +141,22 @@ class Discovery:
     threshold: int
 
     def __post_init__(self) -> None:
-        must(self.scale * self.guarantee.epsilon * (1 + 1e-12) >= 2, "scale", "must be at least 2/epsilon", self.scale)
         ok = self.threshold >= 2 and self.leak <= self.guarantee.delta
         must(ok, "threshold", f"must be large enough for {self.guarantee}", self.threshold)
 
-    @property
-    def variance(self) -> float:
-        """Of the noise on a count: ``2 r/(1-r)^2`` with ``r = e^(-1/scale)``."""
-        return 1 / (2 * math.sinh(1 / (2 * self.scale)) ** 2)
+    @cached_property
+    def noise(self) -> DiscreteLaplace:
+        """On the counts, of which two move by one; its scale is refused where it is too small."""
+        return DiscreteLaplace(PureDP(self.guarantee.epsilon), 2, self.scale)
 
     @property
     def leak(self) -> float:
         """The probability that a record held by one person is shown: the exact delta."""
-        return _tail(self.threshold - 1, self.scale)
+        return self.shown(1)
 
     def shown(self, count: float) -> float:
-        """The probability that a record with this count is shown."""
-        gap = self.threshold - count
-        return _tail(gap, self.scale) if gap > 0 else 1 - _tail(1 - gap, self.scale)
-
-
-def _tail(gap: float, scale: float) -> float:
-    """The probability that discrete Laplace noise reaches a gap of 0 or more."""
-    return math.exp(-gap / scale) / (1 + math.exp(-1 / scale))
+        """The probability that a record with this count is shown: noise is as likely above 0 as below."""
+        return self.noise.cdf(count - self.threshold)
 
 
 def discovery(guarantee: ApproxDP | PureDP) -> Discovery:
@@ -178,7 +171,8 @@ def discovery(guarantee: ApproxDP | PureDP) -> Discovery:
     must(guarantee.epsilon > 0, "epsilon", "must be positive", guarantee.epsilon)
     scale = math.nextafter(2 / guarantee.epsilon, math.inf)
     threshold = max(2, math.floor(scale * math.log(1 / (guarantee.delta * (1 + math.exp(-1 / scale))))))
-    while _tail(threshold - 1, scale) > guarantee.delta:
+    noise = DiscreteLaplace(PureDP(guarantee.epsilon), 2, scale)
+    while noise.cdf(1 - threshold) > guarantee.delta:
         threshold += 1
     return Discovery(guarantee, scale, threshold)
 

@@ -43,7 +43,7 @@ A budget without its neighbouring relation means nothing, so every budget carrie
   number of people is public.
 * ``add-remove``: one person's data is *added or taken away*. The number of people is protected too.
 
->>> round(as_approx(ZCDP(0.125), delta=1e-6).epsilon, 3)
+>>> round(zcdp_epsilon(0.125, delta=1e-6), 3)
 2.419
 """
 
@@ -67,12 +67,12 @@ from hybridp.errors import InvalidInput, PromiseWarning, must
 if TYPE_CHECKING:
     from hybridp.public.study import Question
 
-__all__ = ["LOCAL_LIMIT", "ZCDP", "ApproxDP", "Budget", "DiscreteGaussian", "DiscreteLaplace", "Form", "Guarantee"]
-__all__ += ["Neighbours", "NoiseName", "PureDP", "added", "as_approx", "best_form", "best_noise", "discrete_gaussian"]
+__all__ = ["LOCAL_LIMIT", "ZCDP", "AddedNoise", "ApproxDP", "DiscreteGaussian", "DiscreteLaplace", "Form", "Guarantee"]
+__all__ += ["Neighbours", "NoiseName", "PureDP", "added", "best_form", "best_noise", "discrete_gaussian"]
 __all__ += ["chances"]
 __all__ += ["discrete_gaussian_profile", "discrete_laplace", "doubts", "gaussian_is_enough", "gaussian_profile"]
 __all__ += ["gaussian_sigma", "hides_little", "laplace_profile", "laplace_scale", "promised", "split", "split_off"]
-__all__ += ["turning_point", "vector_gaussian", "warned", "zcdp_for"]
+__all__ += ["turning_point", "vector_gaussian", "warned", "zcdp_epsilon", "zcdp_for"]
 
 
 class Neighbours(StrEnum):
@@ -141,7 +141,6 @@ class ZCDP:
 
 
 Guarantee = PureDP | ApproxDP
-Budget = Guarantee | ZCDP
 
 
 def promised(epsilon: float, delta: float = 0.0, neighbours: Neighbours = Neighbours.REPLACE_ONE) -> PureDP | ApproxDP:
@@ -153,23 +152,14 @@ def promised(epsilon: float, delta: float = 0.0, neighbours: Neighbours = Neighb
     return ApproxDP(epsilon, delta, neighbours) if delta else PureDP(epsilon, neighbours)
 
 
-def as_approx(budget: Budget, delta: float) -> ApproxDP:
-    """The budget as (epsilon, delta)-DP for the given delta, rounded towards a larger epsilon.
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """The epsilon of rho-zCDP as (epsilon, delta)-DP for the given delta, rounded towards a larger one.
 
-    For zCDP, over all alpha > 1, the least ``rho alpha + (ln(1/delta) + (alpha-1) ln(1-1/alpha) - ln alpha)/(alpha-1)``
-    (Canonne, Kamath, Steinke 2020, Prop. 12), which is never above the familiar ``rho + 2 sqrt(rho ln(1/delta))``.
+    Over all alpha > 1, the least ``rho alpha + (ln(1/delta) + (alpha-1) ln(1-1/alpha) - ln alpha)/(alpha-1)`` (Canonne,
+    Kamath, Steinke 2020, Prop. 12), which is never above the familiar ``rho + 2 sqrt(rho ln(1/delta))``.
     """
-    if isinstance(budget, PureDP):
-        must(0 <= delta < 1, "delta", "must be at least 0 and less than 1", delta)
-        return ApproxDP(budget.epsilon, delta, budget.neighbours)
-    if isinstance(budget, ApproxDP):
-        must(delta >= budget.delta, "delta", f"must be at least the budget's own {budget.delta:.3g}", delta)
-        return replace(budget, delta=delta)
+    _privacy_level("rho", rho)
     must(0 < delta < 1, "delta", "must be strictly between 0 and 1", delta)
-    return ApproxDP(_zcdp_epsilon(budget.rho, delta), delta, budget.neighbours)
-
-
-def _zcdp_epsilon(rho: float, delta: float) -> float:
     if rho == 0 or math.isinf(rho):
         return rho
     log_delta = math.log(delta)
@@ -196,13 +186,11 @@ def _zcdp_epsilon(rho: float, delta: float) -> float:
 def zcdp_for(epsilon: float, delta: float) -> ZCDP:
     """The largest rho whose conversion gives (epsilon, delta)-DP, rounded towards less rho.
 
-    >>> budget = zcdp_for(1.0, 1e-6)
-    >>> as_approx(budget, 1e-6).epsilon <= 1.0
+    >>> zcdp_epsilon(zcdp_for(1.0, 1e-6).rho, 1e-6) <= 1.0
     True
     """
     must(math.isfinite(epsilon) and epsilon > 0, "epsilon", "must be positive and finite", epsilon)
-    must(0 < delta < 1, "delta", "must be strictly between 0 and 1", delta)
-    return ZCDP(turning_point(0.0, epsilon, lambda rho: _zcdp_epsilon(rho, delta) > epsilon)[0])
+    return ZCDP(turning_point(0.0, epsilon, lambda rho: zcdp_epsilon(rho, delta) > epsilon)[0])
 
 
 def turning_point(low: float, high: float, holds: Callable[[float], bool], *, near: float = 0.0) -> tuple[float, float]:
@@ -523,9 +511,10 @@ class DiscreteLaplace:
         last = math.ceil((self.sensitivity - self.scale * epsilon) / 2) - 1  # ratio > epsilon up to here
         if self.scale * epsilon >= self.sensitivity:
             return 0.0
-        return max(0.0, self._cdf(last) - math.exp(epsilon) * self._cdf(last - self.sensitivity))
+        return max(0.0, self.cdf(last) - math.exp(epsilon) * self.cdf(last - self.sensitivity))
 
-    def _cdf(self, k: int) -> float:
+    def cdf(self, k: float) -> float:
+        """The probability that the noise is at most k."""
         weight = 1 / (1 + math.exp(-1 / self.scale))  # P(X <= k) = r^-k/(1+r) below 0
         if k < 0:
             return weight * math.exp(k / self.scale)
@@ -560,6 +549,9 @@ class DiscreteGaussian:
         return discrete_gaussian_profile(self.sensitivity, self.sigma, epsilon)
 
 
+AddedNoise = DiscreteLaplace | DiscreteGaussian
+
+
 def discrete_laplace(guarantee: Guarantee, sensitivity: int) -> DiscreteLaplace:
     """The least discrete Laplace noise for the guarantee, found from the continuous calibration."""
     start = laplace_scale(guarantee, sensitivity)
@@ -584,7 +576,7 @@ def discrete_gaussian(guarantee: ApproxDP, sensitivity: int) -> DiscreteGaussian
 def gaussian_is_enough(guarantee: ApproxDP, sensitivity: int, dimensions: int, sigma: float) -> bool:
     """Whether discrete Gaussian noise of this sigma in every coordinate is certain to keep the promise."""
     epsilon, delta, d = guarantee.epsilon, guarantee.delta, dimensions
-    if as_approx(ZCDP((sensitivity / sigma) ** 2 / 2 * (1 + 1e-12)), delta).epsilon <= epsilon:
+    if zcdp_epsilon((sensitivity / sigma) ** 2 / 2 * (1 + 1e-12), delta) <= epsilon:
         return True
     if sigma < 2:
         return False
@@ -613,16 +605,14 @@ def vector_gaussian(guarantee: ApproxDP, sensitivity: int, dimensions: int) -> D
     raise InvalidInput(f"`epsilon` must be within what Gaussian noise can keep. Got {guarantee.epsilon}.")
 
 
-def best_noise(
-    guarantee: Guarantee, name: NoiseName, l1: int, l2: int, sums: int | None = None
-) -> DiscreteLaplace | DiscreteGaussian:
+def best_noise(guarantee: Guarantee, name: NoiseName, l1: int, l2: int, sums: int | None = None) -> AddedNoise:
     """The noise of each of so many sums that a person moves by at most `l1` and `l2`; None for one sum alone.
 
     Laplace, Gaussian (needs delta), or the one of less variance. The sharper Laplace scale that a delta buys is a
     statement about one sum (Thm 1.1.5 of the dissertation): several leave their delta unspent.
     """
     must(name in ("laplace", "gaussian", "best"), "noise", "must be one of laplace, gaussian, best", name)
-    result: list[DiscreteLaplace | DiscreteGaussian] = []
+    result: list[AddedNoise] = []
     if name != "gaussian":
         spends_delta = sums is None and name == "best"
         result.append(discrete_laplace(guarantee if spends_delta else PureDP(guarantee.epsilon), l1))

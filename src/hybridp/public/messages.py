@@ -79,7 +79,7 @@ from numpy.typing import ArrayLike, NDArray
 from hybridp.errors import finite, must
 from hybridp.public import mechanisms, randomisers
 from hybridp.public.heavy import Discovery, HeadList, OneSlot
-from hybridp.public.mechanisms import ApproxDP, DiscreteGaussian, DiscreteLaplace, NoiseName, PureDP, best_noise
+from hybridp.public.mechanisms import AddedNoise, DiscreteGaussian, DiscreteLaplace, Guarantee, NoiseName, PureDP
 from hybridp.public.randomisers import HALF, LEVELS, SQUARE_STEPS, Bounds, Floats, Ints, Randomiser, Sums, VectorReports
 
 __all__ = ["BATCH", "MECHANISM", "OWN_EPSILON", "PILOT_VARIANCE", "SHRINK", "SMALLEST_VARIANCE", "SQUARE_STEPS"]
@@ -89,7 +89,7 @@ __all__ += ["ReportsByEpsilon", "Round", "Setting", "SlotReports", "TrustedSumma
 __all__ += ["WeightedSum", "answered_noise", "critical_c", "critical_n", "drive", "farthest_kept", "full_lm", "holm"]
 __all__ += ["hybrid", "kvh_weight", "learned_variance", "log_upper_tail", "over_best", "over_worst"]
 __all__ += ["posterior_variance", "predicted_se", "pwh_weight", "raw_variance", "reports_digest", "sampling_variance"]
-__all__ += ["sum_noise", "tcm_only", "upper_variance", "vector_noise"]
+__all__ += ["sum_noise", "tcm_only", "upper_variance"]
 
 SYNONYMS: dict[str, Any] = {"naive": "everyone", "trusted": "tcm-only", "local": "lm-only"}
 """Other names of estimators; the papers' for the stratified one is naive."""
@@ -199,17 +199,28 @@ def critical_n(s: Setting) -> Floats:
 # --- the trusted group's noise ----------------------------------------------------------------------------------------
 
 
-def sum_noise(guarantee: PureDP | ApproxDP, name: NoiseName = "best") -> DiscreteLaplace | DiscreteGaussian:
-    """The noise for the trusted sum: Laplace (pure, whatever the delta), Gaussian (needs delta), or the better one.
+def sum_noise(
+    guarantee: Guarantee, name: NoiseName = "best", bounds: Bounds | VectorBounds | None = None
+) -> AddedNoise:
+    """The noise of the trusted sum of a number or, within the bounds of a vector, of every coordinate's: Laplace (pure,
+    whatever the delta), Gaussian (needs delta), or the one of less variance.
 
-    "best" compares the (epsilon, delta)-Laplace of the dissertation's Thm 1.1.5 with the analytic Gaussian.
+    For one number "best" compares the (epsilon, delta)-Laplace of the dissertation's Thm 1.1.5 with the analytic
+    Gaussian.
+
+    >>> box = VectorBounds.of([0] * 100, [1] * 100)
+    >>> [sum_noise(promise, bounds=box).name for promise in (mechanisms.ApproxDP(1.0, 1e-6), PureDP(1.0))]
+    ['gaussian', 'laplace']
     """
-    ok = 0.001 <= guarantee.epsilon <= 1e6
-    must(ok, "epsilon", "must be at least 0.001 and at most one million", guarantee.epsilon)
-    return best_noise(guarantee, name, LEVELS, LEVELS)
+    several = isinstance(bounds, VectorBounds)
+    ok, most = 0.001 <= guarantee.epsilon <= (500 if several else 1e6), "500" if several else "one million"
+    must(ok, "epsilon", f"must be at least 0.001 and at most {most}", guarantee.epsilon)
+    if not isinstance(bounds, VectorBounds):
+        return mechanisms.best_noise(guarantee, name, LEVELS, LEVELS)
+    return mechanisms.best_noise(guarantee, name, bounds.l1_sensitivity, bounds.l2_sensitivity, bounds.dimensions)
 
 
-def answered_noise(on_sum: DiscreteLaplace | DiscreteGaussian) -> DiscreteLaplace:
+def answered_noise(on_sum: AddedNoise) -> DiscreteLaplace:
     """The noise on how many people have a value, beside the Laplace noise on the sum of their values from the middle.
 
     Both together keep the sum's own epsilon e, so that the count is free. With L the steps between the bounds, the sum
@@ -408,8 +419,8 @@ class OwnEpsilon(randomisers._Told):
     """The longest report of anybody's, at epsilon 0.001."""
 
 
-E = TypeVar("E")
-M = TypeVar("M")
+E = TypeVar("E", bound=Any)
+M = TypeVar("M", bound=Any)
 
 
 @dataclass(frozen=True)
@@ -436,24 +447,22 @@ class Invite(Generic[E, M]):
 
     @property
     def way(self) -> str:
-        result: str = getattr(self.mechanism, "way", None) or self.encoding.way  # type: ignore[attr-defined]
-        return result
+        return str(getattr(self.mechanism, "way", None) or self.encoding.way)
 
     @property
     def name(self) -> str:
         """Of the report."""
-        result: str = getattr(self.encoding, "report", None) or self.mechanism.name  # type: ignore[attr-defined]
-        return result
+        return str(getattr(self.encoding, "report", None) or self.mechanism.name)
 
     @property
     def promise(self) -> Any:
-        return self.mechanism.guarantee  # type: ignore[attr-defined]
+        return self.mechanism.guarantee
 
     @property
     def text(self) -> str:
         """The mechanism and the columns in one line, written beside every report so that it cannot be mistaken for
         another's."""
-        mechanism: str = self.encoding.made(self)  # type: ignore[attr-defined]
+        mechanism: str = self.encoding.made(self)
         question: tuple[str, ...] = getattr(self.encoding, "columns", ()) or self.question
         if not question:
             return mechanism
@@ -568,7 +577,7 @@ class TrustedSummary:
 
     people: int
     noisy_total: int
-    noise: DiscreteLaplace | DiscreteGaussian
+    noise: AddedNoise
     squares: NoisySquares | None = None
     reach: int = LEVELS // 2
     start: int = -1
@@ -885,21 +894,6 @@ class VectorReportSums(ReportSums):
         """Of each coordinate; None where nobody reported it."""
         every = zip(self.counts.tolist(), self.totals.tolist(), self.squares.tolist(), strict=True)
         return tuple(LocalSummary(*one, self.reports.law) if one[0] else None for one in every)
-
-
-def vector_noise(
-    guarantee: mechanisms.Guarantee, bounds: VectorBounds, name: NoiseName = "best"
-) -> DiscreteLaplace | DiscreteGaussian:
-    """The noise of every coordinate of the trusted sum: Laplace, Gaussian (needs delta), or the one of less variance.
-
-    >>> from hybridp.public.mechanisms import ApproxDP, PureDP
-    >>> box = VectorBounds.of([0] * 100, [1] * 100)
-    >>> type(vector_noise(ApproxDP(1.0, 1e-6), box)).__name__, type(vector_noise(PureDP(1.0), box)).__name__
-    ('DiscreteGaussian', 'DiscreteLaplace')
-    """
-    ok = math.isfinite(guarantee.epsilon) and 0.001 <= guarantee.epsilon <= 500
-    must(ok, "epsilon", "must be at least 0.001 and at most 500", guarantee.epsilon)
-    return best_noise(guarantee, name, bounds.l1_sensitivity, bounds.l2_sensitivity, bounds.dimensions)
 
 
 # --- rounds -----------------------------------------------------------------------------------------------------------

@@ -325,11 +325,8 @@ class Regression(Bounded):
             self.must(self.clip is None, "clip", "must go with a linear regression", self.clip)
 
 
-RECORD_ESTIMATORS = {
-    "alike": "assumes that both groups are alike: anchored where a formula finds that cheap, else hybrid",
-    "hybrid": "by the groups' errors, record by record",
-    "anchored": "the same, and dishonest reports move a trusted share by little",
-}
+RECORD_ESTIMATORS = {name: basics.CHOICE_ESTIMATORS[name] for name in ("alike", "hybrid", "anchored")}
+RECORD_ESTIMATORS["hybrid"] = "by the groups' errors, record by record"
 
 
 @dataclass(frozen=True, kw_only=True)

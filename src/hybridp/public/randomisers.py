@@ -83,8 +83,8 @@ __all__ += ["VECTOR_LOCAL_NAMES", "Bounds", "DitheredBit", "DitheredReports", "F
 __all__ += ["LocalName", "Oracle", "Piecewise", "Randomiser", "ScalarReports", "Sums", "UnitVector", "VectorLocalName"]
 __all__ += ["VectorReports", "best_randomiser", "cap_moment", "column_sums", "dithered_bit", "estimate"]
 __all__ += ["exact_context", "exact_exp", "exact_sums", "grouped_sums", "joined", "k_randomised_response"]
-__all__ += ["missing_each", "numbers", "piecewise", "randomised_response", "randomiser", "scalar_reports"]
-__all__ += ["share_oracle", "subset_selection", "support_counts", "unit_vector", "vector_reports"]
+__all__ += ["missing_each", "numbers", "piecewise", "randomiser", "scalar_reports"]
+__all__ += ["share_oracle", "support_counts", "unit_vector", "vector_reports"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -595,7 +595,8 @@ class Oracle:
 
 
 def k_randomised_response(guarantee: Guarantee, categories: int) -> Oracle:
-    """The most truthful k-ary randomised response, its probability rounded down to a multiple of 2^-64.
+    """The most truthful k-ary randomised response, its probability rounded down to a multiple of 2^-64; on one bit, of
+    two categories, that of the dissertation's Def. 1.1.2 and Thm 1.1.3.
 
     >>> round(k_randomised_response(PureDP(np.log(3)), 2).truth, 12)
     0.75
@@ -606,19 +607,18 @@ def k_randomised_response(guarantee: Guarantee, categories: int) -> Oracle:
     return Oracle(guarantee, categories, keep)
 
 
-def randomised_response(guarantee: Guarantee) -> Oracle:
-    """Randomised response on one bit (dissertation, Def. 1.1.2 and Thm 1.1.3)."""
-    return k_randomised_response(guarantee, 2)
+def share_oracle(guarantee: PureDP | ApproxDP, categories: int) -> Oracle:
+    """The most precise report for a rare one of so many items: k-ary randomised response, or a random set of items.
 
+    That is subset selection with the size next to ``k/(e^epsilon + 1)`` that has the smaller variance at share 0, and
+    ``p = e^epsilon d/(e^epsilon d + k - d)``, rounded down to a multiple of 2^-64. A stated delta is not spent.
+    Optimised unary encoding and local hashing (Wang et al. 2017) are never better.
 
-def subset_selection(guarantee: PureDP | ApproxDP, categories: int) -> Oracle:
-    """Subset selection with the size next to ``k/(e^epsilon + 1)`` that has the smaller variance at share 0.
-
-    ``p = e^epsilon d/(e^epsilon d + k - d)``, rounded down to a multiple of 2^-64.
-
-    >>> subset_selection(PureDP(1.0), 500).size    # 500/(e+1) = 134.5
-    134
+    >>> [share_oracle(PureDP(1.0), k).size for k in (3, 50, 500)]    # 500/(e+1) = 134.5
+    [1, 13, 134]
     """
+    # Beyond this, multiples of 2^-64 are too coarse for the smallest epsilons of k-ary randomised response.
+    must(categories <= 2**52, "categories", "must be at most 2**52", categories)
     pure = _pure(guarantee)
     e = exact_exp(pure.epsilon)
 
@@ -628,19 +628,6 @@ def subset_selection(guarantee: PureDP | ApproxDP, categories: int) -> Oracle:
     below = min(max(1, int(categories / (e + 1))), categories - 1)
     above = min(below + 1, categories - 1)
     return min(with_size(below), with_size(above), key=lambda oracle: oracle.variance(0.0))
-
-
-def share_oracle(guarantee: PureDP | ApproxDP, size: int) -> Oracle:
-    """The most precise report for a rare one of so many items: k-ary randomised response, or a random set of items.
-
-    A stated delta is not spent. Optimised unary encoding and local hashing (Wang et al. 2017) are never better.
-
-    >>> share_oracle(PureDP(1.0), 3).name, share_oracle(PureDP(1.0), 50).name
-    ('k-rr', 'subset')
-    """
-    # Beyond this, multiples of 2^-64 are too coarse for the smallest epsilons of k-ary randomised response.
-    must(size <= 2**52, "categories", "must be at most 2**52", size)
-    return subset_selection(guarantee, size)
 
 
 def support_counts(oracle: Oracle, reports: NDArray[Any]) -> Ints:
@@ -896,12 +883,6 @@ def unit_vector(guarantee: Guarantee, dimensions: int, ratio: float) -> UnitVect
 # --- the choice -------------------------------------------------------------------------------------------------------
 
 
-def _sampling(guarantee: Guarantee, dimensions: int, second_moment: float) -> ScalarReports:
-    most = min(dimensions, _MOST_REPORTED, max(1, int(guarantee.epsilon / 0.001)))
-    plans = [scalar_reports(guarantee, dimensions, k) for k in range(1, most + 1)]
-    return min(plans, key=lambda plan: plan.cost(second_moment))
-
-
 def vector_reports(name: VectorLocalName, guarantee: Guarantee, dimensions: int, ratio: float) -> VectorReports:
     """The report by its name on the command line; "sampling" chooses how many coordinates, "best" by the worst case.
 
@@ -913,6 +894,7 @@ def vector_reports(name: VectorLocalName, guarantee: Guarantee, dimensions: int,
     must(name in VECTOR_LOCAL_NAMES, "local", f"must be one of {', '.join(VECTOR_LOCAL_NAMES)}", name)
     if name == "per-coordinate":
         return scalar_reports(pure, dimensions, dimensions)
-    plans: list[VectorReports] = [_sampling(pure, dimensions, second_moment)] if name != "unit-vector" else []
+    most = min(dimensions, _MOST_REPORTED, max(1, int(pure.epsilon / 0.001))) if name != "unit-vector" else 0
+    plans: list[VectorReports] = [scalar_reports(pure, dimensions, k) for k in range(1, most + 1)]
     plans += [unit_vector(pure, dimensions, ratio)] if name != "sampling" else []
     return min(plans, key=lambda plan: plan.cost(second_moment))

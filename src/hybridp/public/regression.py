@@ -37,7 +37,7 @@ import numpy as np
 
 from hybridp.errors import must
 from hybridp.public import mechanisms, randomisers
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, Guarantee, NoiseName, PureDP, best_noise
+from hybridp.public.mechanisms import AddedNoise, DiscreteLaplace, Guarantee, NoiseName, PureDP, best_noise
 from hybridp.public.messages import Invite, VectorBounds
 from hybridp.public.randomisers import HALF, Bounds, Floats, Ints, ScalarReports, VectorReports, piecewise, unit_vector
 
@@ -89,9 +89,7 @@ def sensitivities(kind: KindName, predictors: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=256)
-def rounds_noise(
-    guarantee: Guarantee, kind: KindName, predictors: int, name: NoiseName = "best"
-) -> DiscreteLaplace | DiscreteGaussian:
+def rounds_noise(guarantee: Guarantee, kind: KindName, predictors: int, name: NoiseName = "best") -> AddedNoise:
     """The noise of every sum of every round: Laplace, Gaussian (needs delta), or the one of less variance."""
     p = predictors + 1
     sums = (p + 1) * (p + 2) // 2 - 1 if kind == "linear" else p + p * (p + 1) // 2  # of a round
@@ -126,7 +124,7 @@ def scale_share(people: int, epsilon: float) -> float | None:
 class Trusted:
     """How the trusted people are protected: the noise of their sums, and that of the place on the ladder, if any."""
 
-    noise: DiscreteLaplace | DiscreteGaussian
+    noise: AddedNoise
     scale: DiscreteLaplace | None = None
 
 
@@ -190,7 +188,7 @@ class NoisyRounds:
     kind: KindName
     people: int
     totals: tuple[tuple[int, ...], ...]
-    noise: DiscreteLaplace | DiscreteGaussian
+    noise: AddedNoise
     centres: tuple[tuple[float, ...], ...] = ((),)
     place: int | None = None
 

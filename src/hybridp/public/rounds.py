@@ -20,18 +20,16 @@ from hybridp.public.distribution import BinnedReports, report_bins
 from hybridp.public.groups import Joint
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, OnMap, TotalsNoise
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.mechanisms import AddedNoise, DiscreteLaplace
 from hybridp.public.messages import Invite, NoisySquares, OnNumber, Round, TrustedSummary, VectorBounds, whole_numbers
 from hybridp.public.randomisers import Bounds
 from hybridp.public.regression import KindName
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions
 from hybridp.public.steered_mean import Window, WindowNoise
 
-__all__ = ["AddedNoise", "Answer", "Between", "ByLevel", "Cells", "Chance", "Crowd", "Discover", "Epsilons", "Later"]
+__all__ = ["Answer", "Between", "ByLevel", "Cells", "Chance", "Crowd", "Discover", "Epsilons", "Later"]
 __all__ += ["Level", "Levels", "Many", "Moves", "Numbers", "Options", "Products", "Scale", "Slots", "Weighted"]
 __all__ += ["Within"]
-
-AddedNoise = DiscreteLaplace | DiscreteGaussian
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public import mechanisms
-from hybridp.public.mechanisms import ApproxDP, DiscreteGaussian, DiscreteLaplace, Guarantee, PureDP, best_noise
+from hybridp.public.mechanisms import AddedNoise, ApproxDP, DiscreteGaussian, Guarantee, PureDP, best_noise
 from hybridp.public.messages import Invite, ReportSums
 from hybridp.public.queries import Feature, Schema, Workload
 from hybridp.public.randomisers import Floats, Ints, Oracle, k_randomised_response, share_oracle, support_counts
@@ -70,7 +70,7 @@ class CountNoise:
     Where a person may have `several`, every option is a yes or no of its own, and has one.
     """
 
-    mechanism: DiscreteLaplace | DiscreteGaussian
+    mechanism: AddedNoise
     size: int
     steps: int = 1
     several: bool = False

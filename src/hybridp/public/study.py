@@ -115,9 +115,6 @@ class Promise(Fields):
         distinct = len(set(self.allowed_epsilons)) == len(self.allowed_epsilons)
         self.must(distinct, "allowed_epsilons", "must be different from each other", list(self.allowed_epsilons))
 
-    def budget(self, epsilon: float) -> Guarantee:
-        return promised(epsilon, self.delta)
-
 
 @dataclass(frozen=True, kw_only=True)
 class People(Fields):
@@ -300,14 +297,17 @@ class Question(Fields):
         return True
 
     def check_own_epsilons(self, study: Declaration) -> None:
-        """The rules where everyone has their own epsilon: people of each are asked as if they were alone."""
-        self.left_out(_OWN, "by", "joint", "sd", "gap", "trusted_weight")
-        estimator, known = getattr(self, "estimator", None), ("everyone", "alike", "hybrid", "tcm-only", "lm-only")
+        """The rules where everyone has their own epsilon."""
+        known, alone = ("everyone", *PERSONAL_ESTIMATORS), ["gap", "local"]
+        if self.by_levels:
+            known, alone = ("everyone", "alike", "hybrid", "tcm-only", "lm-only"), ["sd", "gap", "trusted_weight"]
+        self.left_out(_OWN, "by", "joint", *alone)
+        estimator, noise = getattr(self, "estimator", None), getattr(self, "noise", None)
         self.must(estimator in (None, *known), "estimator", f"must be one of {', '.join(known)} {_OWN[17:]}", estimator)
-        laplace = getattr(self, "noise", None) != "gaussian"
-        self.must(laplace, "noise", "must not be gaussian where everyone has their own epsilon", "gaussian")
+        self.must(noise != "gaussian", "noise", f"must not be gaussian {_OWN[17:]}", noise)
         rule = f"must list the epsilons that count for {self.name}: people of each are asked as if they were alone"
-        study.promise.must(bool(study.promise.allowed_epsilons), "allowed_epsilons", rule, "none")
+        listed = not self.by_levels or bool(study.promise.allowed_epsilons)
+        study.promise.must(listed, "allowed_epsilons", rule, "none")
 
     def check_study(self, study: Declaration) -> None:
         """The rules between the question and its study."""
@@ -425,7 +425,6 @@ class Grouped(ByGroup, OneColumn):
     def on_options(self) -> bool:
         """Whether reports are on one of several options, of a private group too."""
         return self.by_private
-
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -651,13 +650,7 @@ class Number(Grouped):
             rule = "must be the mean alone, or shares (below, above, histogram), where everyone has their own epsilon: "
             rule += "quantiles and spreads of the people of each do not add up to those of all"
             self.must(shares, "statistics", rule, ", ".join(self.statistics))
-            return super().check_own_epsilons(study)
-        known = ("everyone", *PERSONAL_ESTIMATORS)
-        rule = f"must be one of {', '.join(known)} where everyone has their own epsilon"
-        self.must(self.estimator is None or self.estimator in known, "estimator", rule, self.estimator)
-        self.left_out(_OWN, "gap", "local", "by", "joint")
-        laplace = self.noise != "gaussian"
-        self.must(laplace, "noise", "must not be gaussian where everyone has their own epsilon", self.noise)
+        super().check_own_epsilons(study)
 
     def check_study(self, study: Any) -> None:
         needs = "must go with everyone's own epsilon (promise.epsilon_column)"
@@ -914,12 +907,12 @@ class Declaration(Fields):
         """What every person is promised, by all questions together. Not where everyone has their own epsilon."""
         if self.promise.epsilon is None:
             raise errors.InvalidInput("`promise.epsilon` must be given here. Got everyone's own epsilon.")
-        return self.promise.budget(self.promise.epsilon)
+        return promised(self.promise.epsilon, self.promise.delta)
 
     @property
     def trusted_guarantee(self) -> Guarantee:
         own = self.promise.trusted_epsilon
-        return self.guarantee if own is None else self.promise.budget(own)
+        return self.guarantee if own is None else promised(own, self.promise.delta)
 
     @cached_property
     def form(self) -> Form:

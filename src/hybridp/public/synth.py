@@ -23,7 +23,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from hybridp.errors import must
-from hybridp.public.mechanisms import ZCDP, ApproxDP, as_approx, zcdp_for
+from hybridp.public.mechanisms import ApproxDP, zcdp_epsilon, zcdp_for
 from hybridp.public.queries import MOST_CELLS, Schema, Workload
 from hybridp.public.randomisers import Ints
 
@@ -85,7 +85,7 @@ def cumulative_epsilons(rhos: list[float], delta: float) -> list[float]:
     [0.622, 0.9]
     """
     spent = [math.fsum(rhos[: i + 1]) for i in range(len(rhos))]
-    return [as_approx(ZCDP(rho), delta).epsilon for rho in spent]
+    return [zcdp_epsilon(rho, delta) for rho in spent]
 
 
 def gaussian_level(measured_rho: float, scale: float | None = None) -> float:

@@ -17,13 +17,13 @@ from enum import Enum
 from functools import cached_property
 from importlib.resources import files
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
 from hybridp.blend.mean import Blend, each_level
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
+from hybridp.public.envelope import read_json
 from hybridp.public.mechanisms import ApproxDP, Neighbours, PureDP, added, hides_little, promised
 from hybridp.public.messages import NormalLaplace, VectorBounds, holm
 from hybridp.public.personal import PersonalDP
@@ -448,11 +448,7 @@ def gap_facts(
 
 def read(path: str | PathLike[str], name: str = "release") -> Release:
     """The release in a file that `--out` wrote or the service handed out; a refusal calls it by this name."""
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, ValueError):
-        raise InvalidInput(f"`{name}` must be a file with a release, as --out writes it. Got {path}.") from None
-    return Release.of_dict(document, name)
+    return Release.of_dict(read_json(path, name, "must be a file with a release, as --out writes it", f"{path}"), name)
 
 
 def result_schema() -> dict[str, Any]:

@@ -22,11 +22,11 @@ from hybridp.errors import InvalidInput, cannot_exclude, must
 from hybridp.public import mechanisms, messages, randomisers
 from hybridp.public.anchoring import SPREAD_SHARE, VECTOR_SPREAD_SHARE, Anchoring, mean_anchoring
 from hybridp.public.groups import Grouping
-from hybridp.public.mechanisms import SEALED, Charge, DiscreteLaplace, Guarantee, PureDP, discrete_laplace, split_off
+from hybridp.public.mechanisms import SEALED, AddedNoise, Charge, DiscreteLaplace, Guarantee, PureDP, split_off
 from hybridp.public.messages import Conversation, Invite, NormalLaplace, OnNumber, TrustedSummary, VectorBounds
 from hybridp.public.questions import Vector
 from hybridp.public.randomisers import Bounds, LocalName, Randomiser, VectorLocalName, VectorReports, randomiser
-from hybridp.public.rounds import AddedNoise, Answer, Crowd, Numbers
+from hybridp.public.rounds import Answer, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Number
 from hybridp.release.facts import clipped_share
@@ -81,9 +81,9 @@ class _Means(Task):
     def mechanism(self, guarantee: Guarantee) -> Any:
         """How a device keeps this promise."""
 
-    @abstractmethod
     def added(self, part: Guarantee) -> AddedNoise:
         """The noise on each sum that keeps this part of the promise."""
+        return messages.sum_noise(part, "laplace" if self.excluding else self.noise, self.bounds)
 
     def asked(self, names: tuple[str, ...], *, bins: bool = False) -> Numbers:
         """What people are asked; with `bins` the reports are told by them too."""
@@ -182,13 +182,13 @@ class _Means(Task):
     def count_noise(self) -> DiscreteLaplace | None:
         """The noise of the count of clipped people, which one person changes by at most 1; None where not asked for."""
         part = self._parts[1]
-        return None if part is None else discrete_laplace(part, 1)
+        return None if part is None else mechanisms.discrete_laplace(part, 1)
 
     @property
     def squares_noise(self) -> DiscreteLaplace | None:
         """The noise of each sum of squares; None where nobody pays for the spread."""
         part = self._parts[2]
-        return None if part is None else discrete_laplace(part, self.bounds.squares_sensitivity)
+        return None if part is None else mechanisms.discrete_laplace(part, self.bounds.squares_sensitivity)
 
     @property
     def draws(self) -> tuple[Draw, ...]:
@@ -270,9 +270,6 @@ class MeanTask(_Means):
     def mechanism(self, guarantee: Guarantee) -> Randomiser:
         return randomiser(self.local, guarantee)
 
-    def added(self, part: Guarantee) -> AddedNoise:
-        return messages.sum_noise(part, "laplace" if self.excluding else self.noise)
-
     @property
     def report(self) -> str:
         alone = SEALED if self.publish == "estimate-only" and self.rule.name not in ("lm-only", "full-lm") else ""
@@ -342,9 +339,6 @@ class VectorTask(_Means):
 
     def mechanism(self, guarantee: Guarantee) -> VectorReports:
         return randomisers.vector_reports(self.local, guarantee, self.bounds.dimensions, self.bounds.ratio)
-
-    def added(self, part: Guarantee) -> AddedNoise:
-        return messages.vector_noise(part, self.bounds, self.noise)
 
     def protections(self, trusted: TrustedSummary | None, amplified: Guarantee | None) -> Protections:
         device = on_device(self.invite, ", for all columns together")

@@ -20,7 +20,7 @@ from hybridp.blend import regression as blending
 from hybridp.blend.regression import Fit, Score, Units
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public import regression as rules
-from hybridp.public.mechanisms import Charge, DiscreteGaussian, DiscreteLaplace, Guarantee, NoiseName, PureDP, split_off
+from hybridp.public.mechanisms import AddedNoise, Charge, Guarantee, NoiseName, PureDP, split_off
 from hybridp.public.messages import Conversation, VectorBounds, VectorReportSums, holm
 from hybridp.public.questions import Regression
 from hybridp.public.regression import ROUNDS, KindName, Line, NoisyRounds, OnLine, Trusted
@@ -76,7 +76,7 @@ class RegressionTask(Task):
     def _may_split(self) -> bool:
         return self.kind == "linear" and self.form in ("best", "steered") and self.clip is None
 
-    def _noise(self, budget: Guarantee) -> DiscreteLaplace | DiscreteGaussian:
+    def _noise(self, budget: Guarantee) -> AddedNoise:
         return rules.rounds_noise(budget, self.kind, self.bounds.dimensions - 1, self.noise)
 
     def trusted(self, trusted_people: int, local_people: int) -> Trusted:

@@ -26,7 +26,7 @@ from hybridp.public.mechanisms import Charge, Guarantee, NoiseName, PureDP
 from hybridp.public.messages import Conversation, Invite
 from hybridp.public.queries import SEPARATOR, Feature
 from hybridp.public.questions import Choice, Count
-from hybridp.public.randomisers import randomised_response, share_oracle
+from hybridp.public.randomisers import k_randomised_response, share_oracle
 from hybridp.public.rounds import Answer, Crowd, Options
 from hybridp.public.shares import NoisyCounts, OnOptions, ShareReports, count_noise, mixed_oracle, tick_noise
 from hybridp.public.shuffling import Mixing
@@ -114,14 +114,14 @@ class SharesTask(Task):
     def invite(self) -> OnOptions:
         promise, size = self.guarantee, self.question.size
         bit = self.question.most > 0
-        return Invite(self.question, randomised_response(promise) if bit else share_oracle(promise, size))
+        return Invite(self.question, k_randomised_response(promise, 2) if bit else share_oracle(promise, size))
 
     @property
     def mixed_invite(self) -> OnOptions | None:
         if self.mixing is None:
             return None
         bit, size = self.question.most > 0, self.question.size
-        own = randomised_response(PureDP(self.mixing.epsilon)) if bit else mixed_oracle(self.mixing, size)
+        own = k_randomised_response(PureDP(self.mixing.epsilon), 2) if bit else mixed_oracle(self.mixing, size)
         return Invite(self.question, own)
 
     @property

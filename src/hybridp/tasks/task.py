@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, Self, TypeVar, Unpack, cast
 
 from hybridp.errors import must
 from hybridp.public.groups import Grouping
-from hybridp.public.mechanisms import ApproxDP, Charge, DiscreteLaplace, Guarantee, PureDP, promised
+from hybridp.public.mechanisms import AddedNoise, ApproxDP, Charge, DiscreteLaplace, Guarantee, PureDP, promised
 from hybridp.public.messages import Conversation, ReportsByEpsilon
 from hybridp.public.personal import PersonalDP
 from hybridp.public.questions import KINDS
-from hybridp.public.rounds import AddedNoise, Crowd, Later
+from hybridp.public.rounds import Crowd, Later
 from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.study import Declaration, Number, Question
 from hybridp.release import release as releasing

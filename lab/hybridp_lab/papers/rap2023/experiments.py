@@ -31,7 +31,7 @@ from hybridp.curator.models import Codes
 from hybridp.errors import InvalidInput, must
 from hybridp.noise import Randomness, seeded, synthetic_data_generator
 from hybridp.public import queries
-from hybridp.public.mechanisms import ZCDP, ApproxDP, as_approx
+from hybridp.public.mechanisms import ApproxDP, zcdp_epsilon
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.synth import total_rho
 from hybridp_lab.errors import all_zero, present_error
@@ -143,7 +143,7 @@ def spent(epsilon: float, people: int, form: Form = "corrected") -> float:
     (0.1, 0.123)
     """
     rho = total_rho(ApproxDP(epsilon, people**-2.0), 1)
-    return as_approx(ZCDP(rho * (1.5 if form == "as printed" else 1.0)), people**-2.0).epsilon
+    return zcdp_epsilon(rho * (1.5 if form == "as printed" else 1.0), people**-2.0)
 
 
 Answers = Callable[["Relaxed", Workload], Iterable[tuple[Threshold, NDArray[Any]]]]
