@@ -15,7 +15,7 @@ from scipy import special, stats
 from hybridp.errors import InvalidInput
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.shares import share_mixing
-from hybridp.public.shuffling import central_epsilon, largest_local_epsilon, mixed_delta, overstated
+from hybridp.public.shuffling import central_epsilon, largest_local_epsilon, mixed_delta
 
 Floats = NDArray[np.float64]
 Law = dict[tuple[int, ...], Fraction]
@@ -153,24 +153,6 @@ def test_the_check_finds_what_was_once_promised_too_much() -> None:
     assert alike_delta(20, 5, 4.1352, 3.99996, third=False) > 0.03
     assert alike_delta(50, 4, 4.1897, 3.99997, third=False) > 0.018
     assert alike_delta(100, 4, 2.5884, 1.99988, third=True) > 3.5e-6
-
-
-def test_earlier_receipts_of_mixed_responses_are_corrected() -> None:
-    """A document that was kept before says what holds; one of today, and one of another randomiser, says nothing."""
-    batch = {"people": 50, "batches": 1, "epsilon": 3.99997, "delta": 1e-6}
-    mixing = {"randomiser": "k-rr", "local_epsilon": 4.1897, "least": 50, "batches": [batch]}
-
-    def document(mixing: dict[str, object]) -> dict[str, object]:
-        return {"questions": {"colour": {"shares": {"estimate": {}, "mixing": mixing}}}}
-
-    warning = overstated(document(mixing))
-    assert warning is not None
-    holds = central_epsilon(50, 4.1897, 1e-6)
-    assert f"({holds:.6g}, 1e-06)-DP in a batch of 50" in warning
-    assert alike_delta(50, 4, 4.1897, holds, third=False) <= 1e-6
-    assert overstated(document(mixing | {"batches": [batch | {"with_fakes": []}]})) is None
-    assert overstated(document(mixing | {"randomiser": "dithered"})) is None
-    assert overstated({"kind": "an invitation"}) is None
 
 
 @pytest.mark.parametrize(

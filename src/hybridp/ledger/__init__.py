@@ -500,16 +500,13 @@ class Ledger:
         return [Kept(i, at, purpose, tuple(json.loads(entries))) for i, at, purpose, entries in rows]
 
     def release(self, number: int) -> dict[str, Any]:
-        """The document of one release, as it was published; with a `warning` where it promised what does not hold."""
-        from hybridp.public.shuffling import overstated
-
+        """The document of one release, as it was published."""
         rows = self._rows("SELECT document FROM releases WHERE id = ?", number)
         ((last,),) = self._rows("SELECT max(id) FROM releases")
         rule = "must be one of the ledger's releases" + (f", 1 to {last}" if last else ", which has none yet")
         must(bool(rows), "release", rule, number)
         result: dict[str, Any] = json.loads(rows[0][0])
-        warning = overstated(result)
-        return {"warning": warning, **result} if warning else result
+        return result
 
     def keeps(self, digest: str, measured: str) -> bool:
         """Whether the document of this digest, such as an invitation, was paid for and is kept here, or a model of what

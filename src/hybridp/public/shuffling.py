@@ -39,7 +39,6 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -53,7 +52,7 @@ from hybridp.public.personal import LOCAL_LEAST
 from hybridp.public.randomisers import Floats
 
 __all__ = ["MOST_LEVELS", "MOST_LOCAL", "LevelMixing", "Mixer", "Mixing", "central_epsilon", "largest_local_epsilon"]
-__all__ += ["mixed_delta", "overstated"]
+__all__ += ["mixed_delta"]
 
 MOST_LOCAL = 16.0
 """The largest local epsilon that is ever planned with: beyond it a report alone protects nobody."""
@@ -270,26 +269,6 @@ class LevelMixing:
     def level(self, epsilon: float) -> Mixing | None:
         """The people of one epsilon; None where a device says nothing, or more than a mixer is counted for."""
         return Mixing(epsilon, self.batch, self.delta) if LOCAL_LEAST <= epsilon <= MOST_LOCAL else None
-
-
-def overstated(document: Mapping[str, Any]) -> str | None:
-    """A sentence on an earlier release whose mixed responses promise more than they keep; None for any other document.
-
-    Batches of k-ary responses were once counted with a bound that does not hold. Documents since then say what fakes
-    cost. The bound of any randomiser says what such a batch keeps.
-    """
-    promise = []
-    for facts in (facts for question in document.get("questions", {}).values() for facts in question.values()):
-        mixing: Mapping[str, Any] = (facts.get("mixing") or {}) if isinstance(facts, Mapping) else {}
-        batches = mixing.get("batches", ()) if mixing.get("randomiser") == "k-rr" else ()
-        hidden = [batch for batch in batches if batch["delta"]]
-        if hidden and not any("with_fakes" in batch for batch in hidden):
-            local, delta = float(mixing["local_epsilon"]), float(hidden[0]["delta"])
-            few = min(int(batch["people"]) for batch in hidden)
-            promise.append(f"({central_epsilon(few, local, delta):.6g}, {delta:g})-DP in a batch of {few:,}")
-    if not promise:
-        return None
-    return f"This receipt promises mixed people more than they have. What holds is {'; '.join(promise)}."
 
 
 def _check(n: int, k: int | None) -> None:
