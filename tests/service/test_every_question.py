@@ -72,7 +72,7 @@ def answers(task: str, row: Any) -> dict[str, Any]:
         "public groups": {"pay": row.pay, "town": row.town},
         "statistics by group": {"pay": row.pay, "town": row.town},
         "private groups": {"ill": row.ill, "way": row.way},
-        **dict.fromkeys(("choice", "own choice"), {"way": row.way}),
+        **{key: {"way": row.way} for key in ("choice", "own choice")},
         "ticks": {"liked": row.liked.split(";")},
         "count": {"bus": "bus" if row.way == "bus" else "not bus"},
         "vector": {"body": [row.a, row.b]},

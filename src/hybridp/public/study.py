@@ -304,8 +304,9 @@ class Question(Fields):
         self.left_out(_OWN, "by", "joint", "sd", "gap", "trusted_weight")
         estimator, known = getattr(self, "estimator", None), ("everyone", "alike", "hybrid", "tcm-only", "lm-only")
         self.must(estimator in (None, *known), "estimator", f"must be one of {', '.join(known)} {_OWN[17:]}", estimator)
-        laplace = getattr(self, "noise", None) != "gaussian"
-        self.must(laplace, "noise", "must not be gaussian where everyone has their own epsilon", "gaussian")
+        for name, other in (("noise", "gaussian"), ("missing", "exclude")):
+            rule = f"must not be {other} where everyone has their own epsilon"
+            self.must(getattr(self, name, None) != other, name, rule, other)
         rule = f"must list the epsilons that count for {self.name}: people of each are asked as if they were alone"
         study.promise.must(bool(study.promise.allowed_epsilons), "allowed_epsilons", rule, "none")
 

@@ -48,6 +48,7 @@ from hybridp.release.release import (
     Protection,
     Release,
     as_count,
+    assumed_alike,
     first,
     group_mean,
     mean_release,
@@ -285,6 +286,10 @@ class LevelsTask(_OwnEpsilons):
     def uses_reports(self) -> bool:  # type: ignore[override]
         return self.estimator != "tcm-only"
 
+    def charges(self, purpose: str, collection: str | None = None) -> list[Charge]:
+        """The same, of those whom the estimator hears."""
+        return super().charges(purpose, collection)[self.estimator == "lm-only" :]
+
     @property
     def called(self) -> str:  # type: ignore[override]
         return "count" if self.counted else str(self.each[0][1].called)
@@ -328,7 +333,7 @@ class LevelsTask(_OwnEpsilons):
         people = {group: {e: sizes[e][place] for e in told[group]} for place, group in enumerate(("trusted", "local"))}
         ((question, statistics),) = first.questions.items()
         result = {key: self._statistic(key, told, people) for key in statistics if key != "distribution"}
-        by_level = {f"epsilon {e:g}, {who}": one.receipt for who, some in told.items() for e, one in some.items()}
+        by_level = {f"epsilon {e!r}, {who}": one.receipt for who, some in told.items() for e, one in some.items()}
         receipt = one_receipt(by_level, once=("trusted", "local"))
         spent = {"trusted": self.share, "local": 1.0}
         own = {group: PersonalDP.of([spent[group] * e for e in some], [*some.values()])
@@ -336,14 +341,15 @@ class LevelsTask(_OwnEpsilons):
         promises = tuple(
             one if one.budget is None else replace(one, budget=own[one.people]) for one in receipt.promises
         )
-        least = self.each[0][0]
+        least, alone = self.each[0][0], (public_choice(), assumed_alike("tcm-only"), assumed_alike("lm-only"))
         assumes = (
             public_choice(choice="which epsilon they chose"),
             _WARNING,
             "everybody counts as the largest of the stated epsilons that is at most their own, and whoever has less "
             f"than {least:g} is neither asked nor counted",
             "people of one group who chose different epsilons are taken to be alike",
-            *(line for line in receipt.assumes if line != public_choice()),
+            *(line for line in receipt.assumes if line not in alone),
+            *filter(None, [assumed_alike(self.estimator)]),
         )
         promises = tuple(sorted(promises, key=lambda one: one.people != "trusted"))
         release = Release({question: result}, self.level, replace(receipt, promises=promises, assumes=assumes))
