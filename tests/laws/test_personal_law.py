@@ -182,6 +182,25 @@ def test_at_each_level_there_is_one_draw_at_its_epsilon_times_the_share(tmp_path
     assert any("less than 0.5 is neither asked nor counted" in line for line in found.receipt.assumes)
 
 
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
+def test_little_is_told_by_people_who_ask_for_much_however_narrow_what_there_can_be(
+    tmp_path: Path, level: float
+) -> None:
+    """Of two people at each epsilon, spending a twentieth of it: the noise is far wider than all shares that there are,
+    and is in the standard error, whatever the intervals' level."""
+    held = [("ab"[i % 2], own) for own in ("0.5", "1", "2") for i in range(2)]
+    for seed in range(4):
+        found, _ = counted(tmp_path, held, seed=seed, share=0.05, level=level)
+        facts = found.facts
+        parts = [(one["weight"] / 2, 1 / (0.05 * one["epsilon"])) for one in facts["by_epsilon"]]
+        drawn = sum(2 * (weight * scale) ** 2 for weight, scale in parts)
+        sampled = sum((2 * weight) ** 2 / 2 / 4 for weight, _ in parts)
+        error = facts["groups"]["trusted"]["standard_error"][0]
+        assert drawn * (1 - 1e-9) <= error**2 <= (drawn + sampled) * (1 + 1e-9)
+        if level > 0.9:
+            assert facts["interval"] == [0, len(held)]
+
+
 def test_the_receipt_takes_for_granted_what_the_estimator_does_and_no_more(tmp_path: Path) -> None:
     alike = "assumes that people who trust and people who do not are alike"
     for estimator, said in {"everyone": 0, "alike": 1, "hybrid": 1, "tcm-only": 1}.items():

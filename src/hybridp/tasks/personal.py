@@ -363,7 +363,9 @@ class LevelsTask(_OwnEpsilons):
             for group, some in told.items() if some
         }  # fmt: skip
         facts = next(iter(next(iter(every.values())).values()))
-        own = {group: _pooled([_told(one) for one in some.values()]) for group, some in every.items()}
+        limits = facts.get("bounds") or {"lower": 0.0, "upper": 1.0}
+        own = {group: _pooled([_told(one, group, limits, self.level) for one in some.values()])
+               for group, some in every.items()}  # fmt: skip
         many = {group: sum(people[group].values()) for group in people}
         groups, weight = [*own], 1.0 if "trusted" in own else 0.0
         whole, parts = own[groups[0]][1], dict[str, Any]()
@@ -380,7 +382,7 @@ class LevelsTask(_OwnEpsilons):
         within = np.ravel(self._within(facts, estimate))
         for group in ("trusted", "local"):
             shown = None if group not in own else plain(own[group][1][0])
-            error = None if group not in own else plain(own[group][1][1:].mean(axis=0) / normal_reach(self.level, 1))
+            error = None if shown is None or np.isnan(own[group][1][3]).any() else plain(own[group][1][3])
             parts[group] = shown
             parts.setdefault("groups", {})[group] = {"people": many[group], "standard_error": error}
         parts["by_epsilon"] = [
@@ -392,9 +394,9 @@ class LevelsTask(_OwnEpsilons):
         made = {group: [one["mechanisms"][group] for one in some.values()] for group, some in every.items()}
         parts["mechanisms"] = {group: " / ".join(dict.fromkeys(made.get(group, ["none"]))) for group in people}
         kept = {name: one for name, one in facts.items() if name not in _OF_ONE_LEVEL}
-        limits = facts.get("bounds") or {"lower": 0.0, "upper": 1.0}
         interval = [plain(np.clip(end, limits["lower"], limits["upper"])) for end in (low, high)]
-        kept |= {"estimate": plain(within), "interval": interval, "unbiased": plain(estimate)}
+        kept |= {"unbiased": plain(estimate)} if "unbiased" in kept else {}
+        kept |= {"estimate": plain(within), "interval": interval}
         return statistic(**{**kept, **parts}, disagreement=self._apart(facts, own, several))
 
     def _within(self, facts: Facts, estimate: Floats) -> Any:
@@ -425,12 +427,23 @@ class LevelsTask(_OwnEpsilons):
 _OF_ONE_LEVEL = {"anchor", "left_out", "sd_estimate", "clipped", "groups", "disagreement", "shuffled", "mixing", "what"}
 
 
-def _told(facts: Facts) -> Floats:
-    """An estimate, and how far its interval reaches below and above it, cell by cell."""
+def _told(facts: Facts, group: str, limits: Mapping[str, Any], level: float) -> Floats:
+    """What a group says alone, cell by cell: an estimate, how far its interval reaches below and above it, and its
+    standard error, or NaN.
+
+    An interval ends where no answer can lie, and an error goes on: there the standard error says how far, by whichever
+    of the normal and the Laplace law reaches farther. Its own end would make little noise of a lot.
+    """
     estimate = np.ravel(np.asarray(facts.get("unbiased", facts["estimate"]), dtype=np.float64))
     low, high = (np.ravel(np.asarray(end, dtype=np.float64)) for end in facts["interval"])
+    known = facts["groups"][group].get("standard_error")
+    error = np.full(len(estimate), np.nan) if known is None else np.ravel(np.asarray(known, dtype=np.float64))
+    beyond = error * max(normal_reach(level, 1), math.log(1 / (1 - level)) / math.sqrt(2))
     middle = np.clip(estimate, low, high)
-    return np.array([estimate, middle - low, high - middle])
+    below, above = middle - low, high - middle
+    below = np.where(low <= limits["lower"], np.fmax(below, beyond), below)
+    above = np.where(high >= limits["upper"], np.fmax(above, beyond), above)
+    return np.array([estimate, below, above, error])
 
 
 def _ends(told: Floats) -> tuple[Floats, Floats, Floats]:
@@ -439,12 +452,18 @@ def _ends(told: Floats) -> tuple[Floats, Floats, Floats]:
 
 def _pooled(told: Sequence[Floats], by: Sequence[float] | None = None) -> tuple[Floats, Floats]:
     """The weights of independent estimates, by numbers of people or else by their precision, and what they tell as one:
-    the root of the weighted squares of how far the intervals reach (MOVER; Zou and Donner 2008)."""
+    the root of the weighted squares of how far the intervals reach (MOVER; Zou and Donner 2008).
+
+    What is read from a distribution function has no standard error: shares that are kept within 0 and 1 err to one
+    side, which does not average out. There the weighted reaches are added up.
+    """
     precise = [1 / max(float(np.mean(np.square(one[1] + one[2]))), 1e-300) for one in told]
     parts = np.asarray(precise if by is None else by, dtype=np.float64)
     parts = parts / parts.sum()
     estimate = sum(part * one[0] for part, one in zip(parts, told, strict=True))
-    reach = np.sqrt(sum(np.square(part * one[1:]) for part, one in zip(parts, told, strict=True)))
+    each = [part * one[1:] for part, one in zip(parts, told, strict=True)]
+    known = not any(np.isnan(one).any() for one in each)
+    reach = np.sqrt(np.sum(np.square(each), axis=0)) if known else np.sum(each, axis=0)
     return parts, np.array([estimate, *reach])
 
 
