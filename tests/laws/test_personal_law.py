@@ -214,3 +214,18 @@ def test_who_is_not_heard_pays_nothing() -> None:
         promise = {"epsilon_column": "own", "allowed_epsilons": LEVELS_OF}
         task = task_of(Study(promise=promise, trust="trust", questions=[question]), 0)
         assert [charge.people.split()[0] for charge in task.charges("", None)] == paid
+
+
+def test_a_plan_counts_who_asks_for_no_privacy_as_a_release_does(tmp_path: Path) -> None:
+    number = {"name": "pay", "kind": "number", "lower": 0, "upper": 100, "missing": "middle"}
+    count = {"name": "pay", "kind": "count", "value": "3"}
+    for question, more in ((number, {}), (count, {"allowed_epsilons": LEVELS_OF})):
+        study = Study(promise={"epsilon_column": "own", **more}, trust="trust", questions=[question],
+                      people={"public": ["own", "trust"]})  # fmt: skip
+        errors = []
+        for most in ("inf", "1e9", "0"):
+            people = [{"pay": "3", "own": ("0.5", most)[i % 2], "trust": ("trusted", "local")[i % 3 > 0]}
+                      for i in range(300)]  # fmt: skip
+            errors.append(study.plan(write(tmp_path / "rows.csv", people)).errors["everyone"])
+        assert errors[0] == pytest.approx(errors[1], rel=1e-6)
+        assert errors[0] != pytest.approx(errors[2], rel=0.1), "the control"
