@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from docs.examples import own_ratio
 from tests.results import sole
 
 from hybridp import Study, noise
@@ -214,6 +215,17 @@ def test_who_is_not_heard_pays_nothing() -> None:
         promise = {"epsilon_column": "own", "allowed_epsilons": LEVELS_OF}
         task = task_of(Study(promise=promise, trust="trust", questions=[question]), 0)
         assert [charge.people.split()[0] for charge in task.charges("", None)] == paid
+
+
+def test_a_statistic_of_another_kind_is_not_taken_for_a_share() -> None:
+    """By the guide's example of a kind: the ratio of two means, which is 3 whoever is drawn."""
+    people = {"a": [90.0, 60.0] * 1500, "b": [30.0, 20.0] * 1500, "own": [0.5, 1.0, 2.0] * 1000}
+    question = {"name": "rate", "kind": own_ratio.Ratio.kind, "columns": ["a", "b"], "lower": [0, 1], "upper": 100}
+    study = Study(promise={"epsilon_column": "own", "allowed_epsilons": LEVELS_OF}, trust={"everyone": "trusted"},
+                  people={"public": ["own"]}, questions=[{**question, "missing": ["middle"]}])  # fmt: skip
+    facts = study.release(people, rng=noise.seeded(1)).facts
+    assert facts["interval"][0] < 3 < facts["interval"][1]
+    assert facts["estimate"] == facts["trusted"] == pytest.approx(3, rel=0.1)
 
 
 def test_a_plan_counts_who_asks_for_no_privacy_as_a_release_does(tmp_path: Path) -> None:

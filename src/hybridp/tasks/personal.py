@@ -363,7 +363,7 @@ class LevelsTask(_OwnEpsilons):
             for group, some in told.items() if some
         }  # fmt: skip
         facts = next(iter(next(iter(every.values())).values()))
-        limits = facts.get("bounds") or {"lower": 0.0, "upper": 1.0}
+        limits = _limits(facts)
         own = {group: _pooled([_told(one, group, limits, self.level) for one in some.values()])
                for group, some in every.items()}  # fmt: skip
         many = {group: sum(people[group].values()) for group in people}
@@ -406,7 +406,8 @@ class LevelsTask(_OwnEpsilons):
             centres, halves = np.array(bounds.sides).T
             return bounds.from_unit(bounds.project((estimate - centres) / halves))
         ticks = getattr(getattr(self.each[0][1], "question", None), "most", 0)
-        return np.clip(estimate, 0.0, 1.0) if ticks or "options" not in facts else to_simplex(estimate)
+        within = _limits(facts)
+        return to_simplex(estimate) if "options" in facts and not ticks else np.clip(estimate, *within.values())
 
     def _apart(self, facts: Facts, own: Mapping[str, Any], several: bool) -> dict[str, Any]:
         """Trusted people less local ones, cell by cell, by their published intervals."""
@@ -427,6 +428,12 @@ class LevelsTask(_OwnEpsilons):
 _OF_ONE_LEVEL = {"anchor", "left_out", "sd_estimate", "clipped", "groups", "disagreement", "shuffled", "mixing", "what"}
 
 
+def _limits(facts: Facts) -> Mapping[str, Any]:
+    """Between what answers lie: the bounds, or 0 and 1 of shares; nothing is known of a statistic of another kind."""
+    ends = (0.0, 1.0) if "options" in facts or "at" in facts else (-math.inf, math.inf)
+    return facts.get("bounds") or dict(zip(("lower", "upper"), ends, strict=True))
+
+
 def _told(facts: Facts, group: str, limits: Mapping[str, Any], level: float) -> Floats:
     """What a group says alone, cell by cell: an estimate, how far its interval reaches below and above it, and its
     standard error, or NaN.
@@ -436,8 +443,8 @@ def _told(facts: Facts, group: str, limits: Mapping[str, Any], level: float) -> 
     """
     estimate = np.ravel(np.asarray(facts.get("unbiased", facts["estimate"]), dtype=np.float64))
     low, high = (np.ravel(np.asarray(end, dtype=np.float64)) for end in facts["interval"])
-    known = facts["groups"][group].get("standard_error")
-    error = np.full(len(estimate), np.nan) if known is None else np.ravel(np.asarray(known, dtype=np.float64))
+    known = np.ravel(facts["groups"][group].get("standard_error") or ())  # of each cell, or of something else
+    error = known if known.size == len(estimate) else np.full(len(estimate), np.nan)
     beyond = error * max(normal_reach(level, 1), math.log(1 / (1 - level)) / math.sqrt(2))
     middle = np.clip(estimate, low, high)
     below, above = middle - low, high - middle
