@@ -1,5 +1,7 @@
 """Own epsilons, from published numbers: one draw, wide enough for each person's reach over their epsilon.
 
+Where people count as one of some epsilons, each of these has a draw of its own.
+
 A trusted person of weight w moves the published mean by at most w times the range. The noise is Laplace of scale b, so
 that the person is w (range)/b-DP: read off the release, this must be at most what the person asked for, and be what
 the release says was spent.
@@ -12,15 +14,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from docs.examples import own_ratio
 from tests.results import sole
 
-from hybridp import noise
+from hybridp import Study, noise
 from hybridp.ledger import Ledger
 from hybridp.public.mechanisms import PureDP
+from hybridp.public.personal import PersonalDP
 from hybridp.public.randomisers import best_randomiser
+from hybridp.release.release import VIEWER, Release
+from hybridp.tasks.personal import ACCOUNTS
+from hybridp.tasks.task import task_of
 
 from .means import LEVELS, LOWER, UPPER, Row, command, level, read, write
-from .recording import Recording
+from .recording import Recording, laplaces
 
 WIDTH = UPPER - LOWER
 ASKED = (0.25, 0.25, 0.5, 1.0, 1.0, 2.0, 0.0, 8.0)
@@ -123,3 +130,114 @@ def test_mixed_reports_are_those_of_each_own_epsilon_and_their_order_is_gone(tmp
         drawn, start = tape.read_from(start, lambda n, rng, m=mechanism, at=levels: noise.reports(m, at, rng=rng), 0)
         np.testing.assert_allclose([told for own, told in sent if own == epsilon], np.sort(drawn), rtol=0, atol=1e-12)
     assert start == len(tape.words)
+
+
+# --- people who count as one of some epsilons -------------------------------------------------------------------------
+
+LEVELS_OF = (2.0, 0.5, 1.0)
+STATED = ("0.5", "0.9999999", "1", "1.0000001", "1.9999999", "2", "7", "inf")
+BELOW = ("0.4999999", "0", "-1", "", "nan", "-inf", "two")
+
+
+def counted(folder: Path, held: Any, *, seed: int = 1, share: float = 1.0, **asked: Any) -> tuple[Release, Recording]:
+    """How many of these people, by what they hold and the epsilon they state, hold "a"; one answer each."""
+    promise = {"epsilon_column": "own", "allowed_epsilons": LEVELS_OF, "share": share}
+    question = {"name": "way", "kind": "count", "value": "a", "estimator": asked.pop("estimator", "tcm-only")}
+    level, run = asked.pop("level", 0.95), asked
+    trust, people = {"everyone": "trusted"}, {"public": ["own"]}
+    study = Study(promise=promise, trust=trust, people=people, questions=[question], level=level)
+    table = write(folder / "rows.csv", [{"way": way, "own": own} for way, own in held])
+    with Recording(seed).as_the_systems() as tape:
+        return study.release(table, **run), tape
+
+
+def level_of(stated: str) -> float:
+    return max((e for e in LEVELS_OF if e <= float(stated)), default=0.0)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25])
+def test_at_each_level_there_is_one_draw_at_its_epsilon_times_the_share(tmp_path: Path, share: float) -> None:
+    held = [("ab"[(i + j) % 2], own) for i, own in enumerate(STATED) for j in range(i + 3)]
+    ledger = Ledger.create(tmp_path / "l", {ACCOUNTS["trusted"]: PureDP(1.0)})
+    found, tape = counted(tmp_path, [*held, *(("a", own) for own in BELOW)], share=share, ledger=ledger)
+    groups = {one["epsilon"]: one for one in found.facts["by_epsilon"]}
+    assert {e: one["people"] for e, one in groups.items()} == {
+        e: sum(level_of(own) == e for _, own in held) for e in LEVELS_OF
+    }
+    start, total, less = 0, 0.0, 0.0
+    for epsilon in sorted(groups):
+        true = sum(way == "a" for way, own in held if level_of(own) == epsilon)
+        drawn, end = tape.read_from(start, laplaces(1 / (epsilon * share)), 1)
+        other, _ = tape.read_from(start, laplaces(0.9 / (epsilon * share)), 1)
+        each = groups[epsilon]["weight"] / groups[epsilon]["people"]
+        total, less, start = total + each * (true + drawn[0]), less + each * (true + other[0]), end
+    assert start == len(tape.words), "something else was drawn"
+    assert found.facts["trusted"] == pytest.approx(len(held) * total, rel=1e-12)
+    assert found.facts["trusted"] != pytest.approx(len(held) * less, rel=1e-3), "the check can fail"
+    (told,) = [promise.budget for promise in found.receipt.promises if promise.against == VIEWER]
+    assert told == PersonalDP.of([level_of(own) * share for _, own in held])
+    assert [entry.budget.epsilon for entry in ledger.history()] == [share]
+    again, _ = counted(tmp_path, [*held, *(("b", own) for own in BELOW)], share=share)
+    assert again.questions == found.questions, "nothing is read of who has less than the least"
+    assert found.facts["people"] == len(held)
+    assert any("less than 0.5 is neither asked nor counted" in line for line in found.receipt.assumes)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
+def test_little_is_told_by_people_who_ask_for_much_however_narrow_what_there_can_be(
+    tmp_path: Path, level: float
+) -> None:
+    """Of two people at each epsilon, spending a twentieth of it: the noise is far wider than all shares that there are,
+    and is in the standard error, whatever the intervals' level."""
+    held = [("ab"[i % 2], own) for own in ("0.5", "1", "2") for i in range(2)]
+    for seed in range(4):
+        found, _ = counted(tmp_path, held, seed=seed, share=0.05, level=level)
+        facts = found.facts
+        parts = [(one["weight"] / 2, 1 / (0.05 * one["epsilon"])) for one in facts["by_epsilon"]]
+        drawn = sum(2 * (weight * scale) ** 2 for weight, scale in parts)
+        sampled = sum((2 * weight) ** 2 / 2 / 4 for weight, _ in parts)
+        error = facts["groups"]["trusted"]["standard_error"][0]
+        assert drawn * (1 - 1e-9) <= error**2 <= (drawn + sampled) * (1 + 1e-9)
+        if level > 0.9:
+            assert facts["interval"] == [0, len(held)]
+
+
+def test_the_receipt_takes_for_granted_what_the_estimator_does_and_no_more(tmp_path: Path) -> None:
+    alike = "assumes that people who trust and people who do not are alike"
+    for estimator, said in {"everyone": 0, "alike": 1, "hybrid": 1, "tcm-only": 1}.items():
+        found, _ = counted(tmp_path, [("a", "1"), ("b", "2")], estimator=estimator)
+        assert sum(line.startswith(alike) for line in found.receipt.assumes) == said, estimator
+
+
+def test_who_is_not_heard_pays_nothing() -> None:
+    for estimator, paid in {"tcm-only": ["trusted"], "lm-only": ["local"], "everyone": ["trusted", "local"]}.items():
+        question = {"name": "way", "kind": "count", "value": "a", "estimator": estimator}
+        promise = {"epsilon_column": "own", "allowed_epsilons": LEVELS_OF}
+        task = task_of(Study(promise=promise, trust="trust", questions=[question]), 0)
+        assert [charge.people.split()[0] for charge in task.charges("", None)] == paid
+
+
+def test_a_statistic_of_another_kind_is_not_taken_for_a_share() -> None:
+    """By the guide's example of a kind: the ratio of two means, which is 3 whoever is drawn."""
+    people = {"a": [90.0, 60.0] * 1500, "b": [30.0, 20.0] * 1500, "own": [0.5, 1.0, 2.0] * 1000}
+    question = {"name": "rate", "kind": own_ratio.Ratio.kind, "columns": ["a", "b"], "lower": [0, 1], "upper": 100}
+    study = Study(promise={"epsilon_column": "own", "allowed_epsilons": LEVELS_OF}, trust={"everyone": "trusted"},
+                  people={"public": ["own"]}, questions=[{**question, "missing": ["middle"]}])  # fmt: skip
+    facts = study.release(people, rng=noise.seeded(1)).facts
+    assert facts["interval"][0] < 3 < facts["interval"][1]
+    assert facts["estimate"] == facts["trusted"] == pytest.approx(3, rel=0.1)
+
+
+def test_a_plan_counts_who_asks_for_no_privacy_as_a_release_does(tmp_path: Path) -> None:
+    number = {"name": "pay", "kind": "number", "lower": 0, "upper": 100, "missing": "middle"}
+    count = {"name": "pay", "kind": "count", "value": "3"}
+    for question, more in ((number, {}), (count, {"allowed_epsilons": LEVELS_OF})):
+        study = Study(promise={"epsilon_column": "own", **more}, trust="trust", questions=[question],
+                      people={"public": ["own", "trust"]})  # fmt: skip
+        errors = []
+        for most in ("inf", "1e9", "0"):
+            people = [{"pay": "3", "own": ("0.5", most)[i % 2], "trust": ("trusted", "local")[i % 3 > 0]}
+                      for i in range(300)]  # fmt: skip
+            errors.append(study.plan(write(tmp_path / "rows.csv", people)).errors["everyone"])
+        assert errors[0] == pytest.approx(errors[1], rel=1e-6)
+        assert errors[0] != pytest.approx(errors[2], rel=0.1), "the control"

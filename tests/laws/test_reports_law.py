@@ -161,6 +161,35 @@ def own() -> Device:
     return Device(("mean", *BASE, "--epsilon-column", "own", "--public", "own"), people, parts)
 
 
+def levels(question: dict[str, Any], held: Sequence[str], drawn: Callable[..., Part]) -> Device:
+    """People of one stated epsilon after the other, as whom everybody counts by the largest that is at most their own;
+    of less a device says nothing."""
+    stated = ["2", "0.5", "0.4999999", "1.9999999", "0", "inf", "2.0000001"] * 8
+    values = [held[i % len(held)] for i in range(len(stated))]
+
+    def parts(sent: list[dict[str, str]], times: float) -> list[Part]:
+        assert {row["report"] for row, own in zip(sent, stated, strict=True) if float(own) < 0.5} <= {"", "64.0"}
+        mine = {
+            0.5: [i for i, own in enumerate(stated) if 0.5 <= float(own) < 2],
+            2.0: [i for i, own in enumerate(stated) if float(own) >= 2],
+        }
+        return [drawn(times * e, [values[i] for i in who], [sent[i] for i in who]) for e, who in mine.items()]
+
+    promise = {"epsilon_column": "own", "allowed_epsilons": [2.0, 0.5]}
+    study = Study(promise=promise, trust="trust", questions=[{"name": "pay", **question}], people={"public": ["own"]})
+    people = [{**row, "own": own} for row, own in zip(local(*values), stated, strict=True)]
+    return Device(study, people, parts)
+
+
+def _told_option(epsilon: float, held: Sequence[str], sent: list[dict[str, str]]) -> Part:
+    made, codes = response(epsilon, 4), np.array(["abcd".index(word) for word in held])
+    return (lambda n, rng: oracle_reports(made, codes, rng=rng)), ["abcd".index(row["report"]) for row in sent]
+
+
+def _told_number(epsilon: float, held: Sequence[str], sent: list[dict[str, str]]) -> Part:
+    return law("best", epsilon, np.array([level(float(value)) for value in held])), units(sent)
+
+
 def several(form: str) -> Device:
     """Two questions by the weights 3 and 1: each at its part, or one that is drawn with the whole promise."""
     bounds = {"kind": "number", "missing": "middle", "lower": LOWER, "upper": UPPER, "local": "dithered"}
@@ -197,9 +226,14 @@ DEVICES = {
     "a private group": joint(2.0),
     "a private group at 0.5": joint(0.5),
     "own epsilons": own(),
+    "a choice at levels of epsilon": levels(
+        {"kind": "choice", "options": [*"abcd"], "missing": "d"}, "abcddcba", _told_option),
+    "a share at levels of epsilon": levels(
+        {"kind": "number", "lower": LOWER, "upper": UPPER, "missing": "middle", "statistics": ["shares-below"],
+         "below": [64]}, [str(value) for value in VALUES], _told_number),
     "several questions, split": several("split"),
     "several questions, drawn": several("drawn"),
-}
+}  # fmt: skip
 
 
 def on_tape(tape: Recording, draw: Any, told: Any) -> tuple[int, int] | None:

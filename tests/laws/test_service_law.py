@@ -18,7 +18,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from tests.questions import TASKS, crowd, question
+from tests.questions import OWN, TASKS, crowd, question
 from tests.service.declared import study_of
 from tests.service.sent import send
 from tests.service.test_every_question import EPSILONS, QUESTIONS, answers
@@ -46,12 +46,13 @@ def of(task: str, **changes: Any) -> dict[str, Any]:
 BY_ILL = question("b", "number", upper=100, by="ill", by_private=True, categories=["yes", "no"])
 LATER = ("steered", "records", "regression", "points", "table")  # in phases, by a map, or from both groups
 ASKED: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
-    **{task: ([of(task)], {"epsilon": 0.3, "delta": 1e-6}) for task in TASKS if task not in LATER},
+    **{task: ([of(task)], {"epsilon": 0.3, "delta": 1e-6}) for task in TASKS if task not in (*LATER, *OWN)},
     **{f"trusted people's own epsilon, {task}": ([of(task)], {"epsilon": 1.0, "trusted_epsilon": 0.25})
        for task in ("mean", "choice")},
     "gaussian": ([of("mean", noise="gaussian")], {"epsilon": 1.0, "delta": 1e-6}),
     "a known deviation": ([of("mean", estimator="kvh", sd=30.0)], {"epsilon": 2.0}),
     "own epsilons of trusted people": ([of("own epsilons", estimator="adpm", sd=40.0)], {}),
+    **{f"own epsilons in levels, {task}": ([of(task)], {}) for task in (*OWN[1:], "ticks", "count", "vector")},
     "a ball of vectors": ([of("vector", norm="l2", radius=0.5, noise="gaussian")], {"epsilon": 1.0, "delta": 1e-6}),
     "a number by a private group": ([BY_ILL], {"epsilon": 4.0}),
     "split": ([of("mean"), of("choice"), of("ticks"), of("vector"), of("count", weight=2)],
@@ -124,8 +125,8 @@ def test_the_same_words_give_the_same_release_as_files(
     study = service.asked(questions, {"allowed_epsilons": EPSILONS} if own else promise, people)
     start = len(service.tape.words)
     published = studies.release_study(service, study)
-    declared = Study(title="t", promise={"epsilon_column": "own"} if own else promise, questions=questions,
-                     trust={"everyone": "trusted"}, people={"public": ["own", "town"]})  # fmt: skip
+    declared = Study(title="t", questions=questions, trust={"everyone": "trusted"}, people={"public": ["own", "town"]},
+                     promise={"epsilon_column": "own", "allowed_epsilons": EPSILONS} if own else promise)  # fmt: skip
     ledger = Ledger.create(tmp_path / "l", ledger_totals(declared))
     for skipped in (start, start + 97):
         tape = Recording(SEED)

@@ -150,6 +150,8 @@ def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_che
         ({"questions": [{**HOME, "method": "tables"}], "promise": {"epsilon": 1, "delta": 1e-6}},
          r"`home.method` must be left out where local people take part.* Got tables."),
         ({"questions": [SALARY, AGE], "promise": {"epsilon_column": "e"}}, r"`salary` must be the only one where"),
+        ({"questions": [{"name": "way", "kind": "choice", "options": ["a", "b"], "missing": "exclude"}],
+          "promise": {"epsilon_column": "e", "allowed_epsilons": [1]}}, "`way.missing` must not be exclude where"),
         ({"questions": [SALARY, {**AGE, "column": "Salary"}]}, r"`age.column` must not be read by another question"),
         ({"questions": [PLACE], "people": {"column": "id"}}, r"`people.column` must be left out with place, .* row"),
         ({"questions": [HOME], "people": {"column": "id"}, "promise": {"epsilon": 1, "delta": 1e-6},

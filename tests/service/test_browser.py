@@ -187,6 +187,7 @@ HOMES = {"name": "homes", "kind": "points", "columns": ["east", "north"], "lower
 
 BODY = {"name": "body", "kind": "vector", "columns": ["height", "weight"], "lower": 0, "upper": [2, 200]}
 OWN = {"kind": "personal-mean", "bounds": {"lower": 0, "upper": 16}, "allowed_epsilons": [0.5, 4.0]}
+LEVELS = {"promise": {"allowed_epsilons": [0.5, 4.0]}}
 RECORDS = [("news", "a.org")] * 60 + [("maps", "m.org")] * 40
 THREE = {"0-0": "6.82731", "0-1": "71.98765", "0-2": "-13.2468"}
 WORKERS = [[i / 4, 2.0 - i / 16, float(i > 30)] for i in range(64)]
@@ -201,6 +202,9 @@ ANSWERS: dict[str, tuple[dict[str, Any], list[Any], dict[str, str]]] = {
     "a bit": ({}, [], {"0": "28.64209"}),
     "a record": (HEAVY, RECORDS, {"0-0": "my secret search", "0-1": "x.y.z"}),
     "a number of one's own": (OWN, [], {"epsilon": "4.0", "0": "7.12345"}),
+    "an option at an epsilon of one's own": (LEVELS | {"questions": [ASKED[0]]}, [], {"epsilon": "4.0", "0": "1"}),
+    "numbers at an epsilon of one's own": (
+        LEVELS | {"questions": [BODY]}, [], {"epsilon": "0.5", "0-0": "1.83579", "0-1": "71.98765"}),
     "a bit on one of three": (VECTOR | {"epsilon": 1.0, "local": "sampling"}, [], THREE),
     "a number on each of three": (VECTOR | {"epsilon": 9.0, "local": "per-coordinate"}, [], THREE),
     "within windows": ({"promise": 1.0, "questions": [STEERED]}, [20.0 + i % 40 for i in range(60)], {"0": "36.18273"}),

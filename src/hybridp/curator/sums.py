@@ -180,7 +180,7 @@ def count_rows(rows: Rows, trust: str, person: str | None, epsilon: str | None =
     if epsilon is not None:
         rows.need("epsilon-column", epsilon)
         own = number_of(rows, epsilon)
-        fields["asked"] = f"CASE WHEN ABS({own}) < {engine.INFINITY} THEN {own} ELSE {engine.double(0.0)} END"
+        fields["asked"] = f"CASE WHEN {own} <= {engine.INFINITY} THEN {own} ELSE {engine.double(0.0)} END"
     groups = _counted(rows, fields, person)
     if not {group["label"] for group in groups} <= {TRUSTED, LOCAL}:
         raise rows.unlabelled(trust)

@@ -302,9 +302,10 @@ class Question(Fields):
         if self.by_levels:
             known, alone = ("everyone", "alike", "hybrid", "tcm-only", "lm-only"), ["sd", "gap", "trusted_weight"]
         self.left_out(_OWN, "by", "joint", *alone)
-        estimator, noise = getattr(self, "estimator", None), getattr(self, "noise", None)
+        estimator = getattr(self, "estimator", None)
         self.must(estimator in (None, *known), "estimator", f"must be one of {', '.join(known)} {_OWN[17:]}", estimator)
-        self.must(noise != "gaussian", "noise", f"must not be gaussian {_OWN[17:]}", noise)
+        for name, other in (("noise", "gaussian"), ("missing", "exclude")):
+            self.must(getattr(self, name, None) != other, name, f"must not be {other} {_OWN[17:]}", other)
         rule = f"must list the epsilons that count for {self.name}: people of each are asked as if they were alone"
         listed = not self.by_levels or bool(study.promise.allowed_epsilons)
         study.promise.must(listed, "allowed_epsilons", rule, "none")

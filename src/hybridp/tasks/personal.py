@@ -47,6 +47,7 @@ from hybridp.release.release import (
     Protection,
     Release,
     as_count,
+    assumed_alike,
     first,
     group_mean,
     mean_release,
@@ -276,6 +277,10 @@ class LevelsTask(_OwnEpsilons):
     def uses_reports(self) -> bool:  # type: ignore[override]
         return self.estimator != "tcm-only"
 
+    def charges(self, purpose: str, collection: str | None = None) -> list[Charge]:
+        """The same, of those whom the estimator hears."""
+        return super().charges(purpose, collection)[self.estimator == "lm-only" :]
+
     @property
     def called(self) -> str:  # type: ignore[override]
         return "count" if self.counted else str(self.each[0][1].called)
@@ -319,7 +324,7 @@ class LevelsTask(_OwnEpsilons):
         people = {group: {e: sizes[e][place] for e in told[group]} for place, group in enumerate(("trusted", "local"))}
         ((question, statistics),) = first.questions.items()
         result = {key: self._statistic(key, told, people) for key in statistics if key != "distribution"}
-        by_level = {f"epsilon {e:g}, {who}": one.receipt for who, some in told.items() for e, one in some.items()}
+        by_level = {f"epsilon {e!r}, {who}": one.receipt for who, some in told.items() for e, one in some.items()}
         receipt = one_receipt(by_level, once=("trusted", "local"))
         spent = {"trusted": self.share, "local": 1.0}
         own = {group: PersonalDP.of([spent[group] * e for e in some], [*some.values()])
@@ -327,14 +332,15 @@ class LevelsTask(_OwnEpsilons):
         promises = tuple(
             one if one.budget is None else replace(one, budget=own[one.people]) for one in receipt.promises
         )
-        least = self.each[0][0]
+        least, alone = self.each[0][0], (public_choice(), assumed_alike("tcm-only"), assumed_alike("lm-only"))
         assumes = (
             public_choice(choice="which epsilon they chose"),
             _WARNING,
             "everybody counts as the largest of the stated epsilons that is at most their own, and whoever has less "
             f"than {least:g} is neither asked nor counted",
             "people of one group who chose different epsilons are taken to be alike",
-            *(line for line in receipt.assumes if line != public_choice()),
+            *(line for line in receipt.assumes if line not in alone),
+            *filter(None, [assumed_alike(self.estimator)]),
         )
         promises = tuple(sorted(promises, key=lambda one: one.people != "trusted"))
         release = Release({question: result}, self.level, replace(receipt, promises=promises, assumes=assumes))
@@ -348,7 +354,9 @@ class LevelsTask(_OwnEpsilons):
             for group, some in told.items() if some
         }  # fmt: skip
         facts = next(iter(next(iter(every.values())).values()))
-        own = {group: _pooled([_told(one) for one in some.values()]) for group, some in every.items()}
+        limits = _limits(facts)
+        own = {group: _pooled([_told(one, group, limits, self.level) for one in some.values()])
+               for group, some in every.items()}  # fmt: skip
         many = {group: sum(people[group].values()) for group in people}
         groups, weight = [*own], 1.0 if "trusted" in own else 0.0
         whole, parts = own[groups[0]][1], dict[str, Any]()
@@ -365,7 +373,7 @@ class LevelsTask(_OwnEpsilons):
         within = np.ravel(self._within(facts, estimate))
         for group in ("trusted", "local"):
             shown = None if group not in own else plain(own[group][1][0])
-            error = None if group not in own else plain(own[group][1][1:].mean(axis=0) / normal_reach(self.level, 1))
+            error = None if shown is None or np.isnan(own[group][1][3]).any() else plain(own[group][1][3])
             parts[group] = shown
             parts.setdefault("groups", {})[group] = {"people": many[group], "standard_error": error}
         parts["by_epsilon"] = [
@@ -377,9 +385,9 @@ class LevelsTask(_OwnEpsilons):
         made = {group: [one["mechanisms"][group] for one in some.values()] for group, some in every.items()}
         parts["mechanisms"] = {group: " / ".join(dict.fromkeys(made.get(group, ["none"]))) for group in people}
         kept = {name: one for name, one in facts.items() if name not in _OF_ONE_LEVEL}
-        limits = facts.get("bounds") or {"lower": 0.0, "upper": 1.0}
         interval = [plain(np.clip(end, limits["lower"], limits["upper"])) for end in (low, high)]
-        kept |= {"estimate": plain(within), "interval": interval, "unbiased": plain(estimate)}
+        kept |= {"unbiased": plain(estimate)} if "unbiased" in kept else {}
+        kept |= {"estimate": plain(within), "interval": interval}
         return statistic(**{**kept, **parts}, disagreement=self._apart(facts, own, several))
 
     def _within(self, facts: Facts, estimate: Floats) -> Any:
@@ -389,7 +397,8 @@ class LevelsTask(_OwnEpsilons):
             centres, halves = np.array(bounds.sides).T
             return bounds.from_unit(bounds.project((estimate - centres) / halves))
         ticks = getattr(getattr(self.each[0][1], "question", None), "most", 0)
-        return np.clip(estimate, 0.0, 1.0) if ticks or "options" not in facts else to_simplex(estimate)
+        within = _limits(facts)
+        return to_simplex(estimate) if "options" in facts and not ticks else np.clip(estimate, *within.values())
 
     def _apart(self, facts: Facts, own: Mapping[str, Any], several: bool) -> dict[str, Any]:
         """Trusted people less local ones, cell by cell, by their published intervals."""
@@ -410,12 +419,29 @@ class LevelsTask(_OwnEpsilons):
 _OF_ONE_LEVEL = {"anchor", "left_out", "sd_estimate", "clipped", "groups", "disagreement", "shuffled", "mixing", "what"}
 
 
-def _told(facts: Facts) -> Floats:
-    """An estimate, and how far its interval reaches below and above it, cell by cell."""
+def _limits(facts: Facts) -> Mapping[str, Any]:
+    """Between what answers lie: the bounds, or 0 and 1 of shares; nothing is known of a statistic of another kind."""
+    ends = (0.0, 1.0) if "options" in facts or "at" in facts else (-math.inf, math.inf)
+    return facts.get("bounds") or dict(zip(("lower", "upper"), ends, strict=True))
+
+
+def _told(facts: Facts, group: str, limits: Mapping[str, Any], level: float) -> Floats:
+    """What a group says alone, cell by cell: an estimate, how far its interval reaches below and above it, and its
+    standard error, or NaN.
+
+    An interval ends where no answer can lie, and an error goes on: there the standard error says how far, by whichever
+    of the normal and the Laplace law reaches farther. Its own end would make little noise of a lot.
+    """
     estimate = np.ravel(np.asarray(facts.get("unbiased", facts["estimate"]), dtype=np.float64))
     low, high = (np.ravel(np.asarray(end, dtype=np.float64)) for end in facts["interval"])
+    known = np.ravel(facts["groups"][group].get("standard_error") or ())  # of each cell, or of something else
+    error = known if known.size == len(estimate) else np.full(len(estimate), np.nan)
+    beyond = error * max(normal_reach(level, 1), math.log(1 / (1 - level)) / math.sqrt(2))
     middle = np.clip(estimate, low, high)
-    return np.array([estimate, middle - low, high - middle])
+    below, above = middle - low, high - middle
+    below = np.where(low <= limits["lower"], np.fmax(below, beyond), below)
+    above = np.where(high >= limits["upper"], np.fmax(above, beyond), above)
+    return np.array([estimate, below, above, error])
 
 
 def _ends(told: Floats) -> tuple[Floats, Floats, Floats]:
@@ -424,12 +450,18 @@ def _ends(told: Floats) -> tuple[Floats, Floats, Floats]:
 
 def _pooled(told: Sequence[Floats], by: Sequence[float] | None = None) -> tuple[Floats, Floats]:
     """The weights of independent estimates, by numbers of people or else by their precision, and what they tell as one:
-    the root of the weighted squares of how far the intervals reach (MOVER; Zou and Donner 2008)."""
+    the root of the weighted squares of how far the intervals reach (MOVER; Zou and Donner 2008).
+
+    What is read from a distribution function has no standard error: shares that are kept within 0 and 1 err to one
+    side, which does not average out. There the weighted reaches are added up.
+    """
     precise = [1 / max(float(np.mean(np.square(one[1] + one[2]))), 1e-300) for one in told]
     parts = np.asarray(precise if by is None else by, dtype=np.float64)
     parts = parts / parts.sum()
     estimate = sum(part * one[0] for part, one in zip(parts, told, strict=True))
-    reach = np.sqrt(sum(np.square(part * one[1:]) for part, one in zip(parts, told, strict=True)))
+    each = [part * one[1:] for part, one in zip(parts, told, strict=True)]
+    known = not any(np.isnan(one).any() for one in each)
+    reach = np.sqrt(np.sum(np.square(each), axis=0)) if known else np.sum(each, axis=0)
     return parts, np.array([estimate, *reach])
 
 

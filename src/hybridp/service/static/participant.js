@@ -230,8 +230,10 @@ function answered(mine) {
 function follow(task) {
   const { epsilon } = chosen(task);
   for (const offer of document.querySelectorAll(".offer")) offer.hidden = Number(offer.dataset.epsilon) !== epsilon;
+  const notice = document.getElementById("notice");
+  if (notice === null) return; // of several numbers no dots are shown
   const seen = [...document.querySelectorAll(".seen")].find((s) => Number(s.dataset.epsilon) === epsilon);
-  document.getElementById("notice").hidden = seen === undefined;
+  notice.hidden = seen === undefined;
   if (seen === undefined) return;
   document.getElementById("notice-event").textContent = seen.dataset.event;
   document.getElementById("notice-epsilon").textContent = seen.dataset.epsilon;
