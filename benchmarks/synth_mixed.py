@@ -20,9 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridp.blend.graph import GraphModel
 from hybridp.blend.shares import to_simplex
-from hybridp.blend.tables import blend_tables
+from hybridp.blend.tables import GraphModel, blend_tables
 from hybridp.curator.models import Codes, measure_table
 from hybridp.curator.sums import Raw
 from hybridp.device.reports import simulated_marginals

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from hybridp.blend.graph import GraphModel, consistent, tree_cells
+from hybridp.blend.tables import GraphModel, consistent, tree_cells
 from hybridp.public.synth import MeasuredTable, significance
 
 SIZES = (3, 2, 4, 3, 2)

@@ -7,8 +7,7 @@ import pytest
 from tests.blend.test_graph import SIZES, counts, measured, truth
 
 from hybridp.blend import tables as raking
-from hybridp.blend.graph import GraphModel
-from hybridp.blend.tables import raked
+from hybridp.blend.tables import GraphModel, raked
 
 PEOPLE = 5000
 SINGLES = tuple((f,) for f in range(len(SIZES)))

@@ -147,7 +147,7 @@ def check_adaptive(
 
     Where the promise is large, three fifths of its rho are kept for all that is asked, and measure it at the end.
     """
-    from hybridp.blend.graph import GraphModel
+    from hybridp.blend.tables import GraphModel
 
     names, whole = CANDIDATES, rho_of(promise.epsilon, promise.delta)
     asked_last = TABLES if promise == PROMISE else ()

@@ -21,8 +21,7 @@ from typing import Any, ClassVar, Literal, Self, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.graph import GraphModel, pooled, tree_cells
-from hybridp.blend.tables import blend_tables, fit_rows, raked, round_rows
+from hybridp.blend.tables import GraphModel, blend_tables, fit_rows, pooled, raked, round_rows, tree_cells
 from hybridp.errors import InvalidInput, PromiseWarning, must, rule_of
 from hybridp.public import synth as planning
 from hybridp.public.mechanisms import ApproxDP, Charge, PureDP
