@@ -14,8 +14,9 @@ from tests.laws.recording import Recording
 
 from hybridp.errors import BudgetExceeded
 from hybridp.noise import seeded
-from hybridp.pareto import Evaluation, LogReal, Problem, Space, guarded, publishing_cost, release_front
+from hybridp.pareto import Evaluation, LogReal, Problem, Space, publishing_cost
 from hybridp.public.mechanisms import ApproxDP, PureDP
+from hybridp_lab.fronts import guarded, release_front
 
 SPACE = Space({"b": LogReal(0.01, 100)})
 SENSITIVITY = 0.004

@@ -9,15 +9,9 @@ from toys import SPACE, laplace_epsilon, toy, true_error
 
 from hybridp.errors import InvalidInput
 from hybridp.noise import seeded
-from hybridp.pareto import (
-    Problem,
-    final_front,
-    guarded,
-    random_search,
-    release_front,
-    suggest,
-)
+from hybridp.pareto import Problem, final_front, random_search, suggest
 from hybridp.public.mechanisms import PureDP
+from hybridp_lab.fronts import guarded, release_front
 
 
 @pytest.fixture(scope="module")

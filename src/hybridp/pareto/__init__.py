@@ -30,21 +30,10 @@ from hybridp.pareto.problem import (
     problem_names,
     staircase,
 )
-from hybridp.pareto.publish import (
-    Advice,
-    Choice,
-    Cost,
-    PublishedFront,
-    final_front,
-    guarded,
-    publishing_cost,
-    release_front,
-    suggest,
-)
+from hybridp.pareto.publish import Advice, Choice, Cost, final_front, publishing_cost, suggest
 from hybridp.pareto.run import Run, Store, dpareto, grid_search, observed_hypervolume, random_search, search
 
 __all__ = ["Advice", "Categorical", "Choice", "Cost", "Evaluation", "Integer", "LogInteger", "LogReal", "Measure"]
-__all__ += ["Models", "Problem", "PublishedFront", "Real", "Run", "Setting", "Space", "Staircase", "Store"]
-__all__ += ["band", "dpareto", "final_front", "fit_models", "grid_search", "guarded", "hypervolume", "load_problem"]
-__all__ += ["observed_hypervolume", "pareto_indices", "problem_names", "publishing_cost", "random_search"]
-__all__ += ["release_front", "search", "staircase", "suggest"]
+__all__ += ["Models", "Problem", "Real", "Run", "Setting", "Space", "Staircase", "Store", "band", "dpareto"]
+__all__ += ["final_front", "fit_models", "grid_search", "hypervolume", "load_problem", "observed_hypervolume"]
+__all__ += ["pareto_indices", "problem_names", "publishing_cost", "random_search", "search", "staircase", "suggest"]

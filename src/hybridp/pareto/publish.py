@@ -2,11 +2,10 @@
 
 Two groups pay. People whose rows the mechanism learnt from pay each evaluation's epsilon for each of its runs, on the
 front or not, because every one of them steered the search. People on whose rows the utility was measured are
-protected only if noise was added to each answer *before* the search saw it (`guarded`): noise added to a finished
-front would not hide what chose it. With both in place everything else is post-processing.
+protected only if noise was added to each answer *before* the search saw it: noise added to a finished front would not
+hide what chose it (`hybridp_lab.fronts` adds it, and keeps a promise made beforehand).
 
 Composition is basic: a search chooses its epsilons on the way, and a smaller bound read off after the fact is none.
-As a promise it needs `release_front`, which refuses to start above its budget.
 
 All of it supposes that the mechanism's own noise is secret: a run whose seed is known protects nobody.
 
@@ -20,20 +19,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
-from hybridp.errors import BudgetExceeded, InvalidInput, must
-from hybridp.noise import Randomness, perturb, secure, seeded, synthetic_data_generator
+from hybridp.errors import InvalidInput, must
+from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.pareto.models import Models, best_settings, fit_models, ln_epsilon, smoothed
 from hybridp.pareto.problem import Evaluation, Problem, Setting, Value, pareto_indices
-from hybridp.public.mechanisms import ApproxDP, PureDP, discrete_laplace
+from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.randomisers import Floats
 
-__all__ = ["Advice", "Choice", "Cost", "PublishedFront", "final_front", "guarded", "publishing_cost", "release_front"]
-__all__ += ["suggest"]
+__all__ = ["Advice", "Choice", "Cost", "final_front", "publishing_cost", "suggest"]
 
 LEVEL, _WIDTH = 0.95, 1.96  # of the intervals on the models' scale
 
@@ -108,9 +106,6 @@ def suggest(problem: Problem, done: Sequence[Evaluation], *, epsilon: float) -> 
     raise InvalidInput(f"`epsilon` must be within reach of the mechanism. Got {epsilon}, below every setting tried.")
 
 
-_STEPS = 2**40  # of a utility in [0, 1]
-
-
 @final
 @dataclass(frozen=True)
 class Cost:
@@ -137,76 +132,3 @@ def publishing_cost(problem: Problem, evaluations: Sequence[Evaluation], *, epsi
     spent = [e.epsilon for e in touched for _ in range(max(len(e.runs), problem.repeats))]
     trained = ApproxDP(math.fsum(spent), len(spent) * problem.delta)
     return Cost(trained, None if epsilon_each is None else ApproxDP(epsilon_each * len(spent), 0.0), len(spent))
-
-
-def _noisy(answer: Any, epsilon: float, sensitivity: float, rng: Randomness) -> list[float]:
-    """Every answer is published, whatever it is: a refusal would be one too. What is no number is the worst utility."""
-    values = np.clip(np.nan_to_num(np.asarray(answer, dtype=float).reshape(-1), nan=0.0), 0.0, 1.0)
-    # In whole steps; rounding may add one of them to the sensitivity.
-    mechanism = discrete_laplace(PureDP(epsilon), math.ceil(sensitivity * _STEPS) + 1)
-    noisy = [perturb(mechanism, int(v), rng=rng) / _STEPS for v in np.rint(values * _STEPS)]
-    return [float(v) for v in np.clip(noisy, 0.0, 1.0)]
-
-
-def _bounded(problem: Problem) -> float:
-    one = problem.sensitivity
-    must(one is not None, "sensitivity", "must be declared by the problem to add noise", one)
-    assert one is not None
-    must(not problem.others, "others", "must be empty: only the utility's noise is calibrated", len(problem.others))
-    must(problem.measure.transform == "logit", "measure", "must be a utility in [0, 1] to be guarded", problem.measure)
-    return one
-
-
-def guarded(problem: Problem, *, epsilon_each: float) -> Problem:
-    """The problem with noise on every utility before anyone sees it: epsilon_each for an evaluated person, an answer.
-
-    Scale: sensitivity / epsilon_each (Laplace, exact sampler). Clipping to [0, 1] is post-processing.
-    """
-    one = _bounded(problem)
-    must(math.isfinite(epsilon_each) and epsilon_each > 0, "epsilon_each", "must be positive and finite", epsilon_each)
-
-    def noisy(setting: Setting, seed: int) -> list[float]:
-        return _noisy(problem.utility(setting, seed), epsilon_each, one, secure())
-
-    return replace(problem, utility=noisy, version=f"{problem.version}+guarded({epsilon_each:g})")
-
-
-@final
-@dataclass(frozen=True)
-class PublishedFront:
-    """Settings with epsilon and one noisy error each, and what everyone paid."""
-
-    settings: tuple[Setting, ...]
-    epsilons: tuple[float, ...]
-    errors: tuple[float, ...]
-    trained: ApproxDP
-    evaluated: ApproxDP
-    simulated: bool
-
-
-def release_front(
-    problem: Problem, settings: Sequence[Setting], *, trained: PureDP | ApproxDP, evaluated: PureDP, rng: Randomness
-) -> PublishedFront:
-    """Evaluate settings afresh, one run each, and publish noisy errors within two stated budgets.
-
-    The settings must come from somewhere public: theory, made-up data, or a guarded run already paid for. `trained`
-    must cover the sum of their epsilons and deltas, or nothing is run; `evaluated` is split evenly over the settings.
-    """
-    one = _bounded(problem)
-    must(len(settings) > 0, "settings", "must name at least one setting", 0)
-    checked = [problem.space.check(s) for s in settings]
-    epsilons = [problem.epsilon(s) for s in checked]
-    need = ApproxDP(math.fsum(epsilons), len(checked) * problem.delta)
-    limit = trained.delta if isinstance(trained, ApproxDP) else 0.0
-    if need.epsilon > trained.epsilon or need.delta > limit:
-        raise BudgetExceeded(f"The front needs {need} of the people learnt from; {trained} is left.")
-    share = evaluated.epsilon / len(checked)
-    errors = []
-    for setting in checked:
-        # The oracle's generator is seeded from `rng` and the seed is not kept.
-        runs = np.asarray(problem.utility(setting, int(rng.words(1)[0] >> np.uint64(1))), dtype=float).reshape(-1)
-        must(len(runs) == 1, "utility", "must make one run a call to be published", f"{len(runs)} runs")
-        errors.append(1.0 - _noisy(runs, share, one, rng)[0])
-    return PublishedFront(
-        tuple(checked), tuple(epsilons), tuple(errors), need, ApproxDP(evaluated.epsilon, 0.0), rng.simulated
-    )
