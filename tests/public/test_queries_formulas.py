@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridp.errors import InvalidInput
-from hybridp.public.queries import Feature, Schema
-from hybridp.public.workloads import Atom, Count, Formula, parse_formula
+from hybridp.public.queries import Atom, Count, Feature, Formula, Schema, parse_formula
 
 SCHEMA = Schema(
     (

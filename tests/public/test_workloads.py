@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hybridp.errors import InvalidInput
-from hybridp.public.queries import Schema, Threshold
-from hybridp.public.workloads import listed_workload
+from hybridp.public.queries import Schema, Threshold, listed_workload
 
 SCHEMA = Schema.from_domain({"a": 2, "b": 3, "c": 4, "d": 50})
 

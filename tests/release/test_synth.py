@@ -16,9 +16,8 @@ from hybridp.curator.models import Codes, measure_table
 from hybridp.errors import InvalidInput
 from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.public.mechanisms import ApproxDP
-from hybridp.public.queries import Feature, Schema, Threshold, Workload
+from hybridp.public.queries import Feature, Schema, Threshold, Workload, parse_formula
 from hybridp.public.synth import MeasuredTable
-from hybridp.public.workloads import parse_formula
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.table import TableTask
 from hybridp.tasks.transcript import load_model, save_model

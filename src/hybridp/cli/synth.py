@@ -21,10 +21,9 @@ from hybridp.cli.options import Options, command, given, some, telling
 from hybridp.cli.releasing import Releasing
 from hybridp.errors import Fields, InvalidInput, TrustRule, Trusts, field, must
 from hybridp.public.mechanisms import ApproxDP
-from hybridp.public.queries import MISSING, Feature, Schema, Workload
+from hybridp.public.queries import MISSING, Feature, Schema, Workload, default_workload, listed_workload
 from hybridp.public.study import Promise
 from hybridp.public.synth import usual_method
-from hybridp.public.workloads import default_workload, listed_workload
 
 __all__ = ["FIXED_BY_INVITATION", "StatedSchema", "answer", "fit", "invite", "must_be_stated"]
 __all__ += ["report", "sample", "workload_of"]

@@ -22,9 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.queries import MOST_CELLS, Feature, Schema, Threshold, Workload, counts, table_counts
+from hybridp.public.queries import (
+    MOST_CELLS,
+    Atom,
+    Count,
+    Feature,
+    Formula,
+    Schema,
+    Threshold,
+    Workload,
+    counts,
+    parse_formula,
+    table_counts,
+)
 from hybridp.public.synth import MeasuredTable, significance
-from hybridp.public.workloads import Atom, Count, Formula, parse_formula
 from hybridp.release import style
 from hybridp.release.facts import Words, promise_words
 from hybridp.release.release import Questions, Receipt, Release, Result, statistic

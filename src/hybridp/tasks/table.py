@@ -26,13 +26,12 @@ from hybridp.errors import InvalidInput, PromiseWarning, must, rule_of
 from hybridp.public import synth as planning
 from hybridp.public.mechanisms import ApproxDP, Charge, PureDP
 from hybridp.public.messages import Conversation, Round
-from hybridp.public.queries import Schema, Threshold, Workload
+from hybridp.public.queries import Schema, Threshold, Workload, listed_workload
 from hybridp.public.questions import Table
 from hybridp.public.rounds import Answer, Crowd, Later
 from hybridp.public.shares import MOST_REPORTED, MarginalReports, OnMarginals, ShareReports, marginal_invite
 from hybridp.public.study import Declaration
 from hybridp.public.synth import MODEL_CELLS, MeasuredTable, Use, usual_method
-from hybridp.public.workloads import listed_workload
 from hybridp.release import release as releasing
 from hybridp.release.release import Protection, Receipt
 from hybridp.release.synth import SyntheticModel
