@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any, Unpack, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from hybridp.public.rounds import Answer, Crowd, Discover, Later, Slots
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration
 from hybridp.release import release as releasing
-from hybridp.release.release import GroupEstimate, Made, Protection, Release, plain, statistic
+from hybridp.release.release import GroupEstimate, Protection, Release, plain, statistic
 from hybridp.tasks.task import BUILDERS, Task, declared, mixed_assumptions, mixed_facts, mixed_promises
 
 __all__ = ["RecordsTask", "list_mixing", "opt_in_counts", "records_task"]
@@ -89,7 +89,7 @@ class RecordsTask(Task):
         invite = self.invite_to(head, crowd.names)
         about = {"slots": len(head), "queries": len(head.queries) - 1, "report": invite.mechanism.name}
         got = yield Later(invite, about=about)
-        return _publish(self, result, invite, estimates, got or Answer(), **crowd.made())
+        return _publish(self, result, invite, estimates, got or Answer(), crowd)
 
     @property
     def most(self) -> int:
@@ -134,7 +134,7 @@ def _publish(
     invite: OnList,
     estimates: list[blending.Estimate],
     got: Answer,
-    **made: Unpack[Made],
+    crowd: Crowd,
 ) -> Release:
     """Blend what the trusted said with the local reports (None: nobody was asked) and those that came through a mixer:
     post-processing, nothing is drawn."""
@@ -206,7 +206,7 @@ def _publish(
             mixed=mixed_promises(shuffled),
             assumes=(*_ASSUMES, *mixed_assumptions(shuffled), *chosen),
             reads="record",
-            **made,
+            **crowd.made(),
         ),
     )
 
