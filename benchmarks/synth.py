@@ -66,11 +66,11 @@ def one(method: str, name: str, epsilon: float, seed: int, *setting: str) -> dic
     """One fit in this process: its errors, CPU seconds (the fit alone) and largest memory."""
     from hybridp.curator.models import Codes
     from hybridp.noise import seeded
-    from hybridp.protocols.invited import fit_synth
     from hybridp.public.mechanisms import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
     from hybridp.tasks.table import TableTask
     from hybridp_lab.errors import evaluate, present_error
+    from hybridp_lab.simulate import fit_synth
 
     records, real = rows()
     schema = Schema.from_domain(DOMAIN)

@@ -48,11 +48,11 @@ def rows(schema: Schema) -> Codes:
 
 
 def fit(codes: Codes, workload: Workload, device: str, method: str) -> None:
-    from hybridp.protocols.invited import fit_synth
     from hybridp.tasks.table import TableTask
     from hybridp_lab.errors import present_error
     from hybridp_lab.papers.rap2023.experiments import by_threshold
     from hybridp_lab.papers.rap2023.mechanism import fit_rap
+    from hybridp_lab.simulate import fit_synth
 
     promise = ApproxDP(1.0, codes.people**-2.0)
     wall, cpu = time.perf_counter(), time.process_time()

@@ -27,13 +27,13 @@ from hybridp.curator.models import Codes, measure_table
 from hybridp.curator.sums import Raw
 from hybridp.device.reports import simulated_marginals
 from hybridp.noise import seeded
-from hybridp.protocols.invited import fit_synth
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.rounds import Answer
 from hybridp.tasks.table import TableTask
 from hybridp.tasks.transcript import save_model, write_invitation
 from hybridp_lab.errors import evaluate
+from hybridp_lab.simulate import fit_synth
 
 TIMES, MOST, MARGINALS, EPSILON, TRUSTED = 10, 50, 28, 1.0, 0.01
 

@@ -125,10 +125,10 @@ def _ours(folder: str, how: str, epsilon: float, seed: int) -> dict[str, float]:
     from hybridp.blend.tables import round_rows
     from hybridp.curator.models import Codes
     from hybridp.noise import seeded
-    from hybridp.protocols.invited import fit_synth
     from hybridp.public.mechanisms import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
     from hybridp.tasks.table import TableTask
+    from hybridp_lab.simulate import fit_synth
 
     kept = np.load(f"{folder}/in.npz")
     schema = Schema.from_domain({f"c{i}": size for i, size in enumerate(kept["sizes"].tolist())})

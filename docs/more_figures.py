@@ -259,10 +259,10 @@ def vector() -> None:
 def synth() -> None:
     """True shares of the cells of the marginals beside their private answers, on the table of docs/synth.md."""
     from hybridp.curator.models import read_codes
-    from hybridp.protocols.invited import fit_synth
     from hybridp.public.queries import Feature, Schema
     from hybridp.public.workloads import listed_workload
     from hybridp.tasks.table import TableTask
+    from hybridp_lab.simulate import fit_synth
 
     draw = np.random.default_rng(1)
     n, degrees = 6_000, ("School", "Bachelors", "Masters")

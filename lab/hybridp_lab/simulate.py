@@ -15,18 +15,25 @@ from numpy.typing import NDArray
 
 from hybridp.blend.distribution import Evidence
 from hybridp.blend.mean import Blend, Rule, blend
+from hybridp.curator.models import Codes
 from hybridp.curator.sums import Raw, release_sums
 from hybridp.errors import must
-from hybridp.noise import Randomness, synthetic_data_generator
+from hybridp.ledger import Ledger
+from hybridp.noise import Randomness, secure, synthetic_data_generator
+from hybridp.protocols.driver import charged
+from hybridp.protocols.rows import CodePeople
 from hybridp.public.distribution import BinnedReports
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import LocalSummary, TrustedSummary, drive
 from hybridp.public.randomisers import LEVELS, Bounds, Randomiser
+from hybridp.public.rounds import Crowd
 from hybridp.public.shares import CountNoise, NoisyCounts
+from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.distribution import DistributionTask, ask_counts
+from hybridp.tasks.table import TableTask
 from hybridp_lab.baselines.local import Report, reports
 
-__all__ = ["Trial", "collect", "errors", "hear", "trials"]
+__all__ = ["Trial", "collect", "errors", "fit_synth", "hear", "trials"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -42,6 +49,21 @@ def hear(
     counted: Any = SimpleNamespace(answer=lambda asked: count(asked.places, asked.noise))
     result: Evidence = drive(ask_counts(study, people, local), counted)
     return result
+
+
+def fit_synth(
+    people: Codes | Raw, study: TableTask, *, ledger: Ledger | None = None, purpose: str = "synthetic data",
+    rng: Randomness | None = None,
+) -> SyntheticModel:  # fmt: skip
+    """A synthetic data set fitted to people whose codes, or reports, Python holds; nothing is saved, nor kept."""
+    groups = people if isinstance(people, Raw) else Raw(people.people, people)
+    must(groups.trusted.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
+    rng, task = secure() if rng is None else rng, study.decided(groups.trusted_people, groups.local_people)
+    trial = groups.simulated_reports
+    with charged(ledger, task.charges(purpose, None), trial=rng.simulated or trial) as entries:
+        crowd = Crowd.of(*study.workload.schema.names, entries=tuple(entries), simulated_local=trial, rng=rng)
+        result: SyntheticModel = drive(task.ask(crowd), CodePeople(groups, rng))
+        return result
 
 
 @dataclass(frozen=True, slots=True)

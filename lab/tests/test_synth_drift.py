@@ -11,13 +11,13 @@ from scipy import stats
 from hybridp.curator.models import Codes
 from hybridp.errors import InvalidInput
 from hybridp.noise import seeded, synthetic_data_generator
-from hybridp.protocols.invited import fit_synth
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.tasks.table import TableTask
 from hybridp_lab.errors import present_error
 from hybridp_lab.papers.rap2023.drift import advised_size, augment, drifted_weights, future_error, total_variation
 from hybridp_lab.papers.rap2023.workloads import feature_weights
+from hybridp_lab.simulate import fit_synth
 
 SCHEMA = Schema.from_domain({name: 2 + i % 3 for i, name in enumerate("abcdef")})
 

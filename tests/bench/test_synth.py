@@ -11,11 +11,11 @@ import pytest
 from hybridp.bench.synth import plan_synth
 from hybridp.curator.models import Codes, measure_table
 from hybridp.noise import seeded, synthetic_data_generator
-from hybridp.protocols.invited import fit_synth
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.tasks.table import TableTask
 from hybridp_lab.errors import evaluate, present_error
+from hybridp_lab.simulate import fit_synth
 
 SCHEMA = Schema.from_domain({"a": 3, "b": 4, "c": 2})
 WORK = Workload(SCHEMA, (Threshold((0, 1), 2), Threshold((0, 1, 2), 2)))

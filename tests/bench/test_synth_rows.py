@@ -14,7 +14,6 @@ from hybridp.curator.models import Codes
 from hybridp.curator.sums import Raw
 from hybridp.device.reports import simulated_marginals
 from hybridp.noise import seeded, synthetic_data_generator
-from hybridp.protocols.invited import fit_synth
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.randomisers import share_oracle
@@ -23,6 +22,7 @@ from hybridp.release.plan import Plan
 from hybridp.tasks.table import TableTask
 from hybridp.tasks.transcript import save_model, write_invitation
 from hybridp_lab.errors import evaluate
+from hybridp_lab.simulate import fit_synth
 
 SCHEMA = Schema.from_domain({"a": 6, "b": 5, "c": 4, "d": 8})
 WORK = Workload(SCHEMA, tuple(Threshold(pair, 2) for pair in ((0, 1), (1, 2), (2, 3), (0, 3))))

@@ -26,12 +26,12 @@ from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 from hybridp.curator.models import LATTICE, Codes, gain, measure_table, pick_table
 from hybridp.ledger import Ledger
 from hybridp.noise import Randomness
-from hybridp.protocols.invited import fit_synth
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.release.release import CURATOR, VIEWER
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.table import NoSignalWarning, TableTask
+from hybridp_lab.simulate import fit_synth
 
 SIZES = (3, 4, 6, 2)
 SCHEMA = Schema.from_domain(dict(zip("abcd", SIZES, strict=True))).counting("last")

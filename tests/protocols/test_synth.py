@@ -17,7 +17,7 @@ from hybridp.errors import BudgetExceeded, InvalidInput, NotShown
 from hybridp.ledger import Ledger, tight_epsilon
 from hybridp.noise import seeded, synthetic_data_generator
 from hybridp.protocols.driver import must_have_paid
-from hybridp.protocols.invited import fit_file, fit_synth
+from hybridp.protocols.invited import fit_file
 from hybridp.protocols.rows import CodePeople
 from hybridp.public import envelope
 from hybridp.public.mechanisms import ApproxDP, PureDP
@@ -26,6 +26,7 @@ from hybridp.tasks import table
 from hybridp.tasks.table import NoSignalWarning, TableTask, packed
 from hybridp.tasks.transcript import load_model, save_model, write_invitation
 from hybridp_lab.errors import evaluate
+from hybridp_lab.simulate import fit_synth
 
 SCHEMA = Schema.from_domain({"a": 3, "b": 4, "c": 6, "d": 2}).counting("last")
 WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((1, 2, 3), 3), Threshold((0, 3), 1)))

@@ -132,11 +132,11 @@ def test_a_synthetic_table_keeps_to_it_too(tmp_path: Path) -> None:
     """Its fits are frozen by their form alone, as their last digits belong to the processor."""
     from hybridp.curator.models import Codes
     from hybridp.noise import seeded
-    from hybridp.protocols.invited import fit_synth
     from hybridp.public.mechanisms import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
     from hybridp.release.release import Release
     from hybridp.tasks.table import TableTask
+    from hybridp_lab.simulate import fit_synth
 
     schema = Schema.from_domain({"age": 3, "sex": 2})
     rows = [[i % 3, i % 2] for i in range(60)]

@@ -15,7 +15,6 @@ from scipy import stats
 from hybridp.curator.models import Codes, measure_table
 from hybridp.errors import InvalidInput
 from hybridp.noise import seeded, synthetic_data_generator
-from hybridp.protocols.invited import fit_synth
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
 from hybridp.public.synth import MeasuredTable
@@ -23,6 +22,7 @@ from hybridp.public.workloads import parse_formula
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.table import TableTask
 from hybridp.tasks.transcript import load_model, save_model
+from hybridp_lab.simulate import fit_synth
 
 SCHEMA = Schema(
     (

@@ -10,18 +10,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
-from hybridp.curator.models import Codes
-from hybridp.curator.sums import Columns, Raw, TableLike, with_public
+from hybridp.curator.sums import Columns, TableLike, with_public
 from hybridp.errors import InvalidInput, TrustRule, Trusts, drawn_trust, must
 from hybridp.ledger import Ledger
 from hybridp.noise import Randomness, secure
 from hybridp.protocols import driver
-from hybridp.protocols.driver import charged, columns_of, must_declare, must_have_paid, paying, release, trust_rule
-from hybridp.protocols.rows import CodePeople
+from hybridp.protocols.driver import columns_of, must_declare, must_have_paid, paying, release, trust_rule
 from hybridp.public import envelope
 from hybridp.public.mechanisms import PureDP
-from hybridp.public.messages import drive
-from hybridp.public.rounds import Crowd
 from hybridp.public.study import Declaration
 from hybridp.release.release import Release
 from hybridp.release.synth import SyntheticModel
@@ -31,7 +27,7 @@ from hybridp.tasks.table import TableTask
 from hybridp.tasks.task import task_of
 from hybridp.tasks.transcript import Place, Transcript, kept_missing, read_invitation
 
-__all__ = ["fit_file", "fit_synth", "invite_study", "release_invited"]
+__all__ = ["fit_file", "invite_study", "release_invited"]
 
 
 def fit_file(
@@ -65,21 +61,6 @@ def fit_file(
         how |= {"simulate_local": simulate_local, "ledger": books, "rng": rng}
         result: Any = release(path, study, columns, purpose=purpose, **how)
     return result if folder is None else transcripts.save_model(result, folder)
-
-
-def fit_synth(
-    people: Codes | Raw, study: TableTask, *, ledger: Ledger | None = None, purpose: str = "synthetic data",
-    rng: Randomness | None = None,
-) -> SyntheticModel:  # fmt: skip
-    """The same of people whose codes, or reports, Python holds; nothing is saved, nor kept in the ledger."""
-    groups = people if isinstance(people, Raw) else Raw(people.people, people)
-    must(groups.trusted.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
-    rng, task = secure() if rng is None else rng, study.decided(groups.trusted_people, groups.local_people)
-    with charged(ledger, task.charges(purpose, None), trial=rng.simulated or groups.simulated_reports) as entries:
-        made: dict[str, Any] = {"entries": tuple(entries), "simulated_local": groups.simulated_reports, "rng": rng}
-        crowd = Crowd(study.workload.schema.names, lambda middle: "", lambda: made)
-        result: SyntheticModel = drive(task.ask(crowd), CodePeople(groups, rng))
-        return result
 
 
 _TAKEN = {"number": ("trust", "person"), "marginal": ("trust",), "slot": ("tally", "mixed")}
