@@ -393,7 +393,7 @@ def ask_invited(
     """
     task = said.task.with_level(level, joint)
     how = {"table": table, "trust": trust, "person": person, "report": report, "tally": tally, "mixed": mixed}
-    later = said.charges(purpose, collection, mixed=transcripts.NO_BATCHES if mixed else None)
+    later = said.charges(purpose, collection, mixed=Batches() if mixed else None)
     purpose = later[0].purpose
 
     def answer(entries: Spending) -> tuple[Release, Any, Transcript | None]:

@@ -25,15 +25,9 @@ from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Quartiles, W
 from hybridp.release.release import Protection, Release, group_mean, mean_release
 from hybridp.tasks.distribution import DistributionTask, ask_counts, trusted_words
 from hybridp.tasks.mean import MeanTask, OfMean, mean_task, publish_mean
-from hybridp.tasks.task import BUILDERS, task_receipt
+from hybridp.tasks.task import BUILDERS, charge_all, task_receipt
 
 __all__ = ["SteeredTask"]
-
-
-def _parted(whole: PureDP, share: float) -> tuple[PureDP, PureDP]:
-    """What is left, and the part that is taken off."""
-    rest, part = split_off(whole, share)
-    return PureDP(rest.epsilon), part
 
 
 @dataclass(frozen=True)
@@ -60,9 +54,8 @@ class SteeredTask(OfMean):
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """All that trusted people are promised, whichever form it takes; and reports."""
-        made = f"{self.invite.mechanism.name} report"
-        local = Charge("local", self.invite.promise, made, purpose, collection=collection)
-        return [Charge("trusted", self._whole, "laplace noise on a steered mean", purpose), local]
+        trusted = Charge("trusted", self._whole, "laplace noise on a steered mean", purpose)
+        return charge_all(self, [trusted], purpose, collection)
 
     def check_inviting(self, *, trial: bool) -> None:
         both = "must be given, or --simulate-local for a trial of both phases at once; not both"
@@ -88,7 +81,7 @@ class SteeredTask(OfMean):
         many = windows.Crowd(trusted, local, rest.epsilon, study.invite.mechanism.variance_terms)
         seen, looked = None, ""
         if many.worth_a_pilot:
-            rest, part = _parted(rest, PILOT_SHARE)
+            rest, part = split_off(rest, PILOT_SHARE)
             counted = DistributionTask(
                 study.bounds, study.guarantee, at=(), spread=True, estimator="tcm-only", noise="laplace",
                 trusted_guarantee=part,
@@ -105,7 +98,7 @@ class SteeredTask(OfMean):
             got = replace(got, local=None if answer is None else answer.local)
             result = self._plain(own, got, looked, seen, crowd)
         else:
-            noise = WindowNoise.of(*_parted(rest, SQUARES_SHARE), *window.levels)
+            noise = WindowNoise.of(*split_off(rest, SQUARES_SHARE), *window.levels)
             inside, outside, squares = yield Within(study.invite, window, noise)
             sums = WindowSums(trusted, inside, outside, squares, noise, window)
             sums = replace(sums, within=bool(many.asks_within(window, sums.outside_seen)))

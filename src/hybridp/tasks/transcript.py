@@ -41,9 +41,9 @@ from hybridp.tasks.records import RecordsTask
 from hybridp.tasks.regression import RegressionTask
 from hybridp.tasks.steered import SteeredTask
 from hybridp.tasks.table import TableTask, packed, unpacked
-from hybridp.tasks.task import Batches, Task
+from hybridp.tasks.task import Task
 
-__all__ = ["FIT", "INVITATION", "NO_BATCHES", "Place", "Tape", "Transcript", "invitation_to", "kept_missing"]
+__all__ = ["FIT", "INVITATION", "Place", "Tape", "Transcript", "invitation_to", "kept_missing"]
 __all__ += ["load_model", "made_of", "must_be_new", "plain_of", "read_invitation", "save_model", "write_invitation"]
 __all__ += ["write_model"]
 
@@ -55,8 +55,6 @@ _STATED: dict[str, Any] = {
                 Neighbours, NumberTask, PureDP, RegressionTask, Rule, Schema, SteeredTask, TableTask, Threshold,
                 VectorBounds, Workload)
 }  # fmt: skip
-NO_BATCHES: Batches = Batches()
-"""Batches that are yet to be read."""
 _CLIPPED = "devices clip numbers to the bounds; one that is missing counts as the middle"
 
 
