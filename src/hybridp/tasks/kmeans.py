@@ -48,18 +48,18 @@ class Plan:
     round_spend: Spend | None
 
     def __post_init__(self) -> None:
-        g, spends = self.guarantee, self._spends
-        if any(isinstance(s, ZCDP) for s in spends):
-            total = sum(Fraction(s.rho) for s in spends if isinstance(s, ZCDP))
-            ok = all(isinstance(s, ZCDP) for s in spends) and g.delta > 0
-            ok = ok and total <= Fraction(zcdp_for(g.epsilon, g.delta).rho)
-        else:
-            ok = sum(Fraction(s.epsilon) for s in spends if isinstance(s, PureDP)) <= Fraction(g.epsilon)
+        g, (epsilons, rhos) = self.guarantee, self._spends
+        ok = sum(map(Fraction, epsilons)) <= Fraction(g.epsilon)
+        if rhos:
+            total = sum(map(Fraction, rhos))
+            ok = not epsilons and g.delta > 0 and total <= Fraction(zcdp_for(g.epsilon, g.delta).rho)
         must(ok, "round_spend", f"must be small enough for {g} with the map's", self.round_spend)
 
     @property
-    def _spends(self) -> list[Spend]:
-        return [s for s in (self.map_spend, *[self.round_spend] * self.rounds) if s is not None]
+    def _spends(self) -> tuple[list[float], list[float]]:
+        """The epsilons of map and rounds, or their rhos: all are of one kind."""
+        every = (self.map_spend, *[self.round_spend] * self.rounds)
+        return [s.epsilon for s in every if isinstance(s, PureDP)], [s.rho for s in every if isinstance(s, ZCDP)]
 
     @property
     def iterations(self) -> int:
@@ -68,12 +68,10 @@ class Plan:
     @property
     def spent(self) -> Spend | None:
         """The trusted group's total, composed."""
-        spends = self._spends
-        if not spends:
-            return None
-        if isinstance(spends[0], PureDP):
-            return PureDP(math.fsum(s.epsilon for s in spends if isinstance(s, PureDP)))
-        return ZCDP(math.fsum(s.rho for s in spends if isinstance(s, ZCDP)))
+        epsilons, rhos = self._spends
+        if rhos:
+            return ZCDP(math.fsum(rhos))
+        return PureDP(math.fsum(epsilons)) if epsilons else None
 
 
 def _split(guarantee: Guarantee, gaussian: bool, share: float) -> Spend:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -177,16 +177,10 @@ class Transcript:
     def about(self) -> dict[str, Any]:
         return {**self.asked.about, "mechanism": self.invite.text}
 
-    def crowd(
-        self, rng: Chance, entries: tuple[int, ...] = (), *, simulated_local: Callable[[], bool] = lambda: False
-    ) -> Crowd:
+    def crowd(self, rng: Chance, entries: tuple[int, ...] = (), *, simulated_local: bool = False) -> Crowd:
         """What a release of the answers states."""
-
-        def made() -> dict[str, Any]:
-            trial = self.simulated or simulated_local()
-            return {"entries": (*self.entries, *entries), "simulated_local": trial, "rng": rng}
-
-        return Crowd(self.names, self._rows, made, phased=True)
+        made = {"entries": (*self.entries, *entries), "simulated_local": self.simulated or simulated_local, "rng": rng}
+        return Crowd(self.names, self._rows, lambda: made, phased=True)
 
     def _rows(self, middle: Any) -> str:
         return _CLIPPED if isinstance(middle, float | int) else values_rule(self.missing, middle)
