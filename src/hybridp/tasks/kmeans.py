@@ -28,7 +28,7 @@ from hybridp.public.questions import Points
 from hybridp.public.rounds import Cells, Crowd, Later, Many, Moves
 from hybridp.public.study import Declaration
 from hybridp.release import release as releasing
-from hybridp.release.release import Protection, Release, plain, statistic
+from hybridp.release.release import Protection, Release, statistic
 from hybridp.tasks.task import BUILDERS, Task, declared
 
 __all__ = ["KMeansTask", "Plan", "kmeans_task"]
@@ -247,12 +247,12 @@ def _publish(study: KMeansTask, found: blending.Clusters, plan: Plan, crowd: Cro
     noise = "none" if spent is None else "laplace" if isinstance(spent, PureDP) else "gaussian"
     facts = statistic(
         "kmeans",
-        study.box.values(found.centres)[order].tolist(),
+        study.box.values(found.centres)[order],
         None,
         columns=list(crowd.names),
-        standard_error=(np.sqrt(np.mean(found.centre_errors[order] ** 2, axis=1)) * study.box.step).tolist(),
-        size=(found.shares[order] * total).tolist(),
-        size_error=(found.share_errors[order] * total).tolist(),
+        standard_error=np.sqrt(np.mean(found.centre_errors[order] ** 2, axis=1)) * study.box.step,
+        size=found.shares[order] * total,
+        size_error=found.share_errors[order] * total,
         bounds={"lower": list(study.box.lower), "upper": list(study.box.upper)},
         groups={"trusted": {"people": people[0]}, "local": {"people": people[1]}},
         iterations=plan.iterations,
@@ -263,7 +263,7 @@ def _publish(study: KMeansTask, found: blending.Clusters, plan: Plan, crowd: Cro
     kind = f"discrete {noise} noise on counts in cells and sums by cluster"
     once = "one report of a point, with the whole epsilon, on their own device"
     return Release(
-        {"points": {"centres": plain(facts)}},
+        {"points": {"centres": facts}},
         None,
         receipt=releasing.build_receipt(
             Protection(study.trusted_promise, kind, f"{plan.iterations} answers, {level}") if people[0] else None,
