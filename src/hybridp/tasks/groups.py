@@ -26,7 +26,6 @@ from hybridp.errors import must
 from hybridp.public.groups import OTHER, Grouping, Joint
 from hybridp.public.messages import Conversation, drive, holm
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import Bounds
 from hybridp.public.rounds import Answer, Crowd, Options
 from hybridp.public.shares import CountNoise, OnOptions
 from hybridp.public.study import Declaration, Number
@@ -268,8 +267,7 @@ class PrivateGroupsTask(Task):
 
     @cached_property
     def joint(self) -> Joint:
-        answers: Feature | Bounds = self.study.bounds if isinstance(self.study, MeanTask) else self.study.question
-        return Joint(Feature(self.grouping.column, self.grouping.names), self.value, answers)
+        return Joint(Feature(self.grouping.column, self.grouping.names), self.value, self.study.invite.encoding)
 
     @cached_property
     def invite(self) -> OnOptions:
