@@ -136,6 +136,8 @@ def test_a_file_is_read_by_the_schema(tmp_path: Path) -> None:
     codes = rows(400)
     found = fit_file(written(tmp_path, codes), study(), rng=seeded(2))
     assert np.array_equal(found.records, fit_synth(codes, study(), rng=seeded(2)).records)
+    assert found.simulated
+    assert not fit_file(tmp_path / "rows.csv", study()).simulated  # the system's randomness, unless another is given
     book = ledger(tmp_path)
     (tmp_path / "bad.csv").write_text("a,b,c\n0,9,0\n1,1,1\n")
     with pytest.raises(InvalidInput, match="must be a column"):
