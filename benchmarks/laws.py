@@ -22,6 +22,7 @@ from hybridp.noise import seeded
 from hybridp.public.distribution import CELLS, BinnedReports, report_bins
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import LEVELS, Bounds
+from hybridp.public.rounds import Crowd
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.tasks.distribution import DistributionTask, publish
 from hybridp_lab.simulate import hear
@@ -94,7 +95,7 @@ def release(study: DistributionTask, trusted: Floats, local: Floats, seed: int) 
     bins = report_bins(report, CELLS)
     sent = bins.numbers(noise.reports(report, study.bounds.levels(local), rng=rng))
     heard = hear(study, len(own), BinnedReports(np.bincount(sent, minlength=bins.size), report), count)
-    return publish(study, "x", heard, entries=(), simulated_local=True, rows="", rng=rng)
+    return publish(study, heard, Crowd.of("x", simulated_local=True, rng=rng))
 
 
 def run(cell: Cell, trials: int) -> str:

@@ -126,9 +126,8 @@ class Collection:
         return Answer(local=reports(self.study, placed, self.local, self.seed))
 
     def released(self) -> Any:
-        made = {"entries": (), "simulated_local": True, "rng": self.rng}
         task = SteeredTask(self.study).decided(len(self.levels), self.local)
-        return drive(task.ask(Crowd(("x",), lambda middle: "", lambda: made)), self)
+        return drive(task.ask(Crowd.of("x", simulated_local=True, rng=self.rng)), self)
 
 
 def summed(study: MeanTask, levels: Any, noise: Any, spread: Any, rng: Randomness) -> tuple[TrustedSummary, ...]:
@@ -144,7 +143,8 @@ def trial(study: MeanTask, everyone: Floats, trusted: int, local: int, seed: int
     steered = own_people.released()
     own, rng = replace(study, rule=Rule("alike")).decided(trusted, local), seeded(seed)
     added = summed(study, levels, own.sum_noise, own.squares_noise, rng)
-    plain = publish_mean(own, added, reports(study, 2 * everyone - 1, local, seed), trusted_people=trusted, rng=rng)
+    told = reports(study, 2 * everyone - 1, local, seed)
+    plain = publish_mean(own, Answer(trusted, added, told), Crowd.of("x", rng=rng))
     truth = float(everyone.mean())
     return {
         "said": own_people, "steered": own_people.window != (0.0, 1.0), "pilot": bool(own_people.pilot),

@@ -24,6 +24,7 @@ from hybridp.pareto import dpareto, final_front, grid_search, load_problem, rand
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import Bounds, dithered_bit, piecewise
+from hybridp.public.rounds import Answer, Crowd
 from hybridp.release import style
 from hybridp.study import Study
 from hybridp.study import kmeans as release_kmeans
@@ -93,7 +94,7 @@ def release() -> None:
     summary = LocalSummary(len(unit), float(unit.sum()), float(unit @ unit), study.invite.mechanism)
     totals = Raw(len(trusted), [int(trusted.sum())], summary, squares=squares(trusted[:, None], BOUNDS))
     noisy = release_sums(totals, study.sum_noise, BOUNDS, study.squares_noise, rng=rng)
-    publish_mean(study, noisy, summary, trusted_people=len(trusted), rng=rng).named("salary").plot()
+    publish_mean(study, Answer(len(trusted), noisy, summary), Crowd.of("value", rng=rng)).named("salary").plot()
     _save("release.png")
 
 

@@ -32,6 +32,7 @@ from hybridp.protocols.driver import release as release_distribution
 from hybridp.protocols.driver import release as release_groups
 from hybridp.protocols.driver import release as release_mean
 from hybridp.public import messages as theory
+from hybridp.public import rounds
 from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import ApproxDP, PureDP, discrete_laplace
 from hybridp.public.messages import VectorBounds, sum_noise
@@ -198,7 +199,7 @@ def shares() -> None:
     held = np.array([900, 600, 400, 100])
     local = simulated_reports(9 * held, study.invite, rng=rng)
     trusted = release_counts(Raw(2000, held, local), study.count_noise, rng=rng)
-    publish_shares(study, trusted, local, trusted_people=2000, rng=rng).plot()
+    publish_shares(study, rounds.Answer(2000, trusted, local), rounds.Crowd.of("way", rng=rng)).plot()
     _save("shares.png")
 
 

@@ -51,6 +51,21 @@ def hear(
     return result
 
 
+def fit_synth(
+    people: Codes | Raw, study: TableTask, *, ledger: Ledger | None = None, purpose: str = "synthetic data",
+    rng: Randomness | None = None,
+) -> SyntheticModel:  # fmt: skip
+    """A synthetic data set fitted to people whose codes, or reports, Python holds; nothing is saved, nor kept."""
+    groups = people if isinstance(people, Raw) else Raw(people.people, people)
+    must(groups.trusted.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
+    rng, task = secure() if rng is None else rng, study.decided(groups.trusted_people, groups.local_people)
+    trial = groups.simulated_reports
+    with charged(ledger, task.charges(purpose, None), trial=rng.simulated or trial) as entries:
+        crowd = Crowd.of(*study.workload.schema.names, entries=tuple(entries), simulated_local=trial, rng=rng)
+        result: SyntheticModel = drive(task.ask(crowd), CodePeople(groups, rng))
+        return result
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """What one simulated collection sent, with the truth beside it (unit coordinate)."""

@@ -15,6 +15,7 @@ from hybridp import noise
 from hybridp.blend.distribution import Evidence, Seen, SharesBelow, blended, gini, variance
 from hybridp.blend.plausible import Ladder, Plausible, normal_reach, plausible
 from hybridp.noise import seeded
+from hybridp.public import rounds
 from hybridp.public.distribution import CELLS, BinnedReports, cell_chances, report_bins
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import LEVELS, WORD, Bounds, Piecewise, randomiser
@@ -191,7 +192,7 @@ def _apart(found: Release) -> dict[str, Any]:
 
 
 def _published(study: DistributionTask, heard: Any) -> Any:
-    return publish(study, "x", heard, entries=(), simulated_local=True, rows="", rng=seeded(1))
+    return publish(study, heard, rounds.Crowd.of("x", simulated_local=True, rng=seeded(1)))
 
 
 def test_groups_that_are_alike_are_not_said_to_differ_and_others_are() -> None:

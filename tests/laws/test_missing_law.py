@@ -31,6 +31,7 @@ from hybridp.public.mechanisms import ApproxDP, DiscreteLaplace, PureDP, discret
 from hybridp.public.messages import LocalSummary, answered_noise, sum_noise
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import Bounds, randomiser
+from hybridp.public.rounds import Answer, Crowd
 from hybridp.tasks.mean import MeanTask, publish_mean
 from hybridp.tasks.shares import SharesTask, publish_shares
 
@@ -199,7 +200,7 @@ def test_the_interval_covers_the_mean_of_those_who_have_a_value(share: float, pe
         totals = Raw(people, [total], nobody, answered=len(held) if study.excluding else None)
         rng = seeded(seed)
         sent = release_sums(totals, study.sum_noise, bounds, rng=rng)
-        return publish_mean(study, sent, None, trusted_people=people, rng=rng)
+        return publish_mean(study, Answer(people, sent), Crowd.of("value", rng=rng))
 
     # The mean of the clipped normal, by numerical integration.
     grid = np.linspace(-60, 120, 200_001)
@@ -230,7 +231,7 @@ def test_shares_are_of_those_who_have_an_option() -> None:
         rng = seeded(seed)
         raw = Raw(people, draw.multinomial(people, everybody))
         sent = replace(release_counts(raw, study.count_noise, rng=rng), left_out=True)
-        found = publish_shares(study, sent, None, trusted_people=people, rng=rng)
+        found = publish_shares(study, Answer(people, sent), Crowd.of("way", rng=rng))
         assert found.facts["options"] == ["bus", "car", "walk"]
         assert math.isclose(sum(found.facts["unbiased"]), 1.0)
         assert found.facts["left_out"] is not None
@@ -256,7 +257,7 @@ def test_the_interval_covers_the_share_of_those_who_are_left_out(options: int, p
     def once(seed: int) -> bool:
         rng = seeded(seed)
         noisy = replace(release_counts(Raw(people, counts), study.count_noise, rng=rng), left_out=True)
-        found = publish_shares(study, noisy, None, trusted_people=people, rng=rng)
+        found = publish_shares(study, Answer(people, noisy), Crowd.of("way", rng=rng))
         low, high = found.facts["left_out"]["interval"]
         return bool(low <= counts[-1] / people <= high)
 

@@ -273,7 +273,7 @@ def test_joint_intervals_cover_all_coefficients_at_once_and_single_ones_do_not()
     truth = np.array([0.1, 0.2, -0.2, 0.1, 0.0])
     study = RegressionTask(VectorBounds.of([-1.0] * 5, [1.0] * 5), PureDP(4.0), form="steered", clip=0.6, joint=True)
     draw, rng = np.random.default_rng(4), seeded(4)
-    crowd = Crowd(tuple("abcdy"), lambda middle: "", lambda: {"entries": (), "simulated_local": True, "rng": rng})
+    crowd = Crowd.of(*"abcdy", simulated_local=True, rng=rng)
     together_, alone = 0, 0
     for _ in range(250):
         x = draw.uniform(-1, 1, (2300, 4))

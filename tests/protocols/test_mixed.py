@@ -26,6 +26,7 @@ from hybridp.errors import InvalidInput, TrustRule
 from hybridp.ledger import Ledger
 from hybridp.noise import Randomness, oracle_reports, reports, seeded, synthetic_data_generator
 from hybridp.protocols.driver import release as release_mean
+from hybridp.public import rounds
 from hybridp.public.mechanisms import ApproxDP, PureDP, promised
 from hybridp.public.messages import Invite, LocalSummary, OnVector, VectorBounds, VectorReportSums
 from hybridp.public.queries import Feature
@@ -38,6 +39,7 @@ from hybridp.public.randomisers import (
     share_oracle,
     support_counts,
 )
+from hybridp.public.rounds import Answer
 from hybridp.public.shares import NoisyCounts, ShareReports, mixed_oracle, share_mixing
 from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
 from hybridp.tasks.mean import MeanTask, VectorTask, publish_mean
@@ -119,6 +121,12 @@ class Case:
     collections: int = 100
 
 
+def both(publish: Any, study: Any, got: Answer, *names: str, rng: Randomness) -> tuple[Any, Any]:
+    """What is published with the batches, and without them."""
+    crowd = rounds.Crowd.of(*names, rng=rng)
+    return publish(study, got, crowd), publish(study, replace(got, mixed=None), crowd)
+
+
 def mean_case() -> Case:
     sizes = 60, 900, 4000
     mixing = Mixing.planned(ApproxDP(0.5, 1e-6), 900)
@@ -136,8 +144,7 @@ def mean_case() -> Case:
         told = summary(local, study.invite, rng)
         trusted = curating.release_sums(Raw(len(own), [int(own.sum())], told), study.sum_noise, BOUNDS, rng=rng)
         batches = Batches(summary(mixed, study.mixed_invite, rng), (len(mixed),))
-        by = {"trusted_people": len(own), "rng": rng}
-        return publish_mean(study, trusted, told, mixed=batches, **by), publish_mean(study, trusted, told, **by)
+        return both(publish_mean, study, Answer(len(own), trusted, told, batches), "x", rng=rng)
 
     setting = Driven.of(study, Crowd(sum(sizes), 0.01, Guesses(sd=SD[0], mean=2 / 7)))
     return Case(sizes, mixing, setting, 2 / 7, once, 1.5, 400)
@@ -162,10 +169,8 @@ def vector_case() -> Case:
         told_all, batch = told(local, study.invite, rng), told(mixed, study.mixed_invite, rng)
         sums = tuple(int(x) for x in BOX.steps(own).sum(axis=0))
         trusted = curating.release_sums(Raw(len(own), sums, told_all), study.sum_noise, BOX, rng=rng)
-        by: dict[str, Any] = {"trusted_people": len(own), "names": ("a", "b"), "rng": rng}
         batches = Batches(batch, (len(mixed),))
-        return (publish_mean(study, trusted, told_all, mixed=batches, **by),
-                publish_mean(study, trusted, told_all, **by))  # fmt: skip
+        return both(publish_mean, study, Answer(len(own), trusted, told_all, batches), "a", "b", rng=rng)
 
     setting = Driven.of(study, Crowd(5600, 0.02, Guesses(sd=SD)))
     return Case(sizes, mixing, setting, np.array([2 / 7, 400 / 7]), once, 1.2)
@@ -183,9 +188,8 @@ def shares_case() -> Case:
         drawn = np.rint(data.laplace(0, study.count_noise.mechanism.scale, 3)).astype(int)
         trusted = NoisyCounts(sizes[0], tuple((counts + drawn).tolist()), study.count_noise)
         local, mixed = sent(sizes[2], study.invite.mechanism, rng), sent(sizes[1], mixed_oracle(mixing, 3), rng)
-        by = {"trusted_people": sizes[0], "rng": rng}
         batches = Batches(mixed, (sizes[1],))
-        return publish_shares(study, trusted, local, mixed=batches, **by), publish_shares(study, trusted, local, **by)
+        return both(publish_shares, study, Answer(sizes[0], trusted, local, batches), rng=rng)
 
     setting = Driven.of(study, Crowd(1000, 0.1, Guesses(shares=TRUE.tolist())))
     return Case(sizes, mixing, setting, TRUE, once, 1.5)

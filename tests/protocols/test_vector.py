@@ -17,6 +17,7 @@ from hybridp.protocols.driver import release as release_mean
 from hybridp.public.groups import Grouping
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import TrustedSummary, VectorBounds, VectorReportSums
+from hybridp.public.rounds import Answer, Crowd
 from hybridp.tasks.mean import MeanTask, VectorTask, publish_mean
 from hybridp.tasks.personal import PersonalTask
 
@@ -88,16 +89,17 @@ def test_no_reports_whatever_move_an_anchored_column_beyond_what_it_says(norm: A
     of: dict[str, Any] = {"reach": bounds.reach_steps, "start": 0}
     trusted = [TrustedSummary(TRUSTED, int(t), study.sum_noise, **of) for t in steps.sum(axis=0)]
     counts, seen = np.full(3, SIZE), []
-    said: dict[str, Any] = {"trusted_people": TRUSTED, "names": NAMES, "rng": seeded(1)}
+    crowd = Crowd.of(*NAMES, rng=seeded(1))
     for scale in (0.0, 1.0, 1e3, 1e9):
         totals = scale * draw.normal(size=3) * SIZE
         local = VectorReportSums(SIZE, counts, totals, totals**2 + scale, study.invite.mechanism)
-        found = publish_mean(study, trusted, local, **said)
+        said = Answer(TRUSTED, trusted, local)
+        found = publish_mean(study, said, crowd)
         most = np.array(found.facts["anchor"]["most"])
         away = np.abs(np.array(found.facts["unbiased"]) - np.array(found.facts["trusted"]))
         assert (away <= most * (1 + 1e-9)).all()
         seen.append((most.tolist(), found.facts["weight"]))
-        plain = publish_mean(replace(study, rule=Rule("adaptive")), trusted, local, **said)
+        plain = publish_mean(replace(study, rule=Rule("adaptive")), said, crowd)
         assert plain.facts["anchor"] is None
     assert all(one == seen[0] for one in seen)
     assert (np.abs(np.array(plain.facts["unbiased"]) - X.mean(axis=0)) > 1e3 * most).any()

@@ -14,6 +14,7 @@ from hybridp.noise import secure, seeded
 from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.messages import LocalSummary, TrustedSummary, sum_noise
 from hybridp.public.randomisers import LEVELS, Bounds, randomiser
+from hybridp.public.rounds import Answer, Crowd
 from hybridp.release.release import Release
 from hybridp.tasks.mean import MeanTask, publish_mean
 
@@ -31,7 +32,8 @@ def published(
     if local_mean is not None:
         local = LocalSummary(3600, 3600 * local_mean, 3600 * (0.25 + device.worst_variance + local_mean**2), device)
     rng = secure() if seed is None else seeded(seed)
-    return publish_mean(study, trusted and (trusted,), local, trusted_people=400 if trusted else 0, rng=rng)
+    sent = Answer(400 if trusted else 0, trusted and (trusted,), local)
+    return publish_mean(study, sent, Crowd.of("value", rng=rng))
 
 
 def test_the_unit_coordinate_is_left_behind() -> None:
@@ -83,7 +85,8 @@ def test_trusted_alone_covers_what_it_says(people: int, epsilon: float, sd: floa
     device = randomiser("dithered", study.guarantee)
     trusted = TrustedSummary(people, round(LEVELS * people / 2), sum_noise(study.guarantee))
     local = LocalSummary(3600, 0.0, 3600.0 * device.worst_variance, device)
-    found = publish_mean(study, (trusted,), local, trusted_people=people, rng=secure()).facts["groups"]["trusted"]
+    release = publish_mean(study, Answer(people, (trusted,), local), Crowd.of("value", rng=secure()))
+    found = release.facts["groups"]["trusted"]
     draw = np.random.default_rng(people)
     # Replacing one person moves the mean by 2/k: the noise of a sum with epsilon has that over epsilon as its scale.
     error = draw.normal(0, sd / math.sqrt(people), 400_000) + draw.laplace(0, 2 / people / epsilon, 400_000)

@@ -242,21 +242,18 @@ def _randomise_synth(
     columns. Other columns are left out unless --keep names them.
     """
     from hybridp.curator.sums import Columns
-    from hybridp.device.files import Asked, write_reports
-    from hybridp.protocols.devices import Randomised
+    from hybridp.device.files import Asked
+    from hybridp.protocols.devices import written
 
     must_be_stated(question.values)
     workload, _ = workload_of(stated.features()[0], question.values)
     assert promise.epsilon is not None
     invite = marginal_invite(workload, PureDP(promise.epsilon))
     with progress("randomising"):
-        told = [Asked(invite, Columns("", trust))]
-        (written,), left_out = write_reports(file, told, asked.out, table=asked.table, kept=asked.kept, rng=asked.rng)
-    drawn, counts = drawn_trust(trust), ({"table": written}, {"table": invite.text})
-    simulated = asked.rng.simulated or drawn
-    result = Randomised(str(asked.out), *counts, tuple(left_out), simulated, asked.rng.label, promise=invite.promise)
+        told = {"table": Asked(invite, Columns("", trust))}
+        result = written(told, file, asked.out, table=asked.table, kept=asked.kept, rng=asked.rng)
     document = {**result.alone(), "marginals": len(invite.mechanism.marginals)}
-    said_randomised(result, asked, document, invite.promise, drawn=drawn)
+    said_randomised(result, asked, document, invite.promise, drawn=drawn_trust(trust))
 
 
 # --- the questions ----------------------------------------------------------------------------------------------------

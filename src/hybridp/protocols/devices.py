@@ -27,7 +27,7 @@ from hybridp.tasks.records import RecordsTask
 from hybridp.tasks.task import task_of
 from hybridp.tasks.transcript import Transcript, invitation_to, read_invitation
 
-__all__ = ["Randomised", "answer_invitation", "randomise_study"]
+__all__ = ["Randomised", "answer_invitation", "randomise_study", "written"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,15 @@ class Randomised:
         return {**file, "randomised": sent, "mechanism": self.mechanisms[name], **budget, **self.windows, **batch}
 
 
+def written(questions: Mapping[str, Asked], data: Any, out: Any, *, rng: Randomness, **how: Any) -> Randomised:
+    """The reports of a table's people on questions, by their names (`hybridp.device.files.write_reports`)."""
+    asked = [*questions.values()]
+    sent, left_out = write_reports(data, asked, out, rng=rng, **how)
+    counts, texts = dict(zip(questions, sent, strict=True)), {n: one.invite.text for n, one in questions.items()}
+    simulated, promise = rng.simulated or drawn_trust(asked[0].columns.trust), asked[-1].invite.promise
+    return Randomised(str(out), counts, texts, tuple(left_out), simulated, rng.label, promise=promise)
+
+
 def randomise_study(
     study: Declaration,
     data: Any,
@@ -93,7 +102,6 @@ def randomise_study(
     if mixed:
         return _write_batch(study, data, out, invite, kept, {"table": table, "overwrite": overwrite}, rng)
     rule = trust_rule(study) if trust is None else trust
-    drawn = rng.simulated or drawn_trust(rule)
     beside_table = study.drawn and any(q.by_invitation for q in study.questions)
     if beside_table:
         rule_of_both = "must be given together with `reports`: every local person answers one drawn question, and the "
@@ -137,16 +145,16 @@ def randomise_study(
             answered = _answer_invitation(study, source, place, invite, drew, None, rng)
             with open_rows(place) as rows:  # nobody may be in it
                 beside = next(((ANSWERED_IN, name, ANSWERED, invited) for name in batch_names(rows, BATCH)), None)
-        asked_of = [_asked(study, i, columns_of(study, i, rule)) for i in places]
-        sent, gone = write_reports(
-            source, asked_of, out, epsilon=own, kept=kept, emptied=tuple(sorted(elsewhere)), beside=beside, table=table,
+        asked_of = {study.questions[i].name: _asked(study, i, columns_of(study, i, rule)) for i in places}
+        result = written(
+            asked_of, source, out, epsilon=own, kept=kept, emptied=tuple(sorted(elsewhere)), beside=beside, table=table,
             overwrite=overwrite, rng=rng,
         )  # fmt: skip
-    count, texts = ({}, {}) if answered is None else (dict(answered.reports), dict(answered.mechanisms))
-    for i, one, many in zip(places, asked_of, sent, strict=True):
-        count[study.questions[i].name], texts[study.questions[i].name] = many, one.invite.text
-    promise, left_out = asked_of[-1].invite.promise, left_out if study.drawn else gone
-    return Randomised(str(out), count, texts, tuple(left_out), drawn, rng.label, promise=promise)
+    result = replace(result, left_out=tuple(left_out)) if study.drawn else result
+    if answered is None:
+        return result
+    reports_of, texts = {**answered.reports, **result.reports}, {**answered.mechanisms, **result.mechanisms}
+    return replace(result, reports=reports_of, mechanisms=texts)
 
 
 def _asked(study: Declaration, place: int, columns: Any, *, mixed: bool = False) -> Asked:
@@ -176,12 +184,11 @@ def _write_batch(
         return _answer_invitation(study, data, Path(out), invite_file, everybody, where["table"], rng, mixed=True)
     own = study.promise.epsilon_column
     asked = {q.name: _asked(study, i, columns_of(study, i, None), mixed=True) for i, q in enumerate(study.questions)}
-    written, _ = write_reports(data, [*asked.values()], out, mixed=True, epsilon=own, **where, rng=rng)
+    result = written(asked, data, out, mixed=True, epsilon=own, **where, rng=rng)
     if study.level_mixing is not None and own is not None:
         levels = written_levels(study.level_mixing, out, own)
-    counts = dict(zip(asked, written, strict=True)), {name: one.invite.text for name, one in asked.items()}
     promise = None if study.mixing is None else PureDP(study.mixing.epsilon)
-    return Randomised(str(out), *counts, (), rng.simulated, rng.label, study.mixing, levels, promise)
+    return replace(result, left_out=(), mixing=study.mixing, levels=levels, promise=promise)
 
 
 def _invited(study: Declaration) -> tuple[int, Question]:
@@ -271,7 +278,7 @@ def _write_answers(
     an answer to another one."""
     drawn = drawn_trust(columns.trust)
     must(not drawn, "trial-opt-in", "must be for a release: devices do not draw who trusts", "a trial")
-    asked_of, rng, mixing = said.invite, where["rng"], said.task.mixing if mixed else None
+    asked_of, mixing = said.invite, said.task.mixing if mixed else None
     if mixed:
         must(mixing is not None, "mixed", "must go with an invitation that states a mixer (--batch)", "one without")
         asked_of = cast(RecordsTask, said.task).mixed_of(asked_of)
@@ -280,10 +287,6 @@ def _write_answers(
     if asked_of.way not in ("number", "marginal"):
         new = out.suffix.lower() == ".csv" and out.parent.is_dir() and not out.exists()
         must(new, "out", "must name a new .csv file in an existing folder", out)
-    (sent,), gone = write_reports(data, [Asked(asked_of, columns)], out, **where)
+    result = written({name or said.task.called: Asked(asked_of, columns)}, data, out, **where)
     windows = {key: value for key, value in said.about.items() if key in ("window", "windows")}
-    name = name or said.task.called
-    return Randomised(
-        str(out), {name: sent}, {name: asked_of.text}, tuple(gone), rng.simulated, rng.label, mixing,
-        promise=asked_of.promise, windows=windows,
-    )  # fmt: skip
+    return replace(result, mixing=mixing, windows=windows)

@@ -393,7 +393,7 @@ def ask_invited(
     """
     task = said.task.with_level(level, joint)
     how = {"table": table, "trust": trust, "person": person, "report": report, "tally": tally, "mixed": mixed}
-    later = said.charges(purpose, collection, mixed=transcripts.NO_BATCHES if mixed else None)
+    later = said.charges(purpose, collection, mixed=Batches() if mixed else None)
     purpose = later[0].purpose
 
     def answer(entries: Spending) -> tuple[Release, Any, Transcript | None]:
@@ -403,7 +403,7 @@ def ask_invited(
             entries.charge(due if sent.digest is not None else due[1:])
             rounds_held, rng = list[Any](), seeded(0) if said.simulated else secure()
             marked = sent.simulated_reports or batches.simulated
-            crowd = said.crowd(rng, tuple(entries), simulated_local=lambda: marked)
+            crowd = said.crowd(rng, tuple(entries), simulated_local=marked)
             last = Answer(local=sent.local, mixed=batches)
             result: Release = drive(task.ask(crowd), Tape(said, last), rounds_held)
         text = said.invite.text if sent.assumed else None

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.tally import Tally, invite_in
-from hybridp.curator import sums
 from hybridp.curator import sums as summing
 from hybridp.curator.sums import Columns, Raw, Rows, TableLike, open_rows
 from hybridp.errors import InvalidInput, OtherMechanism, TrustRule, UnusablePublicRows, UnusableRows, must
@@ -196,7 +195,7 @@ def read_batches(
     def read(rows: Rows) -> Raw:
         if columns is None:
             return summing.slots_told(rows, question.text, question.encoding.categories, assume=assume)
-        result = sums.read(rows, own, question, assume=assume, **how)
+        result = summing.read(rows, own, question, assume=assume, **how)
         if epsilon is not None:
             levels = len(result.local.epsilons)
             alike = not rows.is_text(epsilon) or len(rows.texts(epsilon, levels + 1)) == levels

@@ -58,7 +58,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from numbers import Real
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
@@ -141,6 +141,7 @@ class ZCDP:
 
 
 Guarantee = PureDP | ApproxDP
+Whole = TypeVar("Whole", bound=PureDP | ApproxDP)
 
 
 def promised(epsilon: float, delta: float = 0.0, neighbours: Neighbours = Neighbours.REPLACE_ONE) -> PureDP | ApproxDP:
@@ -201,7 +202,7 @@ def turning_point(low: float, high: float, holds: Callable[[float], bool], *, ne
     return low, high
 
 
-def split_off(budget: PureDP | ApproxDP, share: float) -> tuple[PureDP | ApproxDP, PureDP]:
+def split_off(budget: Whole, share: float) -> tuple[Whole, PureDP]:
     """What is left of a budget, and the share of its epsilon that is taken off: together never more than it was.
 
     Both are whole multiples of 10^-12, as a ledger counts, and rounded down.

@@ -298,3 +298,8 @@ class Crowd:
     made: Callable[[], dict[str, Any]]
     phased: bool = False
     """Whether some people are asked later, within windows that the others name."""
+
+    @classmethod
+    def of(cls, *names: str, **made: Any) -> Crowd:
+        """Of whom it is known how the answers came about, and no table's rows became values."""
+        return cls(names, lambda middle: "", lambda: made)

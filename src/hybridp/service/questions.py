@@ -209,7 +209,7 @@ class Part:
             later = by_window(told.counts, invite) if self.said.asked.bins else _sums(told, invite)
             return cast(Release, self.said.released(Answer(local=later), rng))
         own = StorePeople(answers, people, told, rng, mixed=self.task.mixed_invite, choices=self.choices)
-        crowd = Crowd(self.names, lambda middle: "", lambda: {"rng": rng, "entries": (), "simulated_local": False})
+        crowd = Crowd.of(*self.names, rng=rng)
         if self.grouping is not None:
             return ask_groups(self.task.decided(0, 0), self.grouping, own, crowd)
         sizes = 0 if answers is None else people, told.people, 0 if told.mixed is None else told.mixed.people
@@ -600,9 +600,9 @@ class _Synthetic(Part):
         sent = zip(local, self.invite.mechanism.oracles, strict=True)
         reports = MarginalReports(tuple(ShareReports(told.people, told.counts, oracle) for told, oracle in sent))
         task = replace(self.task, people=(0 if answers is None else people, reports.people))
-        names, made = task.workload.schema.names, {"entries": (), "simulated_local": False, "rng": rng}
+        names = task.workload.schema.names
         raw = Raw(people, answers and answer_codes(answers, task.workload.schema), reports)
-        result = drive(task.ask(Crowd(names, lambda middle: "", lambda: made)), _Unfitted(raw, rng))
+        result = drive(task.ask(Crowd.of(*names, rng=rng)), _Unfitted(raw, rng))
         model = {"task": plain_of(task), "answers": list(result.answered)}  # of which a fit is made
         facts = {"method": task.method, "people": result.people, "features": list(names), "model": model}
         told = statistic("synthetic-data", None, None, **facts)

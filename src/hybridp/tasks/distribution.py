@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from hybridp.public.messages import Conversation, Invite, OnNumber
 from hybridp.public.randomisers import LEVELS, Bounds, DitheredBit, LocalName, dithered_bit, randomiser
 from hybridp.public.rounds import Between, Crowd, Later, Numbers
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoisyCounts, count_noise
-from hybridp.release.release import Made, Protection, Release, statistic
+from hybridp.release.release import Protection, Release, statistic
 from hybridp.tasks.task import Task, charge_all, noise_level, task_receipt
 
 __all__ = ["DistributionTask", "ask_counts", "places_around", "publish", "stretches", "trusted_words"]
@@ -138,7 +138,7 @@ class DistributionTask(Task):
 
     def ask(self, crowd: Crowd) -> Conversation:
         evidence = yield from self.gather(crowd)
-        return publish(self, crowd.names[0], evidence, rows=crowd.rows(self.bounds.centre), **crowd.made())
+        return publish(self, evidence, crowd)
 
     def gather(self, crowd: Crowd) -> Generator[Any, Any, Evidence]:
         """Everything that people tell, round by round."""
@@ -253,14 +253,7 @@ def places_around(
 # --- what is published ------------------------------------------------------------------------------------------------
 
 
-def publish(
-    study: DistributionTask,
-    question: str,
-    heard: Evidence,
-    *,
-    rows: str,
-    **made: Unpack[Made],
-) -> Release:
+def publish(study: DistributionTask, heard: Evidence, crowd: Crowd) -> Release:
     """Blend and state. Post-processing: no rows, no noise."""
     must(bool(heard.counted or heard.local), "people", "must be at least 1 in one of the groups", "0")
     blend = blended(heard)
@@ -311,7 +304,7 @@ def publish(
     )
     asked_in = [(low + width * a, low + width * b) for a, b in (part.window for part in heard.answered)]
     return Release(
-        {question: result},
+        {crowd.names[0]: result},
         study.level,
         receipt=task_receipt(
             Protection(study.promised, trusted_words(heard)) if heard.counted else None,
@@ -322,8 +315,8 @@ def publish(
             _ONE_PHASE if steered else "",
             _windowed(study, asked_in, windows) if steered else "",
             moves="a local share",
-            rows=(rows,),
-            **made,
+            rows=(crowd.rows(study.bounds.centre),),
+            **crowd.made(),
         ),
     )
 

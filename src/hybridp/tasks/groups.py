@@ -26,9 +26,8 @@ from hybridp.errors import must
 from hybridp.public.groups import OTHER, Grouping, Joint
 from hybridp.public.messages import Conversation, drive, holm
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import Bounds
-from hybridp.public.rounds import Crowd, Options
-from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
+from hybridp.public.rounds import Answer, Crowd, Options
+from hybridp.public.shares import CountNoise, OnOptions
 from hybridp.public.study import Declaration, Number
 from hybridp.release.facts import Cell, Facts, cells, label
 from hybridp.release.release import CURATOR, VIEWER, Promise, Receipt, Release, one_receipt, statistic
@@ -206,13 +205,11 @@ class PrivateGroupsTask(Task):
     def ask(self, crowd: Crowd) -> Conversation:
         noise = None if self.estimator == "lm-only" else self.noise
         got = yield Options(self.invite, noise, self.joint, heard=self.estimator != "tcm-only")
-        local = got.local if got.local is not None and got.local.people else None
-        return self._release(got.trusted_people, got.trusted, local, crowd)
+        return self._release(got, crowd)
 
-    def _release(
-        self, trusted_people: int, trusted: NoisyCounts | None, local: ShareReports | None, crowd: Crowd
-    ) -> Release:
+    def _release(self, got: Answer, crowd: Crowd) -> Release:
         """Blend what both groups sent and state what was promised. Post-processing: no rows, no noise."""
+        trusted, local = got.trusted, got.local if got.local is not None and got.local.people else None
         grouping, own, mean = self.grouping, self.study, isinstance(self.study, MeanTask)
         sd = own.rule.sds[0] / 2 if isinstance(own, MeanTask) and own.rule.sds else None
         whole = JointBlend(trusted, local, self.joint.size, sd, by_people=self.estimator == "everyone")
@@ -257,7 +254,7 @@ class PrivateGroupsTask(Task):
             public=_public(own),
             by={"shares": [one[0] for one in shares], "shares_interval": [[one[i] for one in shares] for i in (1, 2)]},
             withheld=withheld,
-            people=(trusted_people, 0 if local is None else local.people),
+            people=(got.trusted_people, 0 if local is None else local.people),
             level=own.level,
             mechanisms=(self.noise.mechanism.name if trusted is not None else "none", self.invite.name),
             estimator=self.estimator,
@@ -270,8 +267,7 @@ class PrivateGroupsTask(Task):
 
     @cached_property
     def joint(self) -> Joint:
-        answers: Feature | Bounds = self.study.bounds if isinstance(self.study, MeanTask) else self.study.question
-        return Joint(Feature(self.grouping.column, self.grouping.names), self.value, answers)
+        return Joint(Feature(self.grouping.column, self.grouping.names), self.value, self.study.invite.encoding)
 
     @cached_property
     def invite(self) -> OnOptions:

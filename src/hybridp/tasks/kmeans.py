@@ -28,7 +28,7 @@ from hybridp.public.questions import Points
 from hybridp.public.rounds import Cells, Crowd, Later, Many, Moves
 from hybridp.public.study import Declaration
 from hybridp.release import release as releasing
-from hybridp.release.release import Protection, Release, plain, statistic
+from hybridp.release.release import Protection, Release, statistic
 from hybridp.tasks.task import BUILDERS, Task, declared
 
 __all__ = ["KMeansTask", "Plan", "kmeans_task"]
@@ -48,18 +48,18 @@ class Plan:
     round_spend: Spend | None
 
     def __post_init__(self) -> None:
-        g, spends = self.guarantee, self._spends
-        if any(isinstance(s, ZCDP) for s in spends):
-            total = sum(Fraction(s.rho) for s in spends if isinstance(s, ZCDP))
-            ok = all(isinstance(s, ZCDP) for s in spends) and g.delta > 0
-            ok = ok and total <= Fraction(zcdp_for(g.epsilon, g.delta).rho)
-        else:
-            ok = sum(Fraction(s.epsilon) for s in spends if isinstance(s, PureDP)) <= Fraction(g.epsilon)
+        g, (epsilons, rhos) = self.guarantee, self._spends
+        ok = sum(map(Fraction, epsilons)) <= Fraction(g.epsilon)
+        if rhos:
+            total = sum(map(Fraction, rhos))
+            ok = not epsilons and g.delta > 0 and total <= Fraction(zcdp_for(g.epsilon, g.delta).rho)
         must(ok, "round_spend", f"must be small enough for {g} with the map's", self.round_spend)
 
     @property
-    def _spends(self) -> list[Spend]:
-        return [s for s in (self.map_spend, *[self.round_spend] * self.rounds) if s is not None]
+    def _spends(self) -> tuple[list[float], list[float]]:
+        """The epsilons of map and rounds, or their rhos: all are of one kind."""
+        every = (self.map_spend, *[self.round_spend] * self.rounds)
+        return [s.epsilon for s in every if isinstance(s, PureDP)], [s.rho for s in every if isinstance(s, ZCDP)]
 
     @property
     def iterations(self) -> int:
@@ -68,12 +68,10 @@ class Plan:
     @property
     def spent(self) -> Spend | None:
         """The trusted group's total, composed."""
-        spends = self._spends
-        if not spends:
-            return None
-        if isinstance(spends[0], PureDP):
-            return PureDP(math.fsum(s.epsilon for s in spends if isinstance(s, PureDP)))
-        return ZCDP(math.fsum(s.rho for s in spends if isinstance(s, ZCDP)))
+        epsilons, rhos = self._spends
+        if rhos:
+            return ZCDP(math.fsum(rhos))
+        return PureDP(math.fsum(epsilons)) if epsilons else None
 
 
 def _split(guarantee: Guarantee, gaussian: bool, share: float) -> Spend:
@@ -249,12 +247,12 @@ def _publish(study: KMeansTask, found: blending.Clusters, plan: Plan, crowd: Cro
     noise = "none" if spent is None else "laplace" if isinstance(spent, PureDP) else "gaussian"
     facts = statistic(
         "kmeans",
-        study.box.values(found.centres)[order].tolist(),
+        study.box.values(found.centres)[order],
         None,
         columns=list(crowd.names),
-        standard_error=(np.sqrt(np.mean(found.centre_errors[order] ** 2, axis=1)) * study.box.step).tolist(),
-        size=(found.shares[order] * total).tolist(),
-        size_error=(found.share_errors[order] * total).tolist(),
+        standard_error=np.sqrt(np.mean(found.centre_errors[order] ** 2, axis=1)) * study.box.step,
+        size=found.shares[order] * total,
+        size_error=found.share_errors[order] * total,
         bounds={"lower": list(study.box.lower), "upper": list(study.box.upper)},
         groups={"trusted": {"people": people[0]}, "local": {"people": people[1]}},
         iterations=plan.iterations,
@@ -265,7 +263,7 @@ def _publish(study: KMeansTask, found: blending.Clusters, plan: Plan, crowd: Cro
     kind = f"discrete {noise} noise on counts in cells and sums by cluster"
     once = "one report of a point, with the whole epsilon, on their own device"
     return Release(
-        {"points": {"centres": plain(facts)}},
+        {"points": {"centres": facts}},
         None,
         receipt=releasing.build_receipt(
             Protection(study.trusted_promise, kind, f"{plan.iterations} answers, {level}") if people[0] else None,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Unpack, cast
+from typing import Any, ClassVar, Literal, cast
 
 from hybridp.blend.groups import Gap, mean_gaps
 from hybridp.blend.mean import Blend, Rule, blend, blend_columns, column_parts, each_level, seal
@@ -30,7 +30,7 @@ from hybridp.public.rounds import Answer, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Number
 from hybridp.release.facts import clipped_share
-from hybridp.release.release import GroupEstimate, Made, Protection, Release, group_mean, mean_release
+from hybridp.release.release import GroupEstimate, Protection, Release, group_mean, mean_release
 from hybridp.tasks import task as tasks
 from hybridp.tasks.task import BUILDERS, Draw, Task, declared, on_device, protected, undecided
 
@@ -113,9 +113,7 @@ class _Means(Task):
 
     def ask(self, crowd: Crowd) -> Conversation:
         got = yield self.asked(crowd.names)
-        answered = {"trusted_people": got.trusted_people, "mixed": got.mixed, "clipped": got.clipped}
-        rows = crowd.rows(getattr(self.bounds, "centre", self.bounds))
-        return publish_mean(self, got.trusted, got.local, **answered, names=crowd.names, rows=rows, **crowd.made())
+        return publish_mean(self, got, crowd)
 
     def blended(self, answer: Answer) -> list[Blend]:
         groups = [] if answer.local is None else [answer.local]
@@ -348,24 +346,13 @@ class VectorTask(_Means):
         return protected(self.trusted_whole, Draw("each column's sum", trusted.noise, several=True), *beside), device
 
 
-def publish_mean(
-    study: _Means,
-    trusted: Sequence[TrustedSummary] | None,
-    local: messages.LocalSummary | messages.VectorReportSums | None,
-    *,
-    trusted_people: int,
-    names: tuple[str, ...] = ("value",),
-    mixed: tasks.Batches | None = None,
-    clipped: int | None = None,
-    rows: str = "",
-    **made: Unpack[Made],
-) -> Release:
+def publish_mean(study: _Means, got: Answer, crowd: Crowd) -> Release:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
 
     `mixed` reports are pooled with the `local` ones by public shares, or by people, and blended as one group.
-    `clipped` is the noisy count of trusted people whose values were clipped; `rows` is the public rule by which a
-    table's fields became values, for the receipt.
+    `clipped` is the noisy count of trusted people whose values were clipped.
     """
+    trusted, local, mixed, trusted_people = got.trusted, got.local, got.mixed, got.trusted_people
     if study.undecided:  # nobody has counted the groups, and nothing was spent on a spread
         study = study.ruled("adaptive")
     several, rule, sides = isinstance(study, VectorTask), study.rule, study.bounds.sides
@@ -408,7 +395,7 @@ def publish_mean(
         shuffled = tasks.told_shuffled(study, mixed, group, parts if several else parts[0])
     own: dict[str, Any] = {}
     if isinstance(study, MeanTask):
-        own = _beside(study, one_sum, trusted_people, clipped)
+        own = _beside(study, one_sum, trusted_people, got.clipped)
         learned = rule.sd is None and any(group.people for group in groups)
         own["sd_estimate"] = study.bounds.half * math.sqrt(blends[0].variance) if learned else None
     reaches = [one.anchor.reach for one in blends if one.anchor is not None]
@@ -420,10 +407,10 @@ def publish_mean(
         rule.name,
         "" if default is None else default.of_mean(held, stated=stated, several=several),
         blindly="the bounds, and the norm and radius," if several else "the bounds",
-        rows=(_AMPLIFIED if amplified is not None else "", rows),
+        rows=(_AMPLIFIED if amplified is not None else "", crowd.rows(getattr(study.bounds, "centre", study.bounds))),
         shuffled=shuffled,
         unit=f"one person, one record{', all of its columns' * several}",
-        **made,
+        **crowd.made(),
     )
     return mean_release(
         study.bounds,
@@ -432,7 +419,7 @@ def publish_mean(
             "trusted": alone(trusted, trusted_people, [one.trusted_error for one in blends]),
             "local": alone(None if local is None else local.columns, local_people, own_errors(local)),
         },
-        names=names,
+        names=crowd.names,
         level=study.level,
         joint=study.joint,
         estimator=rule.name,

@@ -71,15 +71,13 @@ class NumberTask(OfMean):
 
     def ask(self, crowd: Crowd) -> Conversation:
         got = yield self.mean.asked(crowd.names, bins=self.distribution is not None)
-        made = {"rows": crowd.rows(self.mean.bounds.centre), **crowd.made()}
-        answered = {"trusted_people": got.trusted_people, "clipped": got.clipped}
-        parts = {"sum": publish_mean(self.mean, got.trusted, got.local, **answered, **made)}
+        parts = {"sum": publish_mean(self.mean, got, crowd)}
         local = 0 if got.local is None else got.local.people
         people = local if self.estimator == "full-lm" else local + got.trusted_people
         known = self._summed(parts["sum"].facts, people)
         if self.distribution is not None:
             evidence = yield from ask_counts(self.distribution, got.trusted_people, got.binned)
-            parts["counts"] = publish(self.distribution, crowd.names[0], evidence, **made)
+            parts["counts"] = publish(self.distribution, evidence, crowd)
             (facts,) = parts["counts"].questions.values()
             known |= facts
         wanted = [name for name in self.statistics if name != "distribution"]

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any, Unpack, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from hybridp.public.rounds import Answer, Crowd, Discover, Later, Slots
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration
 from hybridp.release import release as releasing
-from hybridp.release.release import GroupEstimate, Made, Protection, Release, plain, statistic
+from hybridp.release.release import GroupEstimate, Protection, Release, statistic
 from hybridp.tasks.task import BUILDERS, Task, declared, mixed_assumptions, mixed_facts, mixed_promises
 
 __all__ = ["RecordsTask", "list_mixing", "opt_in_counts", "records_task"]
@@ -89,7 +89,7 @@ class RecordsTask(Task):
         invite = self.invite_to(head, crowd.names)
         about = {"slots": len(head), "queries": len(head.queries) - 1, "report": invite.mechanism.name}
         got = yield Later(invite, about=about)
-        return _publish(self, result, invite, estimates, got or Answer(), **crowd.made())
+        return _publish(self, result, invite, estimates, got or Answer(), crowd)
 
     @property
     def most(self) -> int:
@@ -134,15 +134,15 @@ def _publish(
     invite: OnList,
     estimates: list[blending.Estimate],
     got: Answer,
-    **made: Unpack[Made],
+    crowd: Crowd,
 ) -> Release:
     """Blend what the trusted said with the local reports (None: nobody was asked) and those that came through a mixer:
     post-processing, nothing is drawn."""
     local, mixed, level = got.local, got.mixed, study.level
     second, shuffled = study.mixed_of(invite), None
     reports = [(invite.mechanism, local)] if local is not None and local.people else []
-    own = Protection(study.local_guarantee, f"{invite.mechanism.name} report on their own device")
-    device = own if reports else None
+    device = f"{invite.mechanism.name} report on their own device"
+    own = Protection(study.local_guarantee, device) if reports else None
     if mixed is not None and mixed.people and second is not None and study.mixing is not None:
         reports.append((second.mechanism, mixed.summary))
         batches = mixed_facts(list_mixing(second, study.mixing), mixed.sizes, second.mechanism.name)
@@ -171,8 +171,6 @@ def _publish(
     mixing: dict[str, Any] = {}
     if shuffled is not None:
         groups["shuffled"], mixing = {"people": shuffled.people}, {"mixing": shuffled.mixing}
-    if held is not None:
-        leash = {"plain": held.plain[first].tolist(), "most": plain(held.most[first].tolist()), "reach": held.reach}
     facts = statistic(
         "heavy-hitters",
         shares["estimate"],
@@ -181,7 +179,7 @@ def _publish(
         ranks=ranks,
         queries=_listed(queried, queries, _ranked(queried, queries[0]), level),
         wildcards=_listed(head.slots, every, rest.tolist(), level),
-        anchor=None if held is None else leash,
+        anchor=None if held is None else {"plain": held.plain[first], "most": held.most[first], "reach": held.reach},
         head_list_size=len(queried),
         discovered_records=int(np.isfinite(found.discovered).sum()),
         groups=groups,
@@ -192,7 +190,7 @@ def _publish(
         },
         **mixing,
     )
-    chosen = [] if default is None else [default.words("hybrid", "a trusted share", "at equal shares", default.reach)]
+    chosen = "" if default is None else default.words("hybrid", "a trusted share", "at equal shares", default.reach)
     return Release(
         {"records": {"shares": facts}},
         level,
@@ -202,11 +200,11 @@ def _publish(
                 "thresholded noisy counts (discovery part) or noisy counts of known slots (estimation part)",
                 "no amplification: the head list is shown to local people before the end",
             ),
-            device,
+            own,
             mixed=mixed_promises(shuffled),
-            assumes=(*_ASSUMES, *mixed_assumptions(shuffled), *chosen),
+            assumes=(*_ASSUMES, *mixed_assumptions(shuffled), chosen),
             reads="record",
-            **made,
+            **crowd.made(),
         ),
     )
 

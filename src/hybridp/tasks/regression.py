@@ -26,7 +26,7 @@ from hybridp.public.questions import Regression
 from hybridp.public.regression import ROUNDS, KindName, Line, NoisyRounds, OnLine, Trusted
 from hybridp.public.rounds import Crowd, Later, Products, Scale
 from hybridp.public.study import Declaration
-from hybridp.release.release import GroupEstimate, Protection, Release, answer, gap_facts, plain
+from hybridp.release.release import GroupEstimate, Protection, Release, answer, gap_facts
 from hybridp.tasks.task import BUILDERS, Draw, Task, declared, protected, task_receipt, undecided
 
 __all__ = ["FormName", "RegressionTask", "regression_task"]
@@ -219,7 +219,7 @@ class RegressionTask(Task):
             raise InvalidInput("`people` must be enough for a regression: some statistic has fewer than two reports.")
         units, p_values, differences = Units.of(self.bounds, self.kind), None, None
         if own is not None and told is not None:
-            differences = plain((units.fit(own)[0] - units.fit(told)[0]).tolist())
+            differences = units.fit(own)[0] - units.fit(told)[0]
             if apart is not None and not (own.weak or told.weak):
                 away = np.abs(told.beta - own.beta) / np.sqrt(np.maximum(np.diag(apart), 1e-300))
                 p_values = holm(np.minimum(2 * ndtr(-away), 1.0).tolist())
@@ -231,8 +231,8 @@ class RegressionTask(Task):
         columns = ["intercept", *crowd.names[:-1]]
         facts = answer(
             "regression",
-            plain(centre.tolist()),
-            (plain((centre - wide).tolist()), plain((centre + wide).tolist())),
+            centre,
+            (centre - wide, centre + wide),
             {
                 "trusted": _group(units, 0 if said is None else said.people, own),
                 "local": _group(units, self.people[1] if sums is None else sums.people, told),
@@ -246,7 +246,7 @@ class RegressionTask(Task):
             kind=self.kind,
             form="tcm-only" if line is None else line.form,
             joint=self.joint,
-            standard_error=plain(errors.tolist()),
+            standard_error=errors,
             expected=expected,
             clip=reach,
             noisy_totals=[] if said is None else [list(row) for row in said.totals],
@@ -285,7 +285,7 @@ class RegressionTask(Task):
 
 
 def _group(units: Units, people: int, fit: Fit | None) -> GroupEstimate:
-    return GroupEstimate(people) if fit is None else GroupEstimate(people, *(plain(x.tolist()) for x in units.fit(fit)))
+    return GroupEstimate(people) if fit is None else GroupEstimate(people, *units.fit(fit))
 
 
 def regression_task(study: Declaration, place: int) -> RegressionTask:

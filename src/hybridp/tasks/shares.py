@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Unpack, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -28,13 +28,13 @@ from hybridp.public.queries import SEPARATOR, Feature
 from hybridp.public.questions import Choice, Count
 from hybridp.public.randomisers import k_randomised_response, share_oracle
 from hybridp.public.rounds import Answer, Crowd, Options
-from hybridp.public.shares import NoisyCounts, OnOptions, ShareReports, count_noise, mixed_oracle, tick_noise
+from hybridp.public.shares import OnOptions, ShareReports, count_noise, mixed_oracle, tick_noise
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration
 from hybridp.release.facts import Facts, clipped_share
-from hybridp.release.release import GroupEstimate, Made, Release, answer, as_count, gap_facts
+from hybridp.release.release import GroupEstimate, Release, answer, as_count, gap_facts
 from hybridp.tasks import task as tasks
-from hybridp.tasks.task import BUILDERS, Batches, Draw, Task, declared, on_device, protected
+from hybridp.tasks.task import BUILDERS, Draw, Task, declared, on_device, protected
 
 __all__ = ["SharesTask", "field_rule", "publish_shares", "shares_task"]
 
@@ -107,8 +107,7 @@ class SharesTask(Task):
     def ask(self, crowd: Crowd) -> Conversation:
         noise = None if self.estimator == "lm-only" else self.count_noise
         got = yield Options(self.invite, noise, heard=self.estimator != "tcm-only")
-        answered = {"trusted_people": got.trusted_people, "mixed": got.mixed}
-        return publish_shares(self, got.trusted, got.local, **answered, **crowd.made())
+        return publish_shares(self, got, crowd)
 
     @property
     def invite(self) -> OnOptions:
@@ -145,20 +144,13 @@ class SharesTask(Task):
         return charges[:1] if self.question.excludes else charges
 
 
-def publish_shares(
-    study: SharesTask,
-    trusted: NoisyCounts | None,
-    local: ShareReports | None,
-    *,
-    trusted_people: int,
-    mixed: Batches | None = None,
-    **made: Unpack[Made],
-) -> Release:
+def publish_shares(study: SharesTask, got: Answer, crowd: Crowd) -> Release:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
 
     `mixed` reports are heard with the `local` ones by public parts, as one group.
     """
-    question, sent = study.question, None if mixed is None else mixed.summary
+    question, trusted, local, mixed = study.question, got.trusted, got.local, got.mixed
+    sent = None if mixed is None else mixed.summary
     result = blend_shares(trusted, local, study.estimator, sent, answering=study.answering)
     gaps = result.gap_widths(study.level, joint=study.joint)
     shuffled = None
@@ -179,7 +171,7 @@ def publish_shares(
         np.clip(result.estimate, 0.0, 1.0) if question.most else to_simplex(result.estimate),
         result.intervals(study.level, joint=study.joint),
         {
-            "trusted": GroupEstimate(trusted_people, own, result.standard_errors("trusted")),
+            "trusted": GroupEstimate(got.trusted_people, own, result.standard_errors("trusted")),
             "local": _alone(local, result),
         },
         gap_facts("options", options, study.level, apart, gaps, result.p_values(), 1.0),
@@ -209,7 +201,7 @@ def publish_shares(
             moves="a local share",
             rows=(field_rule(question),),
             shuffled=shuffled,
-            **made,
+            **crowd.made(),
         ),
     )
     return as_count(release) if study.counted else release

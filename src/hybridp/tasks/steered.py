@@ -12,7 +12,7 @@ Whatever the window, nothing of a number is lost: the part beyond it is the trus
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Any
 
 from hybridp.blend.distribution import blended
 from hybridp.blend.mean import Rule, blend_window
@@ -20,20 +20,14 @@ from hybridp.errors import must
 from hybridp.public import steered_mean as windows
 from hybridp.public.mechanisms import Charge, PureDP, split_off
 from hybridp.public.messages import Conversation, OnNumber, VectorReportSums
-from hybridp.public.rounds import Crowd, Later, Numbers, Within
+from hybridp.public.rounds import Answer, Crowd, Later, Numbers, Within
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Quartiles, WindowNoise, WindowSums
-from hybridp.release.release import Made, Protection, Release, group_mean, mean_release
+from hybridp.release.release import Protection, Release, group_mean, mean_release
 from hybridp.tasks.distribution import DistributionTask, ask_counts, trusted_words
 from hybridp.tasks.mean import MeanTask, OfMean, mean_task, publish_mean
-from hybridp.tasks.task import BUILDERS, task_receipt
+from hybridp.tasks.task import BUILDERS, charge_all, task_receipt
 
 __all__ = ["SteeredTask"]
-
-
-def _parted(whole: PureDP, share: float) -> tuple[PureDP, PureDP]:
-    """What is left, and the part that is taken off."""
-    rest, part = split_off(whole, share)
-    return PureDP(rest.epsilon), part
 
 
 @dataclass(frozen=True)
@@ -60,9 +54,8 @@ class SteeredTask(OfMean):
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """All that trusted people are promised, whichever form it takes; and reports."""
-        made = f"{self.invite.mechanism.name} report"
-        local = Charge("local", self.invite.promise, made, purpose, collection=collection)
-        return [Charge("trusted", self._whole, "laplace noise on a steered mean", purpose), local]
+        trusted = Charge("trusted", self._whole, "laplace noise on a steered mean", purpose)
+        return charge_all(self, [trusted], purpose, collection)
 
     def check_inviting(self, *, trial: bool) -> None:
         both = "must be given, or --simulate-local for a trial of both phases at once; not both"
@@ -88,7 +81,7 @@ class SteeredTask(OfMean):
         many = windows.Crowd(trusted, local, rest.epsilon, study.invite.mechanism.variance_terms)
         seen, looked = None, ""
         if many.worth_a_pilot:
-            rest, part = _parted(rest, PILOT_SHARE)
+            rest, part = split_off(rest, PILOT_SHARE)
             counted = DistributionTask(
                 study.bounds, study.guarantee, at=(), spread=True, estimator="tcm-only", noise="laplace",
                 trusted_guarantee=part,
@@ -102,9 +95,10 @@ class SteeredTask(OfMean):
             own = replace(study, trusted_guarantee=rest).decided(trusted, local)
             got = yield Numbers(own.named(names), own.sum_noise, own.squares_noise, heard=False)
             answer = yield Later(invite, about={"window": None})
-            result = self._plain(own, got.trusted, answer, looked, seen, crowd)
+            got = replace(got, local=None if answer is None else answer.local)
+            result = self._plain(own, got, looked, seen, crowd)
         else:
-            noise = WindowNoise.of(*_parted(rest, SQUARES_SHARE), *window.levels)
+            noise = WindowNoise.of(*split_off(rest, SQUARES_SHARE), *window.levels)
             inside, outside, squares = yield Within(study.invite, window, noise)
             sums = WindowSums(trusted, inside, outside, squares, noise, window)
             sums = replace(sums, within=bool(many.asks_within(window, sums.outside_seen)))
@@ -112,15 +106,12 @@ class SteeredTask(OfMean):
             invite = replace(invite, windows=(ends,)) if sums.within else invite
             natural = [low + width * end for end in ends] if sums.within else None
             answer = yield Later(invite, about={"window": natural})
-            rows = crowd.rows(self.bounds.centre)
-            result = self._within(sums, None if answer is None else answer.local, looked, invite, rows, **crowd.made())
+            result = self._within(sums, None if answer is None else answer.local, looked, invite, crowd)
         return result.named(names[0])
 
-    def _plain(self, own: MeanTask, said: Any, told: Any, looked: str, seen: Quartiles | None, crowd: Crowd) -> Release:
+    def _plain(self, own: MeanTask, got: Answer, looked: str, seen: Quartiles | None, crowd: Crowd) -> Release:
         """Nobody is asked within a window: a mean like others."""
-        assert self.people is not None
-        local, rows = None if told is None else told.local, crowd.rows(self.bounds.centre)
-        result = publish_mean(own, said, local, trusted_people=self.people[0], rows=rows, **crowd.made())
+        result = publish_mean(own, got, crowd)
         promises = tuple(
             replace(p, budget=self._whole, mechanism=f"{looked}, then {p.mechanism}")
             if seen is not None and p.people == "trusted" and p.budget is not None else p
@@ -130,13 +121,7 @@ class SteeredTask(OfMean):
         return replace(result, receipt=replace(result.receipt, promises=promises, assumes=lines))
 
     def _within(
-        self,
-        sums: WindowSums,
-        told: VectorReportSums | None,
-        looked: str,
-        invite: OnNumber,
-        rows: str,
-        **made: Unpack[Made],
+        self, sums: WindowSums, told: VectorReportSums | None, looked: str, invite: OnNumber, crowd: Crowd
     ) -> Release:
         study, bounds = self.mean, self.bounds
         local = None if told is None else told.columns[0]
@@ -174,8 +159,8 @@ class SteeredTask(OfMean):
                 "" if sums.within else _WHOLE,
                 "" if local is None else _ONE_REPORT,
                 moves="the local mean, within the window" if sums.within else "the local mean",
-                rows=(rows,),
-                **made,
+                rows=(crowd.rows(bounds.centre),),
+                **crowd.made(),
             ),
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -41,9 +41,9 @@ from hybridp.tasks.records import RecordsTask
 from hybridp.tasks.regression import RegressionTask
 from hybridp.tasks.steered import SteeredTask
 from hybridp.tasks.table import TableTask, packed, unpacked
-from hybridp.tasks.task import Batches, Task
+from hybridp.tasks.task import Task
 
-__all__ = ["FIT", "INVITATION", "NO_BATCHES", "Place", "Tape", "Transcript", "invitation_to", "kept_missing"]
+__all__ = ["FIT", "INVITATION", "Place", "Tape", "Transcript", "invitation_to", "kept_missing"]
 __all__ += ["load_model", "made_of", "must_be_new", "plain_of", "read_invitation", "save_model", "write_invitation"]
 __all__ += ["write_model"]
 
@@ -55,8 +55,6 @@ _STATED: dict[str, Any] = {
                 Neighbours, NumberTask, PureDP, RegressionTask, Rule, Schema, SteeredTask, TableTask, Threshold,
                 VectorBounds, Workload)
 }  # fmt: skip
-NO_BATCHES: Batches = Batches()
-"""Batches that are yet to be read."""
 _CLIPPED = "devices clip numbers to the bounds; one that is missing counts as the middle"
 
 
@@ -179,16 +177,10 @@ class Transcript:
     def about(self) -> dict[str, Any]:
         return {**self.asked.about, "mechanism": self.invite.text}
 
-    def crowd(
-        self, rng: Chance, entries: tuple[int, ...] = (), *, simulated_local: Callable[[], bool] = lambda: False
-    ) -> Crowd:
+    def crowd(self, rng: Chance, entries: tuple[int, ...] = (), *, simulated_local: bool = False) -> Crowd:
         """What a release of the answers states."""
-
-        def made() -> dict[str, Any]:
-            trial = self.simulated or simulated_local()
-            return {"entries": (*self.entries, *entries), "simulated_local": trial, "rng": rng}
-
-        return Crowd(self.names, self._rows, made, phased=True)
+        made = {"entries": (*self.entries, *entries), "simulated_local": self.simulated or simulated_local, "rng": rng}
+        return Crowd(self.names, self._rows, lambda: made, phased=True)
 
     def _rows(self, middle: Any) -> str:
         return _CLIPPED if isinstance(middle, float | int) else values_rule(self.missing, middle)
