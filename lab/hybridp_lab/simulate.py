@@ -154,19 +154,3 @@ _PART = 1 << 16  # people at a time
 def held_rows(steps: NDArray[Any]) -> LatticeRows:
     """People whose columns on the lattice Python holds, a row each."""
     return LatticeRows(len(steps), lambda: (steps[start : start + _PART] for start in range(0, len(steps), _PART)))
-
-
-def fit_synth(
-    people: Codes | Raw, study: TableTask, *, ledger: Ledger | None = None, purpose: str = "synthetic data",
-    rng: Randomness | None = None,
-) -> SyntheticModel:  # fmt: skip
-    """A synthetic data set fitted to people whose codes, or reports, Python holds; nothing is saved, nor kept in the
-    ledger."""
-    groups = people if isinstance(people, Raw) else Raw(people.people, people)
-    must(groups.trusted.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
-    rng, task = secure() if rng is None else rng, study.decided(groups.trusted_people, groups.local_people)
-    with charged(ledger, task.charges(purpose, None), trial=rng.simulated or groups.simulated_reports) as entries:
-        made: dict[str, Any] = {"entries": tuple(entries), "simulated_local": groups.simulated_reports, "rng": rng}
-        crowd = Crowd(study.workload.schema.names, lambda middle: "", lambda: made)
-        result: SyntheticModel = drive(task.ask(crowd), CodePeople(groups, rng))
-        return result
