@@ -34,10 +34,9 @@ from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import LocalSummary, TrustedSummary, sum_noise
 from hybridp.public.randomisers import Bounds, DitheredBit, randomiser
 from hybridp.release.release import VIEWER
-from hybridp.tasks.distribution import DistributionTask
+from hybridp.tasks.distribution import DistributionTask, NumberTask
 from hybridp.tasks.groups import PrivateGroupsTask
 from hybridp.tasks.mean import MeanTask
-from hybridp.tasks.number import NumberTask
 from hybridp_lab.testing import laws
 
 from .means import LEVELS, LOWER, UPPER, command, flips, level, local, number_task, read, stated, trusted, whole, write

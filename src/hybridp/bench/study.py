@@ -16,8 +16,8 @@ from hybridp.errors import InvalidInput, must
 from hybridp.protocols.driver import trust_rule
 from hybridp.public.study import Declaration
 from hybridp.release.plan import Plan, error_of, planned, predicted, ways
+from hybridp.tasks.distribution import NumberTask, number_task
 from hybridp.tasks.mean import mean_task
-from hybridp.tasks.number import NumberTask, number_task
 from hybridp.tasks.personal import at_epsilon, personal_task
 from hybridp.tasks.shares import shares_task
 from hybridp.tasks.task import BUILDERS

@@ -59,10 +59,9 @@ from hybridp.public.synth import MeasuredTable
 from hybridp.release.release import ASKED_BEFORE, Release, noted, plain, values_rule
 from hybridp.release.synth import SyntheticModel, digest_of
 from hybridp.tasks import transcript as transcripts
-from hybridp.tasks.distribution import DistributionTask
+from hybridp.tasks.distribution import DistributionTask, number_task
 from hybridp.tasks.groups import ask_groups
 from hybridp.tasks.mean import mean_task
-from hybridp.tasks.number import number_task
 from hybridp.tasks.steered import SteeredTask
 from hybridp.tasks.table import Measure, Reported
 from hybridp.tasks.task import Batches, answered_once, people_in, published, task_of

@@ -10,6 +10,12 @@
    and all else are read from that mixture. Blends that take the groups for alike are named by whoever asks for them.
 
 Steered: local people who are asked later answer within windows that all of this names (`hybridp.public.rounds.Later`).
+
+Several statistics of one number, from a collection of rows to a published release.
+
+Local people send one report, that of a mean, and every statistic is read from it. The trusted people's promise is
+divided in two equal halves where both are needed: one for the sum (mean and sum), one for the counts between places
+(everything else). Whoever is asked for one of these alone spends the whole on it. Each group is charged once.
 """
 
 from __future__ import annotations
@@ -18,23 +24,27 @@ import math
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from hybridp.blend.distribution import Evidence, Shape, SharesBelow, blended, counts_seen, fit, reports_seen
 from hybridp.blend.plausible import Plausible, groups_apart, normal_reach, plausible, windows_around
 from hybridp.errors import must
-from hybridp.public.distribution import BinnedReports
-from hybridp.public.mechanisms import Charge, Guarantee, NoiseName, PureDP, split_off
+from hybridp.public.distribution import CELLS, BinnedReports
+from hybridp.public.mechanisms import Charge, Guarantee, NoiseName, PureDP, split, split_off
 from hybridp.public.messages import Conversation, Invite, OnNumber
 from hybridp.public.randomisers import LEVELS, Bounds, DitheredBit, LocalName, dithered_bit, randomiser
 from hybridp.public.rounds import Between, Crowd, Later, Numbers
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoisyCounts, count_noise
-from hybridp.release.release import Protection, Release, statistic
-from hybridp.tasks.task import Task, charge_all, noise_level, task_receipt
+from hybridp.public.study import Declaration, Number
+from hybridp.release.facts import Facts, times
+from hybridp.release.release import Protection, Release, one_receipt, statistic
+from hybridp.tasks.mean import MeanTask, OfMean, mean_task, publish_mean
+from hybridp.tasks.task import BUILDERS, Task, charge_all, declared, noise_level, task_receipt
 
-__all__ = ["DistributionTask", "ask_counts", "places_around", "publish", "stretches", "trusted_words"]
+__all__ = ["DistributionTask", "NumberTask", "ask_counts", "number_task", "places_around", "publish", "stretches"]
+__all__ += ["trusted_words"]
 
 _ATOMS = 256
 _LOOK = (*(2.0**-i for i in (11, 9, 7, 5)), *(i / 16 for i in range(1, 16)), *(1 - 2.0**-i for i in (5, 7, 9, 11)))
@@ -443,3 +453,116 @@ def _local_protection(study: DistributionTask, steered: bool) -> Protection:
     note = "one report a person: who answers within a window answers nothing else"
     device = "dithered report on their own device, within windows that earlier answers name"
     return Protection(study.invite_within(()).promise, device, note)
+
+
+@dataclass(frozen=True)
+class NumberTask(OfMean):
+    """The mean of a number, its sum, and what else is asked of it.
+
+    The studies have the same bounds and the same invitation, and each its own part of the trusted people's promise.
+    `level` is the coverage of every interval or, when `joint`, of all of them together; the level of the mean then is
+    that of its own interval.
+    """
+
+    statistics: tuple[str, ...]
+    mean: MeanTask
+    distribution: DistributionTask | None = None
+    level: float = 0.95
+    joint: bool = False
+
+    def __post_init__(self) -> None:
+        if self.distribution is not None:
+            alike = self.mean.invite == self.distribution.invite
+            must(alike, "statistics", "must be read from one report", "two kinds of reports")
+            full = self.mean.publish == "full"
+            must(full, "publish", "must be full where more than the mean and the sum is asked for", self.mean.publish)
+
+    called = "number"
+    by_column = by_group = True
+    of_everybody = "several statistics"
+
+    def of_group(self, level: float) -> NumberTask:
+        mean = self.mean.of_group(1 - (1 - level) / (1 - self.level) * (1 - self.mean.level))
+        counted = None if self.distribution is None else self.distribution.of_group(level)
+        return replace(self, level=level, mean=mean, distribution=counted)
+
+    def blended(self, answer: Any) -> Any:
+        return self.mean.blended(answer)
+
+    def differ(self, key: str, blends: Sequence[Any], pairs: Sequence[tuple[int, int]], joint: bool) -> Any:
+        return self.mean.differ(key, blends, pairs, joint) if key == "mean" else None
+
+    def check_tally(self, tally: Any) -> None:
+        self.mean.check_tally(tally)
+        if self.distribution is not None:
+            self.distribution.check_tally(tally)
+
+    def ask(self, crowd: Crowd) -> Conversation:
+        got = yield self.mean.asked(crowd.names, bins=self.distribution is not None)
+        parts = {"sum": publish_mean(self.mean, got, crowd)}
+        local = 0 if got.local is None else got.local.people
+        people = local if self.estimator == "full-lm" else local + got.trusted_people
+        known = self._summed(parts["sum"].facts, people)
+        if self.distribution is not None:
+            evidence = yield from ask_counts(self.distribution, got.trusted_people, got.binned)
+            parts["counts"] = publish(self.distribution, evidence, crowd)
+            (facts,) = parts["counts"].questions.values()
+            known |= facts
+        wanted = [name for name in self.statistics if name != "distribution"]
+        result = {name: known[name] for name in (*wanted, *({"distribution"} & set(known)))}
+        receipts = {name: one.receipt for name, one in parts.items()}
+        return Release({crowd.names[0]: result}, self.level, one_receipt(receipts, once=("local",)))
+
+    def _summed(self, told: Facts, n: int) -> dict[str, Facts]:
+        """The mean, and the sum: it is the mean times the number of people, which is public. Like the mean's, its
+        interval covers sampling, so that for the sum over these very people it is wider than it need be."""
+        kept_of = ("estimate", "interval", "trusted", "local", "unbiased", "estimator", "weight", "mechanisms",
+                   "disagreement", "groups", "task")  # fmt: skip
+        summed = times({key: told[key] for key in kept_of}, n, "sum", what=f"{n} times the mean", people=n)
+        summed["groups"] = {name: {"people": one["people"]} for name, one in told["groups"].items()}
+        return {"mean": {**told, "joint": self.joint}, "sum": {**summed, "joint": self.joint}}
+
+    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
+        """What the ledger will be asked for: both parts of the trusted group, and each local person's one report."""
+        both = [study.charges(purpose, collection) for study in (self.mean, self.distribution) if study is not None]
+        trusted = [charge for charges in both for charge in charges if charge.people == "trusted"]
+        return trusted + [charge for charge in both[0] if charge.people == "local"]
+
+
+def number_task(study: Declaration, place: int) -> NumberTask | DistributionTask:
+    """The statistics of the number that is asked for at this place among the questions.
+
+    Where sums and counts are both needed each has half of the trusted people's part.
+    """
+    question, part = cast(Number, study.questions[place]), study.parts[place]
+    summed = counted = part.trusted or part.everybody
+    assert summed is not None
+    if question.summed and question.counted:
+        summed, counted = split(summed, [1, 1])
+    together, distribution = _intervals(question) if question.joint else 0, None
+    if question.counted:
+        spread = not {"variance", "sd", "gini", "distribution"}.isdisjoint(question.statistics)
+        estimator = question.estimator or "everyone"
+        if estimator not in ("everyone", "tcm-only", "lm-only"):  # what weighs takes groups for alike
+            estimator = "hybrid"
+        own: dict[str, Any] = {"bounds": Bounds(question.lower, question.upper), "estimator": estimator}
+        own |= {"trusted_guarantee": counted, "spread": spread, "together": together}
+        distribution = declared(DistributionTask, study, place, **own)
+        if not question.summed:
+            return distribution
+    usual = mean_task(study, place)
+    rule = usual.rule
+    if rule.name == "alike":  # whatever the groups' sizes
+        rule = replace(rule, name="adaptive")
+    mean = replace(usual, rule=rule, trusted_guarantee=summed, level=1 - (1 - study.level) / max(together, 1))
+    return NumberTask(question.statistics, mean, distribution, study.level, question.joint)
+
+
+def _intervals(asked: Number) -> int:
+    """How many intervals joint coverage is about: a sum's says what the mean's does, an sd's the variance's."""
+    alone = asked.summed + (not {"variance", "sd"}.isdisjoint(asked.statistics)) + ("gini" in asked.statistics)
+    curve = CELLS if "distribution" in asked.statistics else 0
+    return alone + len(asked.at) + len(asked.below) + len(asked.above) + max(len(asked.edges) - 1, 0) + curve
+
+
+BUILDERS["statistics"] = number_task

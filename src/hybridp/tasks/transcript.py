@@ -33,10 +33,9 @@ from hybridp.public.rounds import Chance, Crowd, Later
 from hybridp.public.shuffling import Mixing
 from hybridp.release.release import Receipt, values_rule
 from hybridp.release.synth import SyntheticModel
-from hybridp.tasks.distribution import DistributionTask
+from hybridp.tasks.distribution import DistributionTask, NumberTask
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.mean import MeanTask
-from hybridp.tasks.number import NumberTask
 from hybridp.tasks.records import RecordsTask
 from hybridp.tasks.regression import RegressionTask
 from hybridp.tasks.steered import SteeredTask
