@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from hybridp.release.plan import Plan
     from hybridp.release.release import Release
 
-__all__ = ["Study"]
-__all__ += ["Terms", "count", "heavy_hitters", "kmeans", "mean", "quantiles", "regression", "shares", "total"]
+__all__ = ["Study", "Terms", "count", "heavy_hitters", "kmeans", "mean", "quantiles", "regression", "shares", "total"]
 __all__ += ["vector_mean"]
 
 Place = str | PathLike[str]

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from hybridp.service import studies
     from hybridp.service.core import Service
 
-__all__ = ["analyst", "close", "create", "delete", "export", "invite", "list", "phase_two"]
-__all__ += ["release", "rotate_key"]
+__all__ = ["analyst", "close", "create", "delete", "export", "invite", "list", "phase_two", "release", "rotate_key"]
 
 
 def _opened(function: Callable[..., Any]) -> Callable[..., Any]:

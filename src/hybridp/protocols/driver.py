@@ -1,18 +1,11 @@
-"""One question asked of a table, whatever the question: charge, read, draw, publish, keep.
-
-1. The ledger is charged for trusted people before any row is read: where the groups' sizes, which are public, decide
-   how a promise is spent, all of it.
-2. The task's conversation is held with the people of the table (`TablePeople`). Reports are charged when
-   they are read, once for each set of them, before any noise is drawn.
-3. The release states the answer and the receipt, and is kept in the ledger before anybody can see it.
-
-A declared study, run on a table: every question under its part of one promise, one charge, one release.
+"""Questions asked of a table, alone or in a declared study, whatever they are: charge, read, draw, publish, keep.
 
 1. The promise is split over the questions by their weights, for both groups (`hybridp.public.study`).
-2. The ledger is charged once for the trusted people, by the sum of what the questions spend, before a row is read.
-3. Each question is answered by the protocol of its kind, at its part of the promise.
-4. Local people's reports on all questions are charged once, as one set.
-5. All answers are kept in the ledger, as one document, before anybody can see one.
+2. The ledger is charged for trusted people before a row is read, once, by the sum of what the questions spend; where
+   the groups' sizes, which are public, decide how a promise is spent, by all of it.
+3. Each task's conversation is held with the people of the table (`TablePeople`). Reports on all questions are charged
+   when they are read, as one set, before any noise is drawn.
+4. The answers and the receipt are kept in the ledger, as one document, before anybody can see one.
 """
 
 from __future__ import annotations

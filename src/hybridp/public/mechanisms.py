@@ -68,8 +68,7 @@ if TYPE_CHECKING:
     from hybridp.public.study import Question
 
 __all__ = ["LOCAL_LIMIT", "ZCDP", "AddedNoise", "ApproxDP", "DiscreteGaussian", "DiscreteLaplace", "Form", "Guarantee"]
-__all__ += ["Neighbours", "NoiseName", "PureDP", "added", "best_form", "best_noise", "discrete_gaussian"]
-__all__ += ["chances"]
+__all__ += ["Neighbours", "NoiseName", "PureDP", "added", "best_form", "best_noise", "chances", "discrete_gaussian"]
 __all__ += ["discrete_gaussian_profile", "discrete_laplace", "doubts", "gaussian_is_enough", "gaussian_profile"]
 __all__ += ["gaussian_sigma", "hides_little", "laplace_profile", "laplace_scale", "promised", "split", "split_off"]
 __all__ += ["turning_point", "vector_gaussian", "warned", "zcdp_epsilon", "zcdp_for"]

@@ -27,9 +27,8 @@ from hybridp.public.regression import KindName
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions
 from hybridp.public.steered_mean import Window, WindowNoise
 
-__all__ = ["Answer", "Between", "ByLevel", "Cells", "Chance", "Crowd", "Discover", "Epsilons", "Later"]
-__all__ += ["Level", "Levels", "Many", "Moves", "Numbers", "Options", "Products", "Scale", "Slots", "Weighted"]
-__all__ += ["Within"]
+__all__ = ["Answer", "Between", "ByLevel", "Cells", "Chance", "Crowd", "Discover", "Epsilons", "Later", "Level"]
+__all__ += ["Levels", "Many", "Moves", "Numbers", "Options", "Products", "Scale", "Slots", "Weighted", "Within"]
 
 
 @dataclass(frozen=True)

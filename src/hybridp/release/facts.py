@@ -26,9 +26,8 @@ from hybridp.release.style import SIMULATED, WARNING, percent, shortly, text
 if TYPE_CHECKING:
     from hybridp.release.release import Budget, Receipt
 
-__all__ = ["GROUPS", "SCHEMA", "Cell", "Facts", "Words", "cells", "clipped_share", "heading", "is_share"]
-__all__ += ["label", "labels", "more_words", "page", "people_words", "promise_words", "remarks", "said_of_gap"]
-__all__ += ["times"]
+__all__ = ["GROUPS", "SCHEMA", "Cell", "Facts", "Words", "cells", "clipped_share", "heading", "is_share", "label"]
+__all__ += ["labels", "more_words", "page", "people_words", "promise_words", "remarks", "said_of_gap", "times"]
 
 SCHEMA = 1
 """The version of the shape. It changes when a key goes, moves or means something else; a new key is no change."""

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["ASKED_BEFORE", "COLLUDING", "CURATOR", "MIXED", "VIEWER", "Budget", "GroupEstimate", "Numbers", "Promise"]
 __all__ += ["Protection", "Receipt", "Release", "Result", "Words", "about", "answer", "as_count", "assumed_alike"]
 __all__ += ["build_receipt", "choice_unprotected", "first", "gap_facts", "group_mean", "mean_release", "noted"]
-__all__ += ["one_receipt", "people_of", "plain", "public_choice", "read", "result_schema", "statistic"]
-__all__ += ["values_rule"]
+__all__ += ["one_receipt", "people_of", "plain", "public_choice", "read", "result_schema", "statistic", "values_rule"]
 
 _DRAWN = ("distribution", "synthetic")
 _AT = {"quantiles": "{} quantile", "shares-below": "share at or below {}", "shares-above": "share above {}"}

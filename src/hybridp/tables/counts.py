@@ -28,9 +28,8 @@ from hybridp.tables import engine, totals
 from hybridp.tables.engine import VIEW, Rows, answers, chosen, column, double, fresh, keep, select, text, whole
 from hybridp.tables.totals import TIMES, ByCategory, Category, Columns, Number, Query, Raw, feature_code, people
 
-__all__ = ["Record", "RecordSample", "check_schema", "codes", "count_options", "discovery_counts"]
-__all__ += ["head_counts", "local_slots", "records_at", "report_counts", "report_texts", "sample_records"]
-__all__ += ["stretch_counts"]
+__all__ = ["Record", "RecordSample", "check_schema", "codes", "count_options", "discovery_counts", "head_counts"]
+__all__ += ["local_slots", "records_at", "report_counts", "report_texts", "sample_records", "stretch_counts"]
 
 # --- options ----------------------------------------------------------------------------------------------------------
 

@@ -42,9 +42,8 @@ from hybridp.tasks.steered import SteeredTask
 from hybridp.tasks.table import TableTask, packed, unpacked
 from hybridp.tasks.task import Task
 
-__all__ = ["FIT", "INVITATION", "Place", "Tape", "Transcript", "invitation_to", "kept_missing"]
-__all__ += ["load_model", "made_of", "must_be_new", "plain_of", "read_invitation", "save_model", "write_invitation"]
-__all__ += ["write_model"]
+__all__ = ["FIT", "INVITATION", "Place", "Tape", "Transcript", "invitation_to", "kept_missing", "load_model", "made_of"]
+__all__ += ["must_be_new", "plain_of", "read_invitation", "save_model", "write_invitation", "write_model"]
 
 INVITATION, FIT = "invitation", "synthetic data set"
 """What a transcript is: the invitation to people who are asked next, or a fit that can be gone on with."""
