@@ -20,7 +20,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from hybridp.bench.crowd import salary_like
 from hybridp.curator.sums import Raw, release_sums, squares
 from hybridp.noise import reports, seeded, synthetic_data_generator
-from hybridp.pareto import dpareto, final_front, grid_search, load_problem, random_search, staircase
+from hybridp.pareto import dpareto, final_front, grid_search, load_problem, pareto_indices, random_search
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import Bounds, dithered_bit, piecewise
@@ -183,10 +183,11 @@ def pareto() -> None:
     ends = []
     for label, (settings, colour, width) in searches.items():
         found = [careful.evaluate(setting, 100 + i) for i, setting in enumerate(settings)]
-        steps = staircase([[e.epsilon, e.values[0]] for e in found])
-        x, y = np.append(steps.x, 1000.0), np.append(steps.y, steps.y[-1])
+        points = np.array([[e.epsilon, e.values[0]] for e in found])
+        steps = points[pareto_indices(points)]
+        x, y = np.append(steps[:, 0], 1000.0), np.append(steps[:, 1], steps[-1, 1])
         ax.step(x, y, where="post", color=colour, lw=width)
-        ax.plot(steps.x, steps.y, ".", color=colour, ms=5 if colour != style.QUIET else 0)
+        ax.plot(*steps.T, ".", color=colour, ms=5 if colour != style.QUIET else 0)
         ends.append((label, 1000.0, float(y[-1]), colour))
     ax.set_xscale("log")
     ax.set(xlim=(0.05, 1000), ylim=(0, ax.get_ylim()[1]), xlabel="epsilon", ylabel="1 - F1 score")

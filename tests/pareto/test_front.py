@@ -85,8 +85,8 @@ def test_the_staircase_is_conservative():
     x = np.sort(np.random.default_rng(2).random(20))
     steps = staircase(np.column_stack([x, (1 - x) ** 2]))
     asked = np.linspace(0, 1, 500)
-    assert np.all(steps.at(asked) >= (1 - asked) ** 2)
-    assert np.isinf(steps.at([x[0] - 1e-9])[0])
+    assert np.all(steps(asked) >= (1 - asked) ** 2)
+    assert np.isinf(steps([x[0] - 1e-9])[0])
 
 
 def test_nothing_is_dominated_by_nothing():

@@ -22,7 +22,6 @@ from hybridp.pareto.problem import (
     Real,
     Setting,
     Space,
-    Staircase,
     band,
     hypervolume,
     load_problem,
@@ -34,6 +33,6 @@ from hybridp.pareto.publish import Advice, Choice, Cost, final_front, publishing
 from hybridp.pareto.run import Run, Store, dpareto, grid_search, observed_hypervolume, random_search, search
 
 __all__ = ["Advice", "Categorical", "Choice", "Cost", "Evaluation", "Integer", "LogInteger", "LogReal", "Measure"]
-__all__ += ["Models", "Problem", "Real", "Run", "Setting", "Space", "Staircase", "Store", "band", "dpareto"]
+__all__ += ["Models", "Problem", "Real", "Run", "Setting", "Space", "Store", "band", "dpareto"]
 __all__ += ["final_front", "fit_models", "grid_search", "hypervolume", "load_problem", "observed_hypervolume"]
 __all__ += ["pareto_indices", "problem_names", "publishing_cost", "random_search", "search", "staircase", "suggest"]

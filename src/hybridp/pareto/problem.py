@@ -51,7 +51,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.randomisers import Floats
 
 __all__ = ["Categorical", "Evaluation", "Integer", "Knob", "LogInteger", "LogReal", "Measure", "Problem", "Real"]
-__all__ += ["Setting", "Space", "Staircase", "band", "hypervolume", "load_problem", "pareto_indices", "problem_names"]
+__all__ += ["Setting", "Space", "band", "hypervolume", "load_problem", "pareto_indices", "problem_names"]
 __all__ += ["quiet", "staircase"]
 
 Value: TypeAlias = float | int | str
@@ -479,30 +479,18 @@ def hypervolume(points: ArrayLike, anti_ideal: Sequence[float] | Floats) -> floa
     return float(volume.compute(torch.as_tensor(-table, dtype=torch.double)))
 
 
-@final
-@dataclass(frozen=True)
-class Staircase:
-    """A conservative front in two dimensions: the least second objective reached at or before each first one."""
+def staircase(points: ArrayLike) -> Callable[[ArrayLike], Floats]:
+    """A conservative front in two dimensions: the least second objective that is reached at or before each first one,
+    infinite to the left of the first point.
 
-    x: Floats
-    y: Floats
-
-    def at(self, x: ArrayLike) -> Floats:
-        """The height of the staircase; infinite to the left of the first point.
-
-        >>> staircase([[0, 1], [2, 0.5]]).at([-1, 0, 1.9, 2]).tolist()
-        [inf, 1.0, 1.0, 0.5]
-        """
-        place = np.searchsorted(self.x, np.asarray(x, dtype=float), side="right")
-        return np.asarray(np.concatenate([[np.inf], self.y])[place])
-
-
-def staircase(points: ArrayLike) -> Staircase:
-    """The staircase through the non-dominated points."""
+    >>> staircase([[0, 1], [2, 0.5]])([-1, 0, 1.9, 2]).tolist()
+    [inf, 1.0, 1.0, 0.5]
+    """
     table = _points(points)
     must(len(table) > 0 and table.shape[1] == 2, "points", "must be pairs, at least one", f"shape {table.shape}")
-    front = table[pareto_indices(table)]
-    return Staircase(front[:, 0], front[:, 1])
+    places, heights = table[pareto_indices(table)].T
+    known = np.concatenate([[np.inf], heights])
+    return lambda x: np.asarray(known[np.searchsorted(places, np.asarray(x, dtype=float), side="right")])
 
 
 def band(done: Sequence[Evaluation], epsilon: ArrayLike) -> tuple[Floats, Floats, Floats]:
@@ -512,5 +500,5 @@ def band(done: Sequence[Evaluation], epsilon: ArrayLike) -> tuple[Floats, Floats
     (array([0.3]), array([0.4]), array([0.5]))
     """
     rows = ([min(e.runs) for e in done], [e.values[0] for e in done], [max(e.runs) for e in done])
-    best, mean, worst = (staircase(np.column_stack([[e.epsilon for e in done], errors])).at(epsilon) for errors in rows)
+    best, mean, worst = (staircase(np.column_stack([[e.epsilon for e in done], errors]))(epsilon) for errors in rows)
     return best, mean, worst

@@ -158,9 +158,10 @@ def _apart(rows: Sequence[Row], many: Sequence[Row]) -> list[float]:
         other = [r for r in many if r["trial"] == trial and r["afresh"] is not None]
         if not other:
             continue
-        steps = [staircase(points(front, "afresh")) for front in (own, other)]
-        x = np.linspace(max(s.x[0] for s in steps), own[0]["corner"][0], 400)
-        out.append(float(np.mean(np.abs(steps[0].at(x) - steps[1].at(x)))))
+        fronts = [np.asarray(points(front, "afresh")) for front in (own, other)]
+        steps = [staircase(front) for front in fronts]
+        x = np.linspace(max(front[:, 0].min() for front in fronts), own[0]["corner"][0], 400)
+        out.append(float(np.mean(np.abs(steps[0](x) - steps[1](x)))))
     return out
 
 
@@ -303,11 +304,12 @@ def _share_lowest(
 
     `upto` is the part of that range, from the smallest epsilon on, that is looked at.
     """
-    steps = {name: staircase(points(_front(rows, name, trial), "afresh")) for name in (problem, *rivals)}
-    first, corner = min(s.x[0] for s in steps.values()), rows[0]["corner"][0]
+    fronts = {name: np.asarray(points(_front(rows, name, trial), "afresh")) for name in (problem, *rivals)}
+    steps = {name: staircase(front) for name, front in fronts.items()}
+    first, corner = min(front[:, 0].min() for front in fronts.values()), rows[0]["corner"][0]
     x = np.linspace(first, first + upto * (corner - first), 400)
-    others = np.min([steps[name].at(x) for name in rivals], axis=0)
-    return float(np.mean(steps[problem].at(x) <= others + slack))
+    others = np.min([steps[name](x) for name in rivals], axis=0)
+    return float(np.mean(steps[problem](x) <= others + slack))
 
 
 STANDARD_ERROR = (0.17 * 0.83 / 1_605) ** 0.5  # of an error rate of 17 % on a1a's test rows
