@@ -335,28 +335,6 @@ def _drawn(kind: str, multiplier: float, steps: int) -> tuple[Any, float]:
 _APPLICATION = 0x48594250  # "HYBP" in the file header: this file is a ledger of ours
 _VERSION = 4
 
-_SCHEMA = """
-CREATE TABLE accounts (
-    people TEXT PRIMARY KEY, neighbours TEXT NOT NULL,
-    epsilon_total INTEGER NOT NULL, epsilon_spent INTEGER NOT NULL DEFAULT 0,
-    delta_total INTEGER NOT NULL, delta_spent INTEGER NOT NULL DEFAULT 0,
-    CHECK (0 <= epsilon_spent AND epsilon_spent <= epsilon_total AND 0 <= delta_spent AND delta_spent <= delta_total)
-);
-CREATE TABLE charges (
-    id INTEGER PRIMARY KEY, at TEXT NOT NULL, people TEXT NOT NULL REFERENCES accounts(people),
-    epsilon INTEGER NOT NULL, delta INTEGER NOT NULL, mechanism TEXT NOT NULL, purpose TEXT NOT NULL,
-    collection TEXT, digest TEXT, noise TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('spent', 'void', 'refused'))
-);
-CREATE UNIQUE INDEX one_charge_per_collection ON charges (people, collection)
-    WHERE collection IS NOT NULL AND state = 'spent';
-CREATE UNIQUE INDEX one_charge_per_set_of_reports ON charges (people, digest)
-    WHERE digest IS NOT NULL AND state = 'spent';
-CREATE TABLE releases (
-    id INTEGER PRIMARY KEY, at TEXT NOT NULL, purpose TEXT NOT NULL, entries TEXT NOT NULL, document TEXT NOT NULL
-);
-CREATE TABLE about (trial INTEGER NOT NULL CHECK (trial IN (0, 1)));
-"""
-
 
 class Entry(NamedTuple):
     """One line of the history."""
@@ -426,7 +404,7 @@ class Ledger:
         try:
             with appearing(target, new=True) as draft, _connection(draft) as db:
                 db.execute("PRAGMA synchronous = OFF")  # the whole draft is synced, once, before it appears
-                db.executescript(_SCHEMA)
+                db.executescript(Path(__file__).with_name("tables.sql").read_text(encoding="utf-8"))
                 db.execute(f"PRAGMA application_id = {_APPLICATION}")
                 db.execute(f"PRAGMA user_version = {_VERSION}")
                 open_accounts(_book(db), totals)
