@@ -52,7 +52,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from hybridp.bench.crowd import Crowd, Expected, Guesses, Held
 from hybridp.blend.distribution import Evidence, Shape, blended
-from hybridp.blend.groups import JointBlend, blend_joint
 from hybridp.blend.mean import Rule
 from hybridp.blend.shares import share_anchoring
 from hybridp.errors import InvalidInput, must
@@ -60,7 +59,6 @@ from hybridp.public import messages as theory
 from hybridp.public import steered_mean as steering
 from hybridp.public.anchoring import Anchoring, clipping_loss
 from hybridp.public.distribution import PHASES
-from hybridp.public.groups import Grouping
 from hybridp.public.messages import drive
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import Floats
@@ -68,17 +66,16 @@ from hybridp.public.shares import CountNoise
 from hybridp.public.shuffling import Mixing
 from hybridp.release.plan import Plan, predicted
 from hybridp.tasks.distribution import DistributionTask, stretches
-from hybridp.tasks.groups import PrivateGroupsTask
 from hybridp.tasks.mean import MeanTask, VectorTask
 from hybridp.tasks.shares import SharesTask
 
-__all__ = ["Driven", "mixed_groups", "opt_ins_needed", "plan_distribution", "plan_driven", "plan_groups"]
-__all__ += ["plan_steered"]
+__all__ = ["Driven", "mixed_groups", "opt_ins_needed", "plan_distribution", "plan_driven", "plan_steered"]
 
 _LUCK, _CHANCES = np.polynomial.hermite_e.hermegauss(9)
 _MEANS = ("tcm-only", "full-lm", "lm-only", "everyone", "pwh", "kvh", "adaptive", "anchored")
 _BY_FORMULA = ("tcm-only", "full-lm", "lm-only", "everyone", "hybrid")  # what others weigh, their releases say
 HEARD = ("everyone", "hybrid", "tcm-only", "lm-only")
+UNSTATED = "no sd was given: the largest possible is assumed"
 SAID_OF_EVERYONE = "Estimator: everyone by default: each group counts by its number of people, however much they differ"
 
 
@@ -344,7 +341,7 @@ def plan_driven(task: Any, crowd: Crowd) -> Plan:
         assumes.append("half of the people tick each option, which is the worst" if ticks else equal)
         facts |= {"shares": guess.shares[: len(facts["options"])], "range": crowd.n if own.task.counted else 1.0}
     else:
-        assumes += ["no sd was given: the largest possible is assumed"] * (sd is None)
+        assumes += [UNSTATED] * (sd is None)
         sent: Any = task.invite.mechanism
         if sent.law.variance_terms[1] > 0 and guess.mean is None and crowd.local:
             assumes.append("the local noise depends on the values; the worst is assumed, unless a mean is stated")
@@ -448,91 +445,6 @@ def mixed_groups(
 
 def _plain(numbers: Floats) -> Any:
     return numbers.tolist() if len(numbers) > 1 else float(numbers[0])
-
-
-# --- answers by group -------------------------------------------------------------------------------------------------
-
-
-def plan_groups(task: Any, by: Grouping, crowd: Crowd) -> Plan:
-    """Predict every group's standard error against the population that its people come from.
-
-    The guessed shares are the categories' of all people (equal without them), the sd that within a group (the largest
-    possible without it), the mean that of a number, for the reports on a private category.
-    """
-    names, guess, options = by.names, crowd.guess, task.options
-    must(len(names) >= 1, "categories", "must be listed for a plan", "none")
-    parts = shares_of(guess.shares, len(names), "groups")
-    must(min(parts) > 0, "shares", "must be positive", ", ".join(f"{p:g}" for p in parts))
-    errors, gaps = (_private if by.private else _public)(task, by, crowd, parts)
-    many = [crowd.n * part for part in parts]
-    if counted := isinstance(task, SharesTask) and task.counted:  # people with the first option, in groups of so many
-        options = ()
-        errors = {who: [[n * each[0]] for n, each in zip(many, some, strict=True)] for who, some in errors.items()}
-    assumes = ["the groups of trust are alike", "categories have equal shares" if guess.shares is None else ""]
-    if not task.options:
-        spread = "every group has the stated sd" if guess.sd else "no sd was given: the largest possible is assumed"
-        told = "takes the largest possible" if by.private else "finds every group's own"
-        assumes.append(f"{spread}; a release that is told none {told}")
-    facts = predicted(
-        f"{task.called}-by-group",
-        {name: {"rmse_population": [max(each) for each in some]} for name, some in errors.items()},
-        {
-            "default": {"estimator": "everyone"},
-            "differences": [
-                {"of": names[i], "less": names[j], "standard_error": gaps[i, j]} for i, j in by.pairs(names)
-            ],
-        },
-        by={"column": by.column, "private": by.private, "categories": list(names)},
-        shares=parts,
-        assumes=[line for line in (*assumes, by.unlisted) if line],
-        range=max(many) if counted else _range(task),
-    )
-    if options:
-        facts |= {"options": list(options), "by_option": errors}
-    return crowd.planned(task, {f"{task.called}_by_group": facts})
-
-
-def _range(task: Any) -> float:
-    return 1.0 if task.options else float(task.bounds.width)
-
-
-Predicted = tuple[dict[str, list[list[float]]], dict[tuple[int, int], float]]
-
-
-def _public(task: Any, by: Grouping, crowd: Crowd, parts: list[float]) -> Predicted:
-    """Every group is a study of its own."""
-    guess = replace(crowd.guess, shares=None)
-    groups = [Driven.of(task, replace(crowd, n=max(round(crowd.n * part), 1), guess=guess)) for part in parts]
-    result = {name: [np.sqrt(group.errors(name)[2]).tolist() for group in groups] for name in HEARD}
-    worst = [max(each) for each in result["everyone"]]
-    return result, {(i, j): math.hypot(worst[i], worst[j]) for i, j in by.pairs(by.names)}
-
-
-def _private(own: Any, by: Grouping, crowd: Crowd, parts: list[float]) -> Predicted:
-    """What would be seen on average goes through the estimator itself, whose own law of the error is the prediction."""
-    task, width, guess = PrivateGroupsTask(own, crowd.question, by), _range(own), crowd.guess
-    inside = np.full(task.joint.size, 1 / task.joint.size)
-    if not own.options and guess.mean is not None:
-        up = (own.bounds.project(guess.mean) - own.bounds.lower) / width
-        inside = np.array([up, 1 - up])
-    cells = np.outer(parts, inside).ravel().tolist()
-    answer = Expected(crowd.trusted, crowd.local, Guesses(shares=cells)).held(task, (crowd.question,)).answer
-    spread = None if guess.sd is None else guess.sd / width
-    result: dict[str, list[list[float]]] = {}
-    gaps: dict[tuple[int, int], float] = {}
-    heard = {"tcm-only": (answer.trusted, None), "lm-only": (None, answer.local)}
-    for name in HEARD:
-        if (facts := heard.get(name, (answer.trusted, answer.local))) == (None, None):
-            continue
-        whole = JointBlend(*facts, task.joint.size, spread, by_people=name == "everyone")
-        blends = [blend_joint(whole, [i]) for i in range(len(parts))]
-        laws = [blend.law(inside) for blend in blends]
-        each = [width * np.sqrt(s**2 + 2 * b**2) / part for (s, b), part in zip(laws, parts, strict=True)]
-        result[name] = [errors.tolist() if own.options else [float(errors[0])] for errors in each]
-        if name == "everyone":
-            pairs = by.pairs(by.names)
-            gaps = {(i, j): width * max(blends[i].gap_errors(blends[j], inside).tolist()) for i, j in pairs}
-    return result, gaps
 
 
 # --- quantiles, and what else a distribution function tells -----------------------------------------------------------
