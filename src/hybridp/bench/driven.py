@@ -64,6 +64,7 @@ from hybridp.public.queries import Feature
 from hybridp.public.randomisers import Floats
 from hybridp.public.shares import CountNoise
 from hybridp.public.shuffling import Mixing
+from hybridp.release.facts import Facts
 from hybridp.release.plan import Plan, predicted
 from hybridp.tasks.distribution import DistributionTask, stretches
 from hybridp.tasks.mean import MeanTask, VectorTask
@@ -460,10 +461,10 @@ def plan_distribution(study: DistributionTask, crowd: Crowd) -> Plan:
     must(bounds.lower <= centre <= bounds.upper, "mean", "must lie between the bounds", centre)
     must(0 < spread <= bounds.half, "sd", f"must be positive and at most {bounds.half:g}", spread)
 
-    ranks: dict[str, list[float]] = {}
-    values: dict[str, list[float]] = {}
-    others: dict[str, dict[str, tuple[float, ...]]] = {}
+    at_quantiles: dict[str, dict[str, list[float]]] = {}
+    others: dict[str, dict[str, Facts]] = {}
     quantiles = [float(min(max(centre + spread * ndtri(q), bounds.lower), bounds.upper)) for q in study.at]
+    slopes = [math.exp(-(((x - centre) / spread) ** 2) / 2) / spread / math.sqrt(2 * math.pi) for x in quantiles]
     crowd = replace(crowd, guess=replace(guess, mean=centre, sd=spread))
     for name in ("steered", *HEARD) if study.at and local else HEARD:
         heard = _heard(study, crowd, name)
@@ -471,26 +472,22 @@ def plan_distribution(study: DistributionTask, crowd: Crowd) -> Plan:
         if heard.counted or heard.local:
             shape = blended(heard, alone=False).both
             errors = [shape.below((x - bounds.lower) / bounds.width)[1] for x in quantiles]
-            for statistic, told_errors in _other_errors(study, shape).items():
-                others.setdefault(statistic, {})[name] = told_errors
-        slopes = [math.exp(-(((x - centre) / spread) ** 2) / 2) / spread / math.sqrt(2 * math.pi) for x in quantiles]
-        ranks[name] = errors
-        values[name] = [e / f for e, f in zip(errors, slopes, strict=True)]
+            for statistic, e in _other_errors(study, shape).items():
+                others.setdefault(statistic, {})[name] = {"rmse_population": list(e) if len(e) > 1 else e[0]}
+        at_quantiles[name] = {"rank_error": errors, "rmse_population": np.divide(errors, slopes).tolist()}
     law = f"numbers are normal, of mean {centre:g} and standard deviation {spread:g}"
     smooth = "errors of a smooth distribution: intervals do not assume one, and may be wider"
     assumes = [law, "the groups are alike, which everyone and steered do not need", smooth]
     facts: dict[str, Any] = {}
     if study.at:
-        choice, why = _choice(ranks)
-        by = {name: {"rank_error": ranks[name], "rmse_population": values[name]} for name in ranks}
+        choice, why = _choice(at_quantiles)
         default = {"estimator": "everyone" if crowd.both else "tcm-only" if trusted else "lm-only"}
         facts["quantiles"] = predicted(
-            "quantiles", by, {"default": default}, at=list(study.at), quantiles=quantiles, assumes=assumes,
+            "quantiles", at_quantiles, {"default": default}, at=list(study.at), quantiles=quantiles, assumes=assumes,
             choice=choice, why=why, range=bounds.width,
         )  # fmt: skip
     places = {name: list(at) for name, (at, _) in stretches(study).items()}
-    for name, heard_errors in others.items():
-        told = {who: {"rmse_population": list(e) if len(e) > 1 else e[0]} for who, e in heard_errors.items()}
+    for name, told in others.items():
         own: dict[str, Any] = {"at": places[name]} if name in places else {}
         if name != "variance":
             own["range"] = bounds.width if name == "sd" else 1.0
@@ -505,11 +502,10 @@ def _heard(study: DistributionTask, crowd: Crowd, name: Any) -> Evidence:
     return result
 
 
-def _choice(ranks: dict[str, list[float]]) -> tuple[str, str]:
+def _choice(known: Mapping[str, Facts]) -> tuple[str, str]:
     """What to do ("steered", in phases, or "tcm-only" where nobody is local), and why, in a sentence."""
-    names = ("steered", *HEARD)
-    error = {name: math.sqrt(np.mean(np.square(ranks[name]))) if name in ranks else math.inf for name in names}
-    if math.isinf(error["steered"]):
+    error = {name: math.sqrt(np.mean(np.square(told["rank_error"]))) for name, told in known.items()}
+    if math.isinf(error.get("steered", math.inf)):
         return "tcm-only", "trusted people alone: nobody is local"
     said, phases = {name: f"{e:.2%}" for name, e in error.items()}, ", ".join(f"{100 * part:g}" for part in PHASES)
     alone = error["tcm-only"] < 1.04 * error["hybrid"]

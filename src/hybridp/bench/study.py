@@ -182,7 +182,7 @@ def _planned(study: Declaration, i: int, crowd: Crowd, facts: Facts) -> Plan:
 
 # --- answers by group -------------------------------------------------------------------------------------------------
 
-Predicted = tuple[Facts, list[dict[str, list[float]]], Mapping[tuple[int, int], float]]
+Predicted = tuple[Facts, list[Facts], Mapping[tuple[int, int], float]]
 """What is told of one statistic, every group's errors by estimator, and those of the groups' differences."""
 
 
@@ -211,7 +211,7 @@ def _by_group(study: Declaration, i: int, crowd: Crowd, sizes: Mapping[str, int]
             spread = "every group has the stated sd" if crowd.guess.sd else UNSTATED
             told = "takes the largest possible" if by.private else "finds every group's own"
             assumes = [*(line for line in assumes if line != UNSTATED), f"{spread}; a release that is told none {told}"]
-        own = {"range": float(np.max(first["range"]))} if "range" in first else {}
+        own: dict[str, Any] = {"range": float(np.max(first["range"]))} if "range" in first else {}
         if len(first.get("options", ())) > 1:
             own |= {"options": [*first["options"]], "by_option": errors}
         differences = [{"of": names[a], "less": names[b], "standard_error": gap} for (a, b), gap in gaps.items()]
@@ -231,9 +231,9 @@ def _public(study: Declaration, i: int, by: Grouping, crowd: Crowd, parts: Seque
     """Every group is a study of its own; those of one size are planned once."""
     sizes = [max(round(crowd.n * part), 1) for part in parts]
     plans = {n: _plan(study, i, replace(crowd, n=n)).questions[crowd.question] for n in set(sizes)}
-    result = {}
+    result: dict[str, Predicted] = {}
     for key in plans[min(sizes)]:
-        every = []
+        every: list[Facts] = []
         for n in sizes:
             known = {who: np.ravel(error_of(told)).tolist() for who, told in ways(plans[n][key]).items()}
             alone = next(iter(known.values()))  # of a group that nobody trusts, or everybody
@@ -258,7 +258,8 @@ def _private(study: Declaration, i: int, by: Grouping, crowd: Crowd, parts: Sequ
     answer = Expected(crowd.trusted, crowd.local, Guesses(shares=cells)).held(task, (crowd.question,)).answer
     told = answer.trusted, answer.local, task.joint.size, spread
     everyone, hybrid = (JointBlend(*told, by_people=by_people) for by_people in (True, False))
-    blends, every = [blend_joint(everyone, [place]) for place in range(len(parts))], []
+    blends = [blend_joint(everyone, [place]) for place in range(len(parts))]
+    every: list[Facts] = []
     for place, part in enumerate(parts):
         known = dict(zip(HEARD, (blends[place], blend_joint(hybrid, [place]), *blends[place].alone()), strict=True))
         laws = {name: blend.law(inside) for name, blend in known.items() if blend is not None}
