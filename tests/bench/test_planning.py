@@ -233,3 +233,19 @@ def test_every_question_is_planned_by_group_alike() -> None:
     every = few.questions["pay"]["mean_by_group"]["predicted"]["estimators"]
     assert list(every) == ["everyone", "hybrid", "lm-only"]  # no release of the third hears trusted people alone
     assert every["everyone"]["rmse_population"][2] == every["lm-only"]["rmse_population"][2]
+
+
+def test_a_stated_estimator_is_what_a_plan_goes_by_whatever_its_name_there() -> None:
+    number, by = {**TASKS["mean"], "estimator": "alike"}, {"by": "town", "categories": ["u", "v"]}
+    several = {**number, "statistics": ["mean", "quantiles"], "at": [0.5]}
+    alone = {**number, "statistics": ["quantiles"], "at": [0.5]}
+    for question, known in (
+        (number, {"mean": "anchored"}),
+        (several, {"mean": "adaptive", "quantiles": "hybrid"}),
+        (alone, {"quantiles": "hybrid"}),
+        ({**number, **by}, {"mean_by_group": "hybrid"}),
+        ({**TASKS["choice"], "estimator": "alike", **by}, {"shares_by_group": "hybrid"}),
+    ):
+        plan = Study(promise=1.0, trust="trust", questions=[question]).plan(trusted=1_000, local=19_000)
+        told = plan.questions[question["name"]]
+        assert {name: facts["predicted"].get("estimator") for name, facts in told.items()} == known

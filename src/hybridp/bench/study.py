@@ -126,10 +126,12 @@ def _told(study: Declaration, i: int, plan: Plan) -> dict[str, Any]:
         own["trusted_epsilon"] = part.trusted.epsilon
     for name, facts in next(iter(plan.questions.values())).items():
         known = dict(facts["predicted"])
-        stated = known.get("alike", {}).get("estimator") if stated == "alike" else stated
-        if stated in known.get("estimators", {}):
+        chosen = known.get("alike", {}).get("estimator") if stated == "alike" else stated
+        if stated in ("alike", "adaptive", "kvh") and chosen not in ways(facts):  # it goes by another name there
+            chosen = "hybrid"
+        if chosen in ways(facts):
             known.pop("default", None)
-            known["estimator"] = stated
+            known["estimator"] = chosen
         result[name] = {**facts, "predicted": known, **own}
     return result
 
