@@ -101,8 +101,8 @@ def plan_study(
             "chances": study.chances,
         }
     result = planned(
-        told, many, people.trusted / many, promise, promise.trusted_epsilon, shuffled=mixed, more=more, parts=plans,
-        title=study.title or "A study", notes=tuple(notes),
+        told, many, people.trusted / many, promise, None if promise.personal else study.trusted_guarantee,
+        shuffled=mixed, more=more, parts=plans, title=study.title or "A study", notes=tuple(notes),
     )  # fmt: skip
     first: Any = study.questions[0]
     steered = getattr(first, "form", None) == "steered" and getattr(first, "summed", False)
@@ -176,12 +176,6 @@ def _plan(study: Declaration, i: int, crowd: Crowd) -> Plan:
     return _number(study, i, crowd) if kind == "number" else _PLANS[kind](BUILDERS[kind](study, i), crowd)
 
 
-def _planned(study: Declaration, i: int, crowd: Crowd, facts: Facts) -> Plan:
-    part = study.parts[i]
-    trusted = None if part.trusted is None else part.trusted.epsilon
-    return planned({crowd.question: facts}, crowd.n, crowd.opt_in, part.everybody, trusted)
-
-
 # --- answers by group -------------------------------------------------------------------------------------------------
 
 Predicted = tuple[Facts, list[Facts], Mapping[tuple[int, int], float]]
@@ -226,7 +220,7 @@ def _by_group(study: Declaration, i: int, crowd: Crowd, sizes: Mapping[str, int]
             assumes=[line for line in (*assumes, by.unlisted) if line],
             **own,
         )
-    return _planned(study, i, crowd, facts)
+    return planned({crowd.question: facts}, crowd.n, crowd.opt_in, study.parts[i].everybody, study.parts[i].trusted)
 
 
 def _public(study: Declaration, i: int, by: Grouping, crowd: Crowd, parts: Sequence[float]) -> dict[str, Predicted]:
@@ -300,7 +294,7 @@ def _by_level(study: Declaration, i: int, crowd: Crowd, epsilons: Any) -> Plan:
         assumes = [*first.get("assumes", ()), "people of one group who chose different epsilons are alike"]
         own = {**first, "assumes": assumes, **({"range": whole.n} if counted else {})}
         facts[key] = own | predicted(first["task"], told, {"default": {"estimator": next(iter(told))}})
-    return _planned(study, i, whole, facts)
+    return planned({crowd.question: facts}, whole.n, whole.opt_in, None)
 
 
 def _pooled(errors: Sequence[Any], by: Sequence[float] | None = None) -> Any:
@@ -327,7 +321,7 @@ def _number(study: Declaration, i: int, crowd: Crowd) -> Plan:
     if counted is not None:
         known |= plan_distribution(counted, crowd.answering).questions[crowd.question]
     facts = {name: known[name] for name in question.statistics if name in known}
-    return _planned(study, i, crowd.answering, facts)
+    return crowd.answering.planned(mean_task(study, i), facts)
 
 
 def _table(own: Any, crowd: Crowd) -> Plan:
