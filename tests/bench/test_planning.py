@@ -9,9 +9,12 @@ import mpmath as mp
 import numpy as np
 import pytest
 from tests.plans import plan_mean, plan_papers
+from tests.questions import TASKS
 
-from hybridp.bench.crowd import Crowd
+from hybridp import Study
+from hybridp.bench.crowd import Crowd, Guesses
 from hybridp.bench.driven import opt_ins_needed, plan_driven
+from hybridp.bench.study import plan_question
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.sums import Raw, release_sums, squares
 from hybridp.errors import InvalidInput
@@ -210,3 +213,39 @@ def test_what_may_be_ticked_is_not_anchored() -> None:
     for most, anchored in ((0, True), (2, False)):
         study = SharesTask(Feature("way", ("a", "b", "c"), most=most), PureDP(1.0))
         assert ("anchored" in plan_driven(study, Crowd(10_000, 0.1)).errors) == anchored
+
+
+def test_every_question_is_planned_by_group_alike() -> None:
+    """With the errors of differences, also where a group has nobody who trusts, and beside other questions."""
+    by = {"by": "town", "categories": ["u", "v", "w"], "compare": "u"}
+    number = {**TASKS["mean"], "statistics": ["mean", "sum", "shares-below"], "below": [30]}
+    questions = [{**TASKS["vector"], **by}, {**number, **by}, {**TASKS["choice"], **by}]
+    plan = Study(promise=1.0, trust="trust", questions=questions).plan(trusted=50, local=19_950)
+    for name, statistic in (("body", "mean"), ("pay", "mean"), ("pay", "shares-below"), ("way", "shares")):
+        told = plan.questions[name][f"{statistic}_by_group"]["predicted"]
+        (gap, _), errors = told["differences"], told["estimators"]["everyone"]["rmse_population"]
+        assert (gap["of"], gap["less"]) == ("v", "u")
+        assert gap["standard_error"] == pytest.approx(math.hypot(*errors[:2]))
+    assert plan.questions["pay"]["sum_by_group"]["predicted"]["differences"] == []
+    assert len(plan.in_words().rows) == 5
+    few = plan_question(Study(promise=1.0, trust="trust", questions=[{**number, **by}]), 0, 20_000, 0.005,
+                        Guesses(shares=[0.98, 0.015, 0.005]))  # fmt: skip
+    every = few.questions["pay"]["mean_by_group"]["predicted"]["estimators"]
+    assert list(every) == ["everyone", "hybrid", "lm-only"]  # no release of the third hears trusted people alone
+    assert every["everyone"]["rmse_population"][2] == every["lm-only"]["rmse_population"][2]
+
+
+def test_a_stated_estimator_is_what_a_plan_goes_by_whatever_its_name_there() -> None:
+    number, by = {**TASKS["mean"], "estimator": "alike"}, {"by": "town", "categories": ["u", "v"]}
+    several = {**number, "statistics": ["mean", "quantiles"], "at": [0.5]}
+    alone = {**number, "statistics": ["quantiles"], "at": [0.5]}
+    for question, known in (
+        (number, {"mean": "anchored"}),
+        (several, {"mean": "adaptive", "quantiles": "hybrid"}),
+        (alone, {"quantiles": "hybrid"}),
+        ({**number, **by}, {"mean_by_group": "hybrid"}),
+        ({**TASKS["choice"], "estimator": "alike", **by}, {"shares_by_group": "hybrid"}),
+    ):
+        plan = Study(promise=1.0, trust="trust", questions=[question]).plan(trusted=1_000, local=19_000)
+        told = plan.questions[question["name"]]
+        assert {name: facts["predicted"].get("estimator") for name, facts in told.items()} == known

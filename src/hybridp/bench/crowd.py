@@ -97,8 +97,7 @@ class Crowd:
     def planned(self, own: Any, facts: Facts, **more: Any) -> Plan:
         """The plan of a task for these people, with the facts of every statistic."""
         trusted = getattr(own, "trusted_guarantee", None)
-        epsilon = None if trusted is None else trusted.epsilon
-        return planned({self.question: facts}, self.n, self.opt_in, own.guarantee, epsilon, **more)
+        return planned({self.question: facts}, self.n, self.opt_in, own.guarantee, trusted, **more)
 
 
 class Held(NamedTuple):

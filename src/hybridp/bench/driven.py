@@ -52,7 +52,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from hybridp.bench.crowd import Crowd, Expected, Guesses, Held
 from hybridp.blend.distribution import Evidence, Shape, blended
-from hybridp.blend.groups import JointBlend, blend_joint
 from hybridp.blend.mean import Rule
 from hybridp.blend.shares import share_anchoring
 from hybridp.errors import InvalidInput, must
@@ -60,25 +59,24 @@ from hybridp.public import messages as theory
 from hybridp.public import steered_mean as steering
 from hybridp.public.anchoring import Anchoring, clipping_loss
 from hybridp.public.distribution import PHASES
-from hybridp.public.groups import Grouping
 from hybridp.public.messages import drive
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import Floats
 from hybridp.public.shares import CountNoise
 from hybridp.public.shuffling import Mixing
+from hybridp.release.facts import Facts
 from hybridp.release.plan import Plan, predicted
 from hybridp.tasks.distribution import DistributionTask, stretches
-from hybridp.tasks.groups import PrivateGroupsTask
 from hybridp.tasks.mean import MeanTask, VectorTask
 from hybridp.tasks.shares import SharesTask
 
-__all__ = ["Driven", "mixed_groups", "opt_ins_needed", "plan_distribution", "plan_driven", "plan_groups"]
-__all__ += ["plan_steered"]
+__all__ = ["Driven", "mixed_groups", "opt_ins_needed", "plan_distribution", "plan_driven", "plan_steered"]
 
 _LUCK, _CHANCES = np.polynomial.hermite_e.hermegauss(9)
 _MEANS = ("tcm-only", "full-lm", "lm-only", "everyone", "pwh", "kvh", "adaptive", "anchored")
 _BY_FORMULA = ("tcm-only", "full-lm", "lm-only", "everyone", "hybrid")  # what others weigh, their releases say
 HEARD = ("everyone", "hybrid", "tcm-only", "lm-only")
+UNSTATED = "no sd was given: the largest possible is assumed"
 SAID_OF_EVERYONE = "Estimator: everyone by default: each group counts by its number of people, however much they differ"
 
 
@@ -344,7 +342,7 @@ def plan_driven(task: Any, crowd: Crowd) -> Plan:
         assumes.append("half of the people tick each option, which is the worst" if ticks else equal)
         facts |= {"shares": guess.shares[: len(facts["options"])], "range": crowd.n if own.task.counted else 1.0}
     else:
-        assumes += ["no sd was given: the largest possible is assumed"] * (sd is None)
+        assumes += [UNSTATED] * (sd is None)
         sent: Any = task.invite.mechanism
         if sent.law.variance_terms[1] > 0 and guess.mean is None and crowd.local:
             assumes.append("the local noise depends on the values; the worst is assumed, unless a mean is stated")
@@ -450,91 +448,6 @@ def _plain(numbers: Floats) -> Any:
     return numbers.tolist() if len(numbers) > 1 else float(numbers[0])
 
 
-# --- answers by group -------------------------------------------------------------------------------------------------
-
-
-def plan_groups(task: Any, by: Grouping, crowd: Crowd) -> Plan:
-    """Predict every group's standard error against the population that its people come from.
-
-    The guessed shares are the categories' of all people (equal without them), the sd that within a group (the largest
-    possible without it), the mean that of a number, for the reports on a private category.
-    """
-    names, guess, options = by.names, crowd.guess, task.options
-    must(len(names) >= 1, "categories", "must be listed for a plan", "none")
-    parts = shares_of(guess.shares, len(names), "groups")
-    must(min(parts) > 0, "shares", "must be positive", ", ".join(f"{p:g}" for p in parts))
-    errors, gaps = (_private if by.private else _public)(task, by, crowd, parts)
-    many = [crowd.n * part for part in parts]
-    if counted := isinstance(task, SharesTask) and task.counted:  # people with the first option, in groups of so many
-        options = ()
-        errors = {who: [[n * each[0]] for n, each in zip(many, some, strict=True)] for who, some in errors.items()}
-    assumes = ["the groups of trust are alike", "categories have equal shares" if guess.shares is None else ""]
-    if not task.options:
-        spread = "every group has the stated sd" if guess.sd else "no sd was given: the largest possible is assumed"
-        told = "takes the largest possible" if by.private else "finds every group's own"
-        assumes.append(f"{spread}; a release that is told none {told}")
-    facts = predicted(
-        f"{task.called}-by-group",
-        {name: {"rmse_population": [max(each) for each in some]} for name, some in errors.items()},
-        {
-            "default": {"estimator": "everyone"},
-            "differences": [
-                {"of": names[i], "less": names[j], "standard_error": gaps[i, j]} for i, j in by.pairs(names)
-            ],
-        },
-        by={"column": by.column, "private": by.private, "categories": list(names)},
-        shares=parts,
-        assumes=[line for line in (*assumes, by.unlisted) if line],
-        range=max(many) if counted else _range(task),
-    )
-    if options:
-        facts |= {"options": list(options), "by_option": errors}
-    return crowd.planned(task, {f"{task.called}_by_group": facts})
-
-
-def _range(task: Any) -> float:
-    return 1.0 if task.options else float(task.bounds.width)
-
-
-Predicted = tuple[dict[str, list[list[float]]], dict[tuple[int, int], float]]
-
-
-def _public(task: Any, by: Grouping, crowd: Crowd, parts: list[float]) -> Predicted:
-    """Every group is a study of its own."""
-    guess = replace(crowd.guess, shares=None)
-    groups = [Driven.of(task, replace(crowd, n=max(round(crowd.n * part), 1), guess=guess)) for part in parts]
-    result = {name: [np.sqrt(group.errors(name)[2]).tolist() for group in groups] for name in HEARD}
-    worst = [max(each) for each in result["everyone"]]
-    return result, {(i, j): math.hypot(worst[i], worst[j]) for i, j in by.pairs(by.names)}
-
-
-def _private(own: Any, by: Grouping, crowd: Crowd, parts: list[float]) -> Predicted:
-    """What would be seen on average goes through the estimator itself, whose own law of the error is the prediction."""
-    task, width, guess = PrivateGroupsTask(own, crowd.question, by), _range(own), crowd.guess
-    inside = np.full(task.joint.size, 1 / task.joint.size)
-    if not own.options and guess.mean is not None:
-        up = (own.bounds.project(guess.mean) - own.bounds.lower) / width
-        inside = np.array([up, 1 - up])
-    cells = np.outer(parts, inside).ravel().tolist()
-    answer = Expected(crowd.trusted, crowd.local, Guesses(shares=cells)).held(task, (crowd.question,)).answer
-    spread = None if guess.sd is None else guess.sd / width
-    result: dict[str, list[list[float]]] = {}
-    gaps: dict[tuple[int, int], float] = {}
-    heard = {"tcm-only": (answer.trusted, None), "lm-only": (None, answer.local)}
-    for name in HEARD:
-        if (facts := heard.get(name, (answer.trusted, answer.local))) == (None, None):
-            continue
-        whole = JointBlend(*facts, task.joint.size, spread, by_people=name == "everyone")
-        blends = [blend_joint(whole, [i]) for i in range(len(parts))]
-        laws = [blend.law(inside) for blend in blends]
-        each = [width * np.sqrt(s**2 + 2 * b**2) / part for (s, b), part in zip(laws, parts, strict=True)]
-        result[name] = [errors.tolist() if own.options else [float(errors[0])] for errors in each]
-        if name == "everyone":
-            pairs = by.pairs(by.names)
-            gaps = {(i, j): width * max(blends[i].gap_errors(blends[j], inside).tolist()) for i, j in pairs}
-    return result, gaps
-
-
 # --- quantiles, and what else a distribution function tells -----------------------------------------------------------
 
 
@@ -548,10 +461,10 @@ def plan_distribution(study: DistributionTask, crowd: Crowd) -> Plan:
     must(bounds.lower <= centre <= bounds.upper, "mean", "must lie between the bounds", centre)
     must(0 < spread <= bounds.half, "sd", f"must be positive and at most {bounds.half:g}", spread)
 
-    ranks: dict[str, list[float]] = {}
-    values: dict[str, list[float]] = {}
-    others: dict[str, dict[str, tuple[float, ...]]] = {}
+    at_quantiles: dict[str, dict[str, list[float]]] = {}
+    others: dict[str, dict[str, Facts]] = {}
     quantiles = [float(min(max(centre + spread * ndtri(q), bounds.lower), bounds.upper)) for q in study.at]
+    slopes = [math.exp(-(((x - centre) / spread) ** 2) / 2) / spread / math.sqrt(2 * math.pi) for x in quantiles]
     crowd = replace(crowd, guess=replace(guess, mean=centre, sd=spread))
     for name in ("steered", *HEARD) if study.at and local else HEARD:
         heard = _heard(study, crowd, name)
@@ -559,26 +472,22 @@ def plan_distribution(study: DistributionTask, crowd: Crowd) -> Plan:
         if heard.counted or heard.local:
             shape = blended(heard, alone=False).both
             errors = [shape.below((x - bounds.lower) / bounds.width)[1] for x in quantiles]
-            for statistic, told_errors in _other_errors(study, shape).items():
-                others.setdefault(statistic, {})[name] = told_errors
-        slopes = [math.exp(-(((x - centre) / spread) ** 2) / 2) / spread / math.sqrt(2 * math.pi) for x in quantiles]
-        ranks[name] = errors
-        values[name] = [e / f for e, f in zip(errors, slopes, strict=True)]
+            for statistic, e in _other_errors(study, shape).items():
+                others.setdefault(statistic, {})[name] = {"rmse_population": list(e) if len(e) > 1 else e[0]}
+        at_quantiles[name] = {"rank_error": errors, "rmse_population": np.divide(errors, slopes).tolist()}
     law = f"numbers are normal, of mean {centre:g} and standard deviation {spread:g}"
     smooth = "errors of a smooth distribution: intervals do not assume one, and may be wider"
     assumes = [law, "the groups are alike, which everyone and steered do not need", smooth]
     facts: dict[str, Any] = {}
     if study.at:
-        choice, why = _choice(ranks)
-        by = {name: {"rank_error": ranks[name], "rmse_population": values[name]} for name in ranks}
+        choice, why = _choice(at_quantiles)
         default = {"estimator": "everyone" if crowd.both else "tcm-only" if trusted else "lm-only"}
         facts["quantiles"] = predicted(
-            "quantiles", by, {"default": default}, at=list(study.at), quantiles=quantiles, assumes=assumes,
+            "quantiles", at_quantiles, {"default": default}, at=list(study.at), quantiles=quantiles, assumes=assumes,
             choice=choice, why=why, range=bounds.width,
         )  # fmt: skip
     places = {name: list(at) for name, (at, _) in stretches(study).items()}
-    for name, heard_errors in others.items():
-        told = {who: {"rmse_population": list(e) if len(e) > 1 else e[0]} for who, e in heard_errors.items()}
+    for name, told in others.items():
         own: dict[str, Any] = {"at": places[name]} if name in places else {}
         if name != "variance":
             own["range"] = bounds.width if name == "sd" else 1.0
@@ -593,11 +502,10 @@ def _heard(study: DistributionTask, crowd: Crowd, name: Any) -> Evidence:
     return result
 
 
-def _choice(ranks: dict[str, list[float]]) -> tuple[str, str]:
+def _choice(known: Mapping[str, Facts]) -> tuple[str, str]:
     """What to do ("steered", in phases, or "tcm-only" where nobody is local), and why, in a sentence."""
-    names = ("steered", *HEARD)
-    error = {name: math.sqrt(np.mean(np.square(ranks[name]))) if name in ranks else math.inf for name in names}
-    if math.isinf(error["steered"]):
+    error = {name: math.sqrt(np.mean(np.square(told["rank_error"]))) for name, told in known.items()}
+    if math.isinf(error.get("steered", math.inf)):
         return "tcm-only", "trusted people alone: nobody is local"
     said, phases = {name: f"{e:.2%}" for name, e in error.items()}, ", ".join(f"{100 * part:g}" for part in PHASES)
     alone = error["tcm-only"] < 1.04 * error["hybrid"]

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from hybridp.bench.crowd import Crowd, Guesses
-from hybridp.bench.driven import HEARD, plan_distribution, plan_driven, plan_groups, plan_steered, shares_of
+from hybridp.bench.crowd import Crowd, Expected, Guesses
+from hybridp.bench.driven import HEARD, UNSTATED, plan_distribution, plan_driven, plan_steered, shares_of
 from hybridp.bench.models import plan_personal, plan_points, plan_records, plan_regression
+from hybridp.blend.groups import JointBlend, blend_joint
 from hybridp.curator.sums import Counted, count_people, group_sizes, with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.driver import trust_rule
+from hybridp.public.groups import Grouping
 from hybridp.public.study import Declaration
+from hybridp.release.facts import Facts
 from hybridp.release.plan import Plan, error_of, planned, predicted, ways
 from hybridp.tasks.distribution import NumberTask, number_task
-from hybridp.tasks.mean import mean_task
+from hybridp.tasks.groups import private_groups_task
+from hybridp.tasks.mean import MeanTask, mean_task
 from hybridp.tasks.personal import at_epsilon, personal_task
-from hybridp.tasks.shares import shares_task
 from hybridp.tasks.task import BUILDERS
 
 __all__ = ["plan_question", "plan_study"]
@@ -97,8 +101,8 @@ def plan_study(
             "chances": study.chances,
         }
     result = planned(
-        told, many, people.trusted / many, promise, promise.trusted_epsilon, shuffled=mixed, more=more, parts=plans,
-        title=study.title or "A study", notes=tuple(notes),
+        told, many, people.trusted / many, promise, None if promise.personal else study.trusted_guarantee,
+        shuffled=mixed, more=more, parts=plans, title=study.title or "A study", notes=tuple(notes),
     )  # fmt: skip
     first: Any = study.questions[0]
     steered = getattr(first, "form", None) == "steered" and getattr(first, "summed", False)
@@ -122,10 +126,12 @@ def _told(study: Declaration, i: int, plan: Plan) -> dict[str, Any]:
         own["trusted_epsilon"] = part.trusted.epsilon
     for name, facts in next(iter(plan.questions.values())).items():
         known = dict(facts["predicted"])
-        stated = known.get("alike", {}).get("estimator") if stated == "alike" else stated
-        if stated in known.get("estimators", {}):
+        chosen = known.get("alike", {}).get("estimator") if stated == "alike" else stated
+        if stated in ("alike", "adaptive", "kvh") and chosen not in ways(facts):  # it goes by another name there
+            chosen = "hybrid"
+        if chosen in ways(facts):
             known.pop("default", None)
-            known["estimator"] = stated
+            known["estimator"] = chosen
         result[name] = {**facts, "predicted": known, **own}
     return result
 
@@ -151,12 +157,14 @@ def _people(study: Declaration, data: Any, table: str | None, trusted: int | Non
 
 
 def _sizes(study: Declaration, i: int, data: Any, table: str | None) -> Mapping[str, int] | None:
-    """How many people every public group of a table has; None where no table says so."""
+    """How many people every public group of a table has by the rule on small ones; None where no table says so."""
     by = study.questions[i].groups
     if data is None or by is None or by.private:
         return None
-    result = group_sizes(data, by.column, trust_rule(study), study.people.column, table=table)
-    return {name: sum(people) for name, people in by.sized(result).items()}
+    own = group_sizes(data, by.column, trust_rule(study), study.people.column, table=table)
+    sizes = {name: sum(people) for name, people in by.sized(own).items()}
+    groups, _ = by.must_remain(sizes)
+    return {name: sum(sizes[member] for member in members) for name, members in groups.items()}
 
 
 # --- one question -----------------------------------------------------------------------------------------------------
@@ -168,74 +176,131 @@ def _plan(study: Declaration, i: int, crowd: Crowd) -> Plan:
     return _number(study, i, crowd) if kind == "number" else _PLANS[kind](BUILDERS[kind](study, i), crowd)
 
 
+# --- answers by group -------------------------------------------------------------------------------------------------
+
+Predicted = tuple[Facts, list[Facts], Mapping[tuple[int, int], float]]
+"""What is told of one statistic, every group's errors by estimator, and those of the groups' differences."""
+
+
 def _by_group(study: Declaration, i: int, crowd: Crowd, sizes: Mapping[str, int] | None) -> Plan:
-    question, crowd = study.questions[i], replace(crowd, chance=1.0)
+    """Predict every group's standard error against the population that its people come from.
+
+    The guessed shares are the categories' of all people (equal without them), the sd that within a group (the largest
+    possible without it), the mean that of a number, for the reports on a private category.
+    """
+    question, shares = study.questions[i], crowd.guess.shares
     by = question.groups
     assert by is not None
     if sizes is not None:
-        groups, _ = by.must_remain(sizes)
-        left = {name: sum(sizes[member] for member in members) for name, members in groups.items()}
-        many = sum(left.values())
-        guess = replace(crowd.guess, shares=[size / many for size in left.values()])
-        by, crowd = replace(by, names=tuple(left)), replace(crowd, n=many, guess=guess)
-    question.must(bool(by.names), "categories", "must be listed for a plan without a table, as A,B,C", "none")
-    builders: dict[str, Any] = {"number": mean_task, "choice": shares_task, "count": shares_task, "vector": None}
-    own = question.entry(builders)
-    if own is not None and getattr(question, "statistics", ("mean",)) == ("mean",):
-        return plan_groups(own(study, i), by, crowd)
-    guess, parts = replace(crowd.guess, shares=None), shares_of(crowd.guess.shares, len(by.names), "groups")
-    plans = [_plan(study, i, replace(crowd, n=max(round(crowd.n * part), 1), guess=guess)) for part in parts]
-    every = [plan.questions[crowd.question] for plan in plans]
-    about = {"column": by.column, "private": by.private, "categories": list(by.names)}
-    facts = {}
-    for key, first in every[0].items():
-        errors = {
-            who: {"rmse_population": [float(np.max(error_of(ways(one[key])[who]))) for one in every]}
-            for who in HEARD if who in ways(first)
-        }  # fmt: skip
-        more = {name: first[name] for name in ("assumes", "range") if name in first}
-        default = {"default": {"estimator": "everyone"}}
-        facts[f"{key}_by_group"] = predicted(f"{key}-by-group", errors, default, by=about, shares=parts, **more)
-    part = study.parts[i]
-    trusted = None if part.trusted is None else part.trusted.epsilon
-    return planned({crowd.question: facts}, crowd.n, crowd.opt_in, part.everybody, trusted)
+        by, crowd = replace(by, names=tuple(sizes)), replace(crowd, n=sum(sizes.values()))
+        shares = [size / crowd.n for size in sizes.values()]
+    names = by.names
+    question.must(bool(names), "categories", "must be listed for a plan without a table, as A,B,C", "none")
+    parts = shares_of(shares, len(names), "groups")
+    must(min(parts) > 0, "shares", "must be positive", ", ".join(f"{p:g}" for p in parts))
+    crowd, facts = replace(crowd, chance=1.0, guess=replace(crowd.guess, shares=None)), {}
+    for key, (first, every, gaps) in (_private if by.private else _public)(study, i, by, crowd, parts).items():
+        errors = {who: [one[who] for one in every] for who in HEARD if all(who in one for one in every)}
+        assumes = [line.replace("groups are", "groups of trust are") for line in first.get("assumes", ())]
+        assumes.insert(1, "categories have equal shares" * (shares is None))
+        if "sd" in first:
+            spread = "every group has the stated sd" if crowd.guess.sd else UNSTATED
+            told = "takes the largest possible" if by.private else "finds every group's own"
+            assumes = [*(line for line in assumes if line != UNSTATED), f"{spread}; a release that is told none {told}"]
+        own: dict[str, Any] = {"range": float(np.max(first["range"]))} if "range" in first else {}
+        if len(first.get("options", ())) > 1:
+            own |= {"options": [*first["options"]], "by_option": errors}
+        differences = [{"of": names[a], "less": names[b], "standard_error": gap} for (a, b), gap in gaps.items()]
+        facts[f"{key}_by_group"] = predicted(
+            f"{key}-by-group",
+            {who: {"rmse_population": [max(each) for each in some]} for who, some in errors.items()},
+            {"default": {"estimator": "everyone"}, "differences": differences},
+            by={"column": by.column, "private": by.private, "categories": list(names)},
+            shares=parts,
+            assumes=[line for line in (*assumes, by.unlisted) if line],
+            **own,
+        )
+    return planned({crowd.question: facts}, crowd.n, crowd.opt_in, study.parts[i].everybody, study.parts[i].trusted)
+
+
+def _public(study: Declaration, i: int, by: Grouping, crowd: Crowd, parts: Sequence[float]) -> dict[str, Predicted]:
+    """Every group is a study of its own; those of one size are planned once."""
+    sizes = [max(round(crowd.n * part), 1) for part in parts]
+    plans = {n: _plan(study, i, replace(crowd, n=n)).questions[crowd.question] for n in set(sizes)}
+    result: dict[str, Predicted] = {}
+    for key in plans[min(sizes)]:
+        every: list[Facts] = []
+        for n in sizes:
+            known = {who: np.ravel(error_of(told)).tolist() for who, told in ways(plans[n][key]).items()}
+            alone = next(iter(known.values()))  # of a group that nobody trusts, or everybody
+            every.append({"everyone": alone, "hybrid": known.get("kvh", alone), **known})
+        worst = [max(one["everyone"]) for one in every]
+        pairs = [] if key == "sum" else by.pairs(by.names)  # sums of groups of different sizes are not compared
+        result[key] = plans[max(sizes)][key], every, {(a, b): math.hypot(worst[a], worst[b]) for a, b in pairs}
+    return result
+
+
+def _private(study: Declaration, i: int, by: Grouping, crowd: Crowd, parts: Sequence[float]) -> dict[str, Predicted]:
+    """What would be seen on average goes through the estimator itself, whose own law of the error is the prediction."""
+    task, guess, width = private_groups_task(study, i), crowd.guess, 1.0
+    inside, first = np.full(task.joint.size, 1 / task.joint.size), {"assumes": ["the groups are alike"]}
+    if isinstance(task.study, MeanTask):
+        bounds, width = task.study.bounds, task.study.bounds.width
+        first["sd"] = guess.sd
+        up = 0.5 if guess.mean is None else (bounds.project(guess.mean) - bounds.lower) / width
+        inside = np.array([up, 1 - up])
+    spread = None if guess.sd is None else guess.sd / width
+    cells = np.outer(parts, inside).ravel().tolist()
+    answer = Expected(crowd.trusted, crowd.local, Guesses(shares=cells)).held(task, (crowd.question,)).answer
+    told = answer.trusted, answer.local, task.joint.size, spread
+    everyone, hybrid = (JointBlend(*told, by_people=by_people) for by_people in (True, False))
+    blends = [blend_joint(everyone, [place]) for place in range(len(parts))]
+    every: list[Facts] = []
+    for place, part in enumerate(parts):
+        known = dict(zip(HEARD, (blends[place], blend_joint(hybrid, [place]), *blends[place].alone()), strict=True))
+        laws = {name: blend.law(inside) for name, blend in known.items() if blend is not None}
+        every.append({name: (width * np.sqrt(s**2 + 2 * b**2) / part).tolist() for name, (s, b) in laws.items()})
+    pairs = by.pairs(by.names)
+    gaps = {(a, b): width * max(blends[a].gap_errors(blends[b], inside).tolist()) for a, b in pairs}
+    return {task.study.called: ({**first, "range": width, "options": task.study.options}, every, gaps)}
+
+
+# --- own epsilons -----------------------------------------------------------------------------------------------------
 
 
 def _by_level(study: Declaration, i: int, crowd: Crowd, epsilons: Any) -> Plan:
     """Of people who count as one of some epsilons: those of each are a study of their own, and weighed as released."""
     levels, counted = sorted(study.promise.allowed_epsilons), study.questions[i].as_count
-    sizes = [[int(many[np.searchsorted(levels, own, side="right") == j + 1].sum()) for own, many in epsilons]
-             for j in range(len(levels))]  # fmt: skip
-    heard = [(epsilon, both) for epsilon, both in zip(levels, sizes, strict=True) if sum(both)]
-    must(bool(heard), "allowed_epsilons", "must be at most somebody's own epsilon", f"{levels[0]:g} and more")
-    people = [sum(both[place] for _, both in heard) for place in (0, 1)]
-    plans = [(both, _plan(at_epsilon(study, i, epsilon), 0, replace(crowd, n=sum(both), opt_in=both[0] / sum(both))))
-             for epsilon, both in heard]  # fmt: skip
-    facts = {}
-    for key, first in plans[0][1].questions[crowd.question].items():
-        variances: dict[str, Any] = {}
-        for place, name in enumerate(("tcm-only", "lm-only")):
-            errors = [error_of(ways(plan.questions[crowd.question][key])[name]) for both, plan in plans if both[place]]
-            scales = [sum(both) if counted else 1.0 for both, _ in plans if both[place]]
-            if errors:
-                each = [np.square(np.divide(error, scale)) for error, scale in zip(errors, scales, strict=True)]
-                weights = np.array([1 / float(np.mean(one)) for one in each])
-                variances[name] = sum(w**2 * one for w, one in zip(weights / weights.sum(), each, strict=True))
-        told = dict(variances)
-        if len(told) == 2:
-            c, (t, e) = people[0] / sum(people), variances.values()
-            w = float(np.mean(e) / (np.mean(t) + np.mean(e)))
-            told = {"everyone": c**2 * t + (1 - c) ** 2 * e, "hybrid": w**2 * t + (1 - w) ** 2 * e, **told}
-        rmse = {name: (np.sqrt(one) * (sum(people) if counted else 1)).tolist() for name, one in told.items()}
-        own = {name: one for name, one in first.items() if name not in ("task", "predicted")}
+    places = [(np.searchsorted(levels, own, side="right"), people) for own, people in epsilons]
+    sizes = np.array([np.bincount(at, people, len(levels) + 1)[1:] for at, people in places])
+    must(bool(sizes.any()), "allowed_epsilons", "must be at most somebody's own epsilon", f"{levels[0]:g} and more")
+
+    def of(people: Any) -> Crowd:
+        return replace(crowd, n=int(sum(people)), opt_in=float(people[0] / sum(people)))
+
+    crowds = {epsilon: of(people) for epsilon, people in zip(levels, sizes.T, strict=True) if people.any()}
+    plans = [(own, _plan(at_epsilon(study, i, e), 0, own).questions[crowd.question]) for e, own in crowds.items()]
+    whole, facts = of(sizes.sum(axis=1)), {}
+    for key, first in plans[0][1].items():
+        each = [(ways(plan[key]), whole.n / own.n if counted else 1.0) for own, plan in plans]
+        rmse: dict[str, Any] = {}
+        for name in ("tcm-only", "lm-only"):
+            if errors := [np.multiply(error_of(known[name]), unit) for known, unit in each if name in known]:
+                rmse[name] = _pooled(errors)
+        if len(rmse) == 2:
+            both = [*rmse.values()]
+            rmse = {"everyone": _pooled(both, (whole.trusted, whole.local)), "hybrid": _pooled(both), **rmse}
+        told = {who: {"rmse_population": error.tolist()} for who, error in rmse.items()}
         assumes = [*first.get("assumes", ()), "people of one group who chose different epsilons are alike"]
-        facts[key] = predicted(
-            first["task"], {name: {"rmse_population": one} for name, one in rmse.items()},
-            {"default": {"estimator": next(iter(rmse))}}, **{**own, "assumes": assumes},
-        )  # fmt: skip
-        if counted:
-            facts[key]["range"] = sum(people)
-    return planned({crowd.question: facts}, sum(people), people[0] / sum(people), None)
+        own = {**first, "assumes": assumes, **({"range": whole.n} if counted else {})}
+        facts[key] = own | predicted(first["task"], told, {"default": {"estimator": next(iter(told))}})
+    return planned({crowd.question: facts}, whole.n, whole.opt_in, None)
+
+
+def _pooled(errors: Sequence[Any], by: Sequence[float] | None = None) -> Any:
+    """The errors of independent estimates as one, which count by numbers of people or else by their precision."""
+    parts = np.array([1 / np.mean(np.square(error)) for error in errors] if by is None else by)
+    return np.sqrt(np.square(parts / parts.sum()) @ np.square(errors))
 
 
 def _number(study: Declaration, i: int, crowd: Crowd) -> Plan:

@@ -163,15 +163,16 @@ class Plan(Result):
 
 
 def planned(
-    questions: Questions, people: float, opt_in: float, promise: Any, trusted_epsilon: float | None = None, *,
-    shuffled: int = 0, **own: Any,
+    questions: Questions, people: float, opt_in: float, promise: Any, trusted: Any = None, *, shuffled: int = 0,
+    **own: Any,
 ) -> Plan:  # fmt: skip
-    """A plan for so many people of whom so many trust (or trust a mixer), under a promise; None: personal epsilons."""
+    """A plan for so many people of whom so many trust (or trust a mixer), under a promise (None: personal epsilons), or
+    another of the trusted."""
     epsilon = "personal" if promise is None or promise.epsilon is None else promise.epsilon
-    trusted = round(people * opt_in)
-    groups = {"trusted": trusted, "local": round(people) - trusted - shuffled}
+    many = round(people * opt_in)
+    groups = {"trusted": many, "local": round(people) - many - shuffled}
     crowd = {"n": people, "opt_in": opt_in, **groups, **({"shuffled": shuffled} if shuffled else {})}
-    trusted_own = epsilon if trusted_epsilon is None else trusted_epsilon
+    trusted_own = epsilon if trusted is None else trusted.epsilon
     kept = {"epsilon": epsilon, "trusted_epsilon": trusted_own, "delta": 0.0 if promise is None else promise.delta}
     return Plan(questions, crowd, kept, **own)
 

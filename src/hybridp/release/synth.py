@@ -22,19 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.queries import (
-    MOST_CELLS,
-    Atom,
-    Count,
-    Feature,
-    Formula,
-    Schema,
-    Threshold,
-    Workload,
-    counts,
-    parse_formula,
-    table_counts,
-)
+from hybridp.public import queries
+from hybridp.public.queries import MOST_CELLS, Atom, Count, Feature, Formula, Schema, Threshold, Workload
 from hybridp.public.synth import MeasuredTable, significance
 from hybridp.release import style
 from hybridp.release.facts import Words, promise_words
@@ -115,7 +104,7 @@ class SyntheticModel(Result):
         return np.ascontiguousarray(self.records.T)
 
     def _table(self, features: Sequence[int]) -> Floats:
-        return np.asarray(table_counts(self._values, self.schema.sizes, features) / self.rows)
+        return np.asarray(queries.table_counts(self._values, self.schema.sizes, features) / self.rows)
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -217,7 +206,7 @@ class SyntheticModel(Result):
         return SynthAnswer(min(max(synthetic, first), last), first, last, level, "measured", synthetic, measured)
 
     def _formula(self, query: str | Formula) -> Formula:
-        return parse_formula(self.schema, query) if isinstance(query, str) else query
+        return queries.parse_formula(self.schema, query) if isinstance(query, str) else query
 
     def _least_noisy(self, wanted: tuple[int, ...]) -> tuple[Floats, float] | None:
         """How many people were measured in each cell over these features, and the variance of the noise there.
@@ -252,7 +241,7 @@ class SyntheticModel(Result):
         wanted = self.workload if workload is None else workload
         must(wanted.schema == self.schema, "workload", "must be over the model's schema", "another")
         known = {frozenset(t.features): t for t in sorted(self.tables, key=lambda t: -t.sigma)}  # the least noisy
-        for threshold, matching in counts(self._values, wanted):
+        for threshold, matching in queries.counts(self._values, wanted):
             shares = np.asarray(matching / self.rows)
             table = known.get(frozenset(threshold.features))
             if table is not None and threshold.r == threshold.k:

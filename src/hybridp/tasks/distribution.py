@@ -11,8 +11,6 @@
 
 Steered: local people who are asked later answer within windows that all of this names (`hybridp.public.rounds.Later`).
 
-Several statistics of one number, from a collection of rows to a published release.
-
 Local people send one report, that of a mean, and every statistic is read from it. The trusted people's promise is
 divided in two equal halves where both are needed: one for the sum (mean and sum), one for the counts between places
 (everything else). Whoever is asked for one of these alone spends the whole on it. Each group is charged once.

@@ -26,35 +26,15 @@ from hybridp.blend.plausible import normal_reach
 from hybridp.blend.shares import to_simplex
 from hybridp.errors import InvalidInput, must
 from hybridp.public.mechanisms import SHARES, Charge, PureDP
-from hybridp.public.messages import (
-    OWN_EPSILON,
-    Conversation,
-    Invite,
-    OwnEpsilon,
-    ReportsByEpsilon,
-    WeightedSum,
-    holm,
-)
+from hybridp.public.messages import OWN_EPSILON, Conversation, Invite, OwnEpsilon, ReportsByEpsilon, WeightedSum, holm
 from hybridp.public.personal import PersonalDP, adpm_weights, level, listed_levels
 from hybridp.public.randomisers import Bounds, Floats, Ints, best_randomiser
 from hybridp.public.rounds import ByLevel, Crowd, Epsilons, Level, Levels, Weighted
 from hybridp.public.shuffling import LevelMixing
 from hybridp.public.study import Declaration, Number, Promise
+from hybridp.release import release as releasing
 from hybridp.release.facts import Facts
-from hybridp.release.release import (
-    GroupEstimate,
-    Made,
-    Protection,
-    Release,
-    as_count,
-    assumed_alike,
-    first,
-    group_mean,
-    mean_release,
-    one_receipt,
-    public_choice,
-    statistic,
-)
+from hybridp.release.release import GroupEstimate, Made, Protection, Release
 from hybridp.tasks.task import BUILDERS, Batches, Task, declared, mixed_levels, task_of, task_receipt
 
 __all__ = ["ACCOUNTS", "MIXED_ACCOUNT", "LevelsTask", "PersonalTask", "at_epsilon", "levels_task", "personal_task"]
@@ -186,12 +166,12 @@ class PersonalTask(_OwnEpsilons):
             heard = blending.anybody_heard(part) and result.weight < 1
             found = blending.combine(None, counts, part, spread) if heard else None
             unit, error = (None, None) if found is None else (found.estimate, found.error)
-            return group_mean(side, self.level, part.count, unit, error)
+            return releasing.group_mean(side, self.level, part.count, unit, error)
 
         groups = {"trusted": GroupEstimate(many), "local": alone(own)}
         if trusted is not None:
             found = blending.combine(trusted, counts, _NOBODY, own_spread)
-            groups["trusted"] = group_mean(side, self.level, many, found.estimate, found.error)
+            groups["trusted"] = releasing.group_mean(side, self.level, many, found.estimate, found.error)
         shuffled = None
         if others.count and self.mixing is not None:
             heard = blending.anybody_heard(others) and result.weight < 1
@@ -209,7 +189,7 @@ class PersonalTask(_OwnEpsilons):
             free, promise = more["personal"]["saturated"], PersonalDP.of(epsilons, people)
             note = f"{free:,} of {many:,} people got more privacy than they asked for, for free" if free else ""
             trusted_promise = Protection(promise, "discrete Laplace noise on a weighted sum", note)
-        return mean_release(
+        return releasing.mean_release(
             self.bounds,
             [result],
             groups,
@@ -228,7 +208,7 @@ class PersonalTask(_OwnEpsilons):
                 "people of one group who chose different epsilons are taken to be alike, and so are local and shuffled "
                 "ones" * everyone,
                 rows,
-                choice=(public_choice(choice="which epsilon they chose"), _WARNING),
+                choice=(releasing.public_choice(choice="which epsilon they chose"), _WARNING),
                 shuffled=shuffled,
                 **made,
             ),
@@ -325,26 +305,27 @@ class LevelsTask(_OwnEpsilons):
         ((question, statistics),) = first.questions.items()
         result = {key: self._statistic(key, told, people) for key in statistics if key != "distribution"}
         by_level = {f"epsilon {e!r}, {who}": one.receipt for who, some in told.items() for e, one in some.items()}
-        receipt = one_receipt(by_level, once=("trusted", "local"))
+        receipt = releasing.one_receipt(by_level, once=("trusted", "local"))
         spent = {"trusted": self.share, "local": 1.0}
         own = {group: PersonalDP.of([spent[group] * e for e in some], [*some.values()])
                for group, some in people.items() if some}  # fmt: skip
         promises = tuple(
             one if one.budget is None else replace(one, budget=own[one.people]) for one in receipt.promises
         )
-        least, alone = self.each[0][0], (public_choice(), assumed_alike("tcm-only"), assumed_alike("lm-only"))
+        least, of_one = self.each[0][0], map(releasing.assumed_alike, ("tcm-only", "lm-only"))
+        alone = (releasing.public_choice(), *of_one)
         assumes = (
-            public_choice(choice="which epsilon they chose"),
+            releasing.public_choice(choice="which epsilon they chose"),
             _WARNING,
             "everybody counts as the largest of the stated epsilons that is at most their own, and whoever has less "
             f"than {least:g} is neither asked nor counted",
             "people of one group who chose different epsilons are taken to be alike",
             *(line for line in receipt.assumes if line not in alone),
-            *filter(None, [assumed_alike(self.estimator)]),
+            *filter(None, [releasing.assumed_alike(self.estimator)]),
         )
         promises = tuple(sorted(promises, key=lambda one: one.people != "trusted"))
         release = Release({question: result}, self.level, replace(receipt, promises=promises, assumes=assumes))
-        return as_count(release) if self.counted else release
+        return releasing.as_count(release) if self.counted else release
 
     def _statistic(
         self, key: str, told: Mapping[str, Mapping[float, Release]], people: Mapping[str, Mapping[float, int]]
@@ -388,7 +369,7 @@ class LevelsTask(_OwnEpsilons):
         interval = [plain(np.clip(end, limits["lower"], limits["upper"])) for end in (low, high)]
         kept |= {"unbiased": plain(estimate)} if "unbiased" in kept else {}
         kept |= {"estimate": plain(within), "interval": interval}
-        return statistic(**{**kept, **parts}, disagreement=self._apart(facts, own, several))
+        return releasing.statistic(**{**kept, **parts}, disagreement=self._apart(facts, own, several))
 
     def _within(self, facts: Facts, estimate: Floats) -> Any:
         """The nearest that there can be."""
@@ -403,17 +384,16 @@ class LevelsTask(_OwnEpsilons):
     def _apart(self, facts: Facts, own: Mapping[str, Any], several: bool) -> dict[str, Any]:
         """Trusted people less local ones, cell by cell, by their published intervals."""
         key = next((name for name in ("options", "columns") if name in facts), "at")
-        names, test = [str(name) for name in facts.get(key, ["all"])], round(1 - self.level, 12)
-        nothing: dict[str, Any] = dict.fromkeys(("difference", "interval", "p_value"))
+        names = [str(name) for name in facts.get(key, ["all"])]
         if len(own) < 2:
-            return {**nothing, key: [], "test_level": test}
+            return releasing.gap_facts(key, names, self.level, None, None, None)
         (t, *t_ends), (e, *e_ends) = (_ends(own[group][1]) for group in ("trusted", "local"))
         gaps = [published_gap(*one, self.level) for one in zip(t, zip(*t_ends), e, zip(*e_ends), strict=True)]  # noqa: B905
-        p = holm([gap.p_value for gap in gaps])
         low, high, d = ([getattr(gap, name) for gap in gaps] for name in ("low", "high", "estimate"))
-        apart = [name for name, one in zip(names, p, strict=True) if one < test]
-        said: dict[str, Any] = {"difference": d, "interval": [low, high], "p_value": list(p)}
-        return {**(said if several else first(said)), key: apart, "test_level": test}
+        told = releasing.gap_facts(key, names, self.level, d, None, list(holm([gap.p_value for gap in gaps])))
+        told["interval"] = [low, high]
+        cells = {name: told[name] for name in ("difference", "interval", "p_value")}
+        return told if several else told | releasing.first(cells)
 
 
 _OF_ONE_LEVEL = {"anchor", "left_out", "sd_estimate", "clipped", "groups", "disagreement", "shuffled", "mixing", "what"}
