@@ -148,6 +148,19 @@ def test_a_study_states_the_decimal_comma_and_devices_read_it_too(tmp_path: Path
 # --- leaving people out -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("mixer", [(), ("--batch", 2, "--shuffled-delta", 1e-3)])
+def test_devices_without_a_column_of_trust_are_told_what_a_missing_value_counts_as(
+    tmp_path: Path, mixer: tuple[Any, ...]
+) -> None:
+    """Nobody's silence becomes the middle unless somebody says so, whoever reports."""
+    table, out = write(tmp_path / "raw.csv", [{"pay": "3"}, {"pay": ""}, {"pay": "none"}]), tmp_path / "sent.csv"
+    asked = ("randomise", "mean", table, "--column", "pay", "--lower", 0, "--upper", 8, "--epsilon", 1, "--out", out)
+    with pytest.raises(AssertionError, match="`missing` must say what"):  # and the exit code 2
+        command(*asked, *mixer)
+    assert not out.exists()
+    command(*asked, *mixer, "--missing", 2)
+
+
 def test_whoever_is_local_cannot_be_left_out(tmp_path: Path) -> None:
     both = write(tmp_path / "both.csv", [*trusted(1, 2, None), *local(3)])
     study, columns = MeanTask(Bounds(0, 128), PureDP(1.0)), Columns("pay", "trust", missing="exclude")

@@ -206,7 +206,7 @@ class Reporting:
         if self.query.excludes:
             raise cannot_exclude()
         if self.schema is None:
-            check_columns(rows, self.query)
+            check_columns(rows, replace(self.query, reads="all"))  # whoever reports, here they are read
         else:
             check_schema(rows, self.schema, declared=True)
 
