@@ -73,7 +73,7 @@ def serve(way: str, database: str, key_file: str, port: int) -> None:
 
 
 def _commit_each() -> None:
-    from hybridp.service import writer
+    from hybridp.service import store as writer
 
     def alone(self: writer.Writer, loop: asyncio.AbstractEventLoop) -> None:
         for one in self._gathering.pop(loop):

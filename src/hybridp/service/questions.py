@@ -265,6 +265,8 @@ Lots = Sequence[Mapping[int, float]]
 def pack_reports(asked: Sequence[Part], lots: Lots, given: Mapping[str, msgspec.Raw]) -> bytes:
     """A local person's report: on every question and, of those that are drawn, on one of each lot, in as many bytes
     whichever it is."""
+    if not lots and len(given) == len(asked) and all(one.name in given for one in asked):  # most uploads
+        return b"".join([one.reports.packed(one.name, given[one.name]) for one in asked])
     places = {place for place, one in enumerate(asked) if one.name in given}
     drawn = [next(iter(places & lot.keys()), 0) for lot in lots]
     every = [place for place in range(len(asked)) if not any(place in lot for lot in lots)]
