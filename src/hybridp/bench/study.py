@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.bench.crowd import Crowd, Expected, Guesses
-from hybridp.bench.driven import HEARD, UNSTATED, plan_distribution, plan_driven, plan_steered, shares_of
+from hybridp.bench.driven import HEARD, UNSTATED, Driven, plan_distribution, plan_driven, plan_steered, shares_of
 from hybridp.bench.models import plan_personal, plan_points, plan_records, plan_regression
 from hybridp.blend.groups import JointBlend, blend_joint
 from hybridp.curator.sums import Counted, count_people, group_sizes, with_public
@@ -226,17 +226,28 @@ def _by_group(study: Declaration, i: int, crowd: Crowd, sizes: Mapping[str, int]
 def _public(study: Declaration, i: int, by: Grouping, crowd: Crowd, parts: Sequence[float]) -> dict[str, Predicted]:
     """Every group is a study of its own; those of one size are planned once."""
     sizes = [max(round(crowd.n * part), 1) for part in parts]
-    plans = {n: _plan(study, i, replace(crowd, n=n)).questions[crowd.question] for n in set(sizes)}
-    result: dict[str, Predicted] = {}
-    for key in plans[min(sizes)]:
+    largest = _plan(study, i, replace(crowd, n=max(sizes)))
+
+    def estimators(n: int) -> dict[str, Facts]:
+        """Of a group of so many; where one round tells all, the errors alone and no whole plan."""
+        if not isinstance(largest.setting, Driven):
+            plan = _plan(study, i, replace(crowd, n=n)).questions[crowd.question]
+            return {key: ways(facts) for key, facts in plan.items()}
+        own = Driven.of(largest.setting.task, replace(crowd, n=n))
+        told = {who: own.told(who) for who in own.names if who in (*HEARD, "kvh")}
+        return dict.fromkeys(largest.questions[crowd.question], told)
+
+    by_size, result = {n: estimators(n) for n in {*sizes}}, dict[str, Predicted]()
+    for key in by_size[min(sizes)]:  # of very few people not all can be told
         every: list[Facts] = []
         for n in sizes:
-            known = {who: np.ravel(error_of(told)).tolist() for who, told in ways(plans[n][key]).items()}
+            known = {who: np.ravel(error_of(told)).tolist() for who, told in by_size[n][key].items()}
             alone = next(iter(known.values()))  # of a group that nobody trusts, or everybody
             every.append({"everyone": alone, "hybrid": known.get("kvh", alone), **known})
         worst = [max(one["everyone"]) for one in every]
         pairs = [] if key == "sum" else by.pairs(by.names)  # sums of groups of different sizes are not compared
-        result[key] = plans[max(sizes)][key], every, {(a, b): math.hypot(worst[a], worst[b]) for a, b in pairs}
+        gaps = {(a, b): math.hypot(worst[a], worst[b]) for a, b in pairs}
+        result[key] = largest.questions[crowd.question][key], every, gaps
     return result
 
 
