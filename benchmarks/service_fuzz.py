@@ -106,7 +106,7 @@ def _request(draw: Any, studies: list[str], uploads: list[Any], plans: list[Any]
             return "POST", "/api/studies", draw(_body(plans)), kind, bearer
         case "act":
             method = draw(st.sampled_from(["POST", "POST", "GET", "GET", "PUT", "DELETE"]))
-            act = draw(st.sampled_from(["", "/invitations", "/release", "/phase-two", "/export", "/x"]))
+            act = draw(st.sampled_from(["", "/invitations", "/release", "/phases/2", "/export", "/x"]))
             return method, f"/api/studies/{study}{act}", draw(_body([{"count": 3}])), kind, bearer
     return "GET", f"/tasks/{study}", b"", kind, ""
 

@@ -190,7 +190,7 @@ def _service(task: str, key: str, folder: Path) -> None:
     study = str(studies.create_study(service, stated)["id"])
     for group, rows in (("trusted", _people()[:40]), ("local", _people()[-60:])):
         if group == "local" and "local" not in studies.task_document(service, study)["groups"]:
-            studies.open_phase_two(service, study, sure=True)
+            studies.open_phase(service, study, sure=True)
         document = studies.task_document(service, study)
         for i, row in enumerate(rows.itertuples()):
             said = answers({"ratio": "vector"}.get(task, task), row)

@@ -264,7 +264,7 @@ def _opened(served: Any, tape: Recording | None, records: list[str], epsilon: fl
     ]  # fmt: skip
     for start in range(0, len(rows), 1000):
         assert asyncio.run(studies.submit(service, study, rows[start : start + 1000])) == []
-    return service, study, studies.open_phase_two(service, study, sure=True)["invitations"]["answer"]
+    return service, study, studies.open_phase(service, study, sure=True)["invitations"]["answer"]
 
 
 def test_the_service_adds_the_stated_noise_and_charges_for_it(served: Any) -> None:

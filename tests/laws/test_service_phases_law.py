@@ -84,7 +84,7 @@ class Phases:
         sent = [trusted_report(self.first_task, answers(row, self.questions)) for row in TRUSTED.itertuples()]
         assert send(service, self.study, sent) == []
         self.start = len(service.tape.words)
-        self.pilot = studies.open_phase_two(service, self.study, sure=True)
+        self.pilot = studies.open_phase(service, self.study, sure=True)
         self.after_pilot, self.spent_first = len(service.tape.words), service.spent(self.study)
         self.between = studies.study_summary(service, self.study)
         self.task = studies.task_document(service, self.study)
@@ -125,7 +125,7 @@ class Phases:
                     )
         return json.loads(out.read_text()), tape
 
-    def table_of_reports(self, invited: Path) -> Path:
+    def table_of_reports(self, invited: Path, sent_in: Any = None) -> Path:
         """The reports on the invitation's question, as devices would write them into a table."""
         sent, invite = invited.with_suffix(".csv"), read_invitation(invited).invite
         reports, line = reports_on(invite), invite.way == "line"
@@ -133,7 +133,7 @@ class Phases:
         with sent.open("w", newline="") as file:
             out = csv.writer(file)
             out.writerow([*invite.encoding.names, MECHANISM] if line else ["trust", self.name, "report", MECHANISM])
-            for report in self.reports:
+            for report in self.reports if sent_in is None else sent_in:
                 one = msgspec.convert(report["payload"]["reports"][self.name], reports.type)
                 row = reports.units(reports.pack(one))[0].tolist()
                 own = ["" if math.isnan(x) else repr(x) for x in row]
@@ -203,6 +203,58 @@ def test_the_final_release_is_that_of_the_files(run: Phases, tmp_path: Path) -> 
     np.testing.assert_allclose(told(found[run.name]), told(files), rtol=1e-9)
     heard = {name: next(iter(facts.values()))["groups"]["local"]["people"] for name, facts in found.questions.items()}
     assert heard == {one["name"]: len(LOCAL) for one in run.questions}
+
+
+def test_steered_quantiles_are_asked_in_any_number_of_phases_as_over_files(run: Phases, tmp_path: Path) -> None:
+    """People of each phase answer about what those before them said; everybody's reports are charged once."""
+    if run.case != "quantiles":
+        return
+    service, spent = run.service, list[float]()
+    stated = {"title": "t", "promise": run.promise, "collection": {"min_batch": 20}, "people": {"local": 300}}
+    online = [{k: x for k, x in one.items() if k != "missing"} for one in run.questions]
+    study = str(studies.create_study(service, study_of(stated | {"questions": online}))["id"])
+    first = studies.task_document(service, study)
+    assert send(service, study, [trusted_report(first, {"pay": row.pay}) for row in TRUSTED.itertuples()]) == []
+    file, windows, exported, late = tmp_path / "2.json", list[Any](), 0, list[Any]()
+    for phase, rows in ((2, LOCAL[:150]), (3, LOCAL[150:250]), (4, LOCAL[250:])):
+        invitation = studies.open_phase(service, study, phase)["invitations"]["pay"]
+        assert studies.open_phase(service, study, phase)["invitations"]["pay"] == invitation
+        spent.append(service.spent(study)["local"][0])
+        if phase == 2:
+            envelope.save(file, invitation)
+        else:  # the files have asked the same people, and come to the same windows
+            assert json.loads(file.read_text())["answers"] == invitation["answers"]
+            assert json.loads(file.read_text())["asks"] == invitation["asks"]
+            assert send(service, study, late)[0]["code"] == "wrong-phase"
+        task = studies.task_document(service, study)
+        windows.append(task["questions"][0]["windows"])
+        reports = [local_report(task, {"pay": row.pay}, rng=seeded(phase * 1000 + i))
+                   for i, row in enumerate(rows.itertuples())]  # fmt: skip
+        late = [local_report(task, {"pay": 5.0}, rng=seeded(9))]
+        if phase == 3:
+            few = reports[:19]
+            assert send(service, study, few) == []
+            with pytest.raises(studies.Refused, match="at least 20 local people; 19"):
+                studies.open_phase(service, study, 4)
+        with pytest.raises(studies.Refused, match=f"in phase {phase}: the next one is {phase + 1}"):
+            studies.open_phase(service, study, phase + 2)
+        assert send(service, study, reports) == []
+        exported += len(reports)
+        assert len(list(studies.export(service, study))) == exported
+        envelope.save(tmp_path / f"{phase}-in.json", invitation)
+        sent, following = run.table_of_reports(tmp_path / f"{phase}-in.json", reports), tmp_path / f"{phase + 1}.json"
+        more = {} if phase == 4 else {"invite_out": following}
+        files = release_invited(sent, tmp_path / f"{phase}-in.json", trust="trust", **more)
+        file = following
+    studies.close_study(service, study)
+    found = studies.release_study(service, study)
+    same = Release.of_dict(found)
+    np.testing.assert_allclose(told(same["pay"]), told(files), rtol=1e-9)
+    assert next(iter(same.questions["pay"].values()))["groups"]["local"]["people"] == len(LOCAL)
+    assert len({json.dumps(one) for one in windows}) == 3
+    assert spent == [0.0, run.promise["epsilon"], run.promise["epsilon"]]
+    assert service.spent(study) == {"trusted": (2.0, 0.0), "local": (run.promise["epsilon"], 0.0)}
+    assert studies.study_summary(service, study)["people"] == {"trusted": len(TRUSTED), "local": len(LOCAL)}
 
 
 def test_a_device_says_whether_its_value_is_above_a_threshold_in_the_windows(run: Phases) -> None:

@@ -74,8 +74,8 @@ class Live:
         tokens: list[str] = self.ask(f"/{study}/invitations", {"count": count})["tokens"]
         return tokens
 
-    def open_phase_two(self, study: str) -> None:
-        self.ask(f"/{study}/phase-two")
+    def open_phase(self, study: str) -> None:
+        self.ask(f"/{study}/phases/2")
 
     def release(self, study: str) -> None:
         self.ask(f"/{study}/close")

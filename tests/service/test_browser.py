@@ -233,7 +233,7 @@ def test_no_answer_leaves_the_page_whatever_is_asked(server: Any, page: Any, tra
         assert send_reports(server.url, study, [trusted_report(task, answer) for answer in first]) == []
         page.goto(f"{server.url}/s/{study}#local")
         assert "opens later" in page.inner_text("#local")
-        server.open_phase_two(study)
+        server.open_phase(study)
         page.goto("about:blank")
     page.goto(f"{server.url}/s/{study}#local")
     page.wait_for_selector("#local-send:enabled")

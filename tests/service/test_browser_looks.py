@@ -99,7 +99,7 @@ def test_every_page_is_readable(server: Any, page: Any, traffic: Any) -> None:
     addresses += [f"/s/{open_study}", f"/s/{released}", f"/s/{open_study}/thanks", "/login"]
     private = ["/", "/studies/new", "/studies/new?kind=records", "/studies/new?kind=choice"]
     private += [f"/studies/{s}" for s in (personal, released, heavy, answered)]
-    private += [f"/studies/{heavy}/confirm?what=phase-two"]
+    private += [f"/studies/{heavy}/confirm?what=next-phase"]
     for address in [*addresses, *private]:
         if address == "/":
             page.goto(f"{server.url}/login")

@@ -118,7 +118,7 @@ def test_a_second_phase_has_a_key_of_its_own(service: Service, report: Make) -> 
     rows = [report(payload={"answers": {"answer": ["q", "u"]}}) for _ in range(50)]
     assert asyncio.run(studies.submit(service, study, rows)) == []
     first = service.view(study).cipher
-    studies.open_phase_two(service, study)
+    studies.open_phase(service, study)
     second = service.view(study).cipher
     assert first is not None
     assert second is not None

@@ -44,18 +44,18 @@ def test_what_cannot_work_is_refused_and_what_hardly_can_is_confirmed_before_any
     http.headers |= headers
     where = ("--database", settings.database, "--key-file", str(settings.key_file))
     for sure in ("", "?sure=true"):
-        said = http.post(f"/api/studies/{few}/phase-two{sure}")
+        said = http.post(f"/api/studies/{few}/phases/2{sure}")
         assert (said.status_code, said.json()["code"]) == (409, "batch-too-small")
-    said = http.post(f"/api/studies/{some}/phase-two")
+    said = http.post(f"/api/studies/{some}/phases/2")
     assert (said.status_code, said.json()["code"]) == (409, "little-to-discover")
-    done = warm.run(warm.COMMAND, "study", "phase-two", some, *where)
+    done = warm.run(warm.COMMAND, "study", "open-phase", some, *where)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--yes" in done.stderr
     for study, people in ((few, 17), (some, 60)):
         now = http.get(f"/api/studies/{study}").json()
         assert (now["phase"], now["raw"], now["releases"], now["people"]["trusted"]) == (1, "kept", [], people)
         assert all(account["epsilon_spent"] == 0 for account in now["ledger"])
-    done = warm.run(warm.COMMAND, "study", "phase-two", some, "--yes", *where)
+    done = warm.run(warm.COMMAND, "study", "open-phase", some, "--yes", *where)
     assert done.returncode == 0, done.stderr
     assert "0 frequent records" in done.stdout
     assert "The trusted answers are deleted, as the plan announced" in done.stdout

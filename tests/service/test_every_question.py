@@ -143,8 +143,8 @@ def test_it_goes_from_its_answers_to_its_release(web: TestClient, name: str) -> 
         studies.release_study(service, asked.id)
     for group in ("trusted", "local"):
         if group == "local" and phased:
-            first = studies.open_phase_two(service, asked.id, sure=True)
-            assert studies.open_phase_two(service, asked.id) == first
+            first = studies.open_phase(service, asked.id, sure=True)
+            assert studies.open_phase(service, asked.id) == first
             (spent, whole), (later, _) = asked.spent()
             waiting = len(first["invitations"])
             assert (spent, later) == (pytest.approx(whole * waiting / len(asked.tasks), rel=1e-9), 0)

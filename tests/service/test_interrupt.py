@@ -44,7 +44,7 @@ def never():
 look = command._is_stored
 command._is_stored = lambda *a: (here("looking"), look(*a))[1]
 """
-READING = "r._prepared = r._first = lambda *a, **k: (here('ready'), never())"
+READING = "r._prepared = r._between = lambda *a, **k: (here('ready'), never())"
 COMMITTING = "once = r.release_once; r.release_once = lambda *a: (here('ready'), until('go'), once(*a))[2]"
 ROLLING_BACK = "r.release_once = lambda *a: (here('ready'), until('go'), 1 / 0)"
 SWEEPING = "Sweeper.wait = lambda *a: (here('ready'), never())"
@@ -137,7 +137,7 @@ def test_what_an_interrupted_release_says_is_true(
         study = filled(settings, study_of(HEAVY), rows, close=False)
     else:
         study = filled(settings, mean_plan(), [report() for _ in range(4)])
-    with command(settings, tmp_path, stage, "study", "phase-two" if phased else "release", study) as running:
+    with command(settings, tmp_path, stage, "study", "open-phase" if phased else "release", study) as running:
         running.until("ready")
         running.process.send_signal(number)
         if not phased:

@@ -188,7 +188,7 @@ def test_what_is_deleted_while_a_release_reads_it_stays_deleted(
     found = discovering(service)
     for name, what, ask in (
         ("_prepared", study, studies.release_study),
-        ("_first", found, studies.open_phase_two),
+        ("_between", found, studies.open_phase),
     ):
         read, number = getattr(studies, name), service.number(what)
 
@@ -232,13 +232,13 @@ def test_a_discovery_that_died_is_offered_again(web: TestClient, monkeypatch: py
         patch.setattr(studies, "_commit", lambda *given: (_ for _ in ()).throw(RuntimeError))
         patch.setattr(studies, "_move", lambda _, row, old, new, move=studies._move: new or move(_, row, old, new))
         with pytest.raises(RuntimeError):
-            studies.open_phase_two(service, study)
+            studies.open_phase(service, study)
     assert studies.study_summary(service, study)["phase"] == 0
     page = web.get(f"/studies/{study}").text
-    assert "has begun and has not ended" in page
+    assert "Phase 2 is being opened, and is not open yet" in page
     assert "Discover, then invite local people" in page
-    assert "between its two phases" in web.get(f"/s/{study}").text
-    studies.open_phase_two(service, study)
+    assert "between two phases" in web.get(f"/s/{study}").text
+    studies.open_phase(service, study)
     assert studies.study_summary(service, study)["phase"] == 2
 
 
@@ -250,7 +250,7 @@ def test_what_cannot_be_undone_is_asked_about(web: TestClient) -> None:
     forms = re.findall(r'<form method="(\w+)" action="([^"]+)"', page[page.index("<main") :])
     assert len(forms) == 3  # each of them leads to a question
     assert {f for f in forms if f[0] == "post"} == set()
-    for what, says in (("close", "Discover"), ("phase-two", "public from then on"), ("delete", "ledger")):
+    for what, says in (("close", "Discover"), ("next-phase", "public from then on"), ("delete", "ledger")):
         asked = web.get(f"/studies/{study}/confirm?what={what}").text
         assert says in asked
         assert "No, go back" in asked

@@ -50,7 +50,7 @@ def opened(service: Service, **more: Any) -> tuple[str, dict[str, Any]]:
 def second_phase(service: Service, trusted: int = 400) -> tuple[str, dict[str, Any]]:
     study, task = opened(service)
     assert send(service, study, [trusted_report(task, values) for values in people(trusted)]) == []
-    studies.open_phase_two(service, study)
+    studies.open_phase(service, study)
     return study, studies.task_document(service, study)
 
 
@@ -139,7 +139,7 @@ def test_a_release_after_the_last_day_says_that_the_answers_are_gone(service: Se
 
     task = studies.task_document(service, study)
     assert send(service, study, [trusted_report(task, worker(i)) for i in range(400)]) == []
-    studies.open_phase_two(service, study)
+    studies.open_phase(service, study)
     task = studies.task_document(service, study)
     assert send(service, study, [local_report(task, worker(i), rng=seeded(i)) for i in range(9)]) == []
     studies.close_study(service, study)

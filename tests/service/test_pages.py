@@ -112,7 +112,7 @@ def test_nothing_is_shown_without_a_login(web: TestClient) -> None:
     for address in ("/", "/studies/new", f"/studies/{study}", f"/studies/{study}/release.json"):
         answer = web.get(address)
         assert (answer.status_code, answer.headers["location"]) == (303, "/login")
-    for address in ("close", "release", "phase-two", "invitations"):
+    for address in ("close", "release", "next-phase", "invitations"):
         assert web.post(f"/studies/{study}/{address}").status_code == 401
     assert studies.study_summary(service_of(web), study)["status"] == "open"
 
@@ -150,7 +150,7 @@ def test_logging_out_ends_a_stolen_copy_of_the_session_too(web: TestClient) -> N
     assert other.get("/").status_code == 200  # another session of the same analyst goes on
 
 
-@pytest.mark.parametrize("action", ["close", "release", "phase-two", "invitations"])
+@pytest.mark.parametrize("action", ["close", "release", "next-phase", "invitations"])
 def test_a_form_from_elsewhere_does_nothing(web: TestClient, action: str) -> None:
     study = make(web, by_invitation=True)
     log_in(web)

@@ -54,7 +54,7 @@ def test_an_invitation_is_not_for_both_phases(web: TestClient, report: Make) -> 
     tokens = studies.invite(service_of(web), study, 60)
     rows = [report(payload={"answers": {"answer": ["q", "u"]}}, token=t) for t in tokens[:50]]
     assert send(web, study, rows) == []
-    studies.open_phase_two(service_of(web), study)
+    studies.open_phase(service_of(web), study)
     again = report(group="local", payload={"reports": {"answer": 0}}, token=tokens[0])
     fresh = report(group="local", payload={"reports": {"answer": 0}}, token=tokens[55])
     assert send(web, study, [again, fresh]) == ["token-used"]

@@ -111,7 +111,7 @@ def test_a_text_counts_however_it_is_spelled(server: Any) -> None:
     for i, one in enumerate(raw):  # as a client would send them that does not know the rule
         one["payload"]["answers"]["answer"] = [spelled[i % 5]]
     assert client.send_reports(server.url, study, raw) == []
-    server.open_phase_two(study)
+    server.open_phase(study)
     slots = client.fetch_task(server.url, study)["questions"][0]["slots"]
     assert slots == [["weather"], [None]]
     task = client.fetch_task(server.url, study)

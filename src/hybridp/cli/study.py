@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hybridp.service import studies
     from hybridp.service.core import Service
 
-__all__ = ["analyst", "close", "create", "delete", "export", "invite", "list", "phase_two", "release", "rotate_key"]
+__all__ = ["analyst", "close", "create", "delete", "export", "invite", "list", "open_phase", "release", "rotate_key"]
 
 
 def _opened(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,16 +111,16 @@ def delete(service: Service, study: str, yes: bool) -> Any:
 
 
 @contextmanager
-def _stored_or_not(service: Service, study: str, key: str, kind: str, verb: str) -> Iterator[str]:
+def _stored_or_not(service: Service, study: str, key: str, kind: str, way: str) -> Iterator[str]:
     """Around what charges and stores: whatever stops it, say what is true. SIGTERM is an interrupt like Ctrl-C.
 
     The charge and the release are one transaction of the writer's thread, which goes on when this one is interrupted:
     only the store can tell whether it was through. It ends when what was deleted is gone from the files too, if nobody
-    holds that up. Gives the sentence on the command (`verb`) that shows it again.
+    holds that up. Gives the sentence on the command that shows it again, which ends in this `way`.
     """
     from sqlalchemy.exc import SQLAlchemyError
 
-    again = f"`hybridp study {verb} {study} --key {shlex.quote(key)}` shows it"
+    again = f"`hybridp study {way}` shows it"
     failures = (SQLAlchemyError, service.engine.dialect.loaded_dbapi.Error)
     unknown = f"whether it was released is not known: {again}, or makes it, and charges it once"
     stored = f"the release is stored: {again}, uncharged"
@@ -158,17 +158,18 @@ def _is_stored(service: Service, study: str, key: str, kind: str) -> bool:
 
 
 @_command(
-    "phase-two", _STUDY,
-    click.option("--key", default="phase-two", show_default=True, help="The idempotency key."),
+    "open-phase", _STUDY,
+    click.argument("phase", type=int, default=2),
     click.option("--yes", is_flag=True, help="Make a list of records that will probably be empty, unasked."),
 )  # fmt: skip
-def phase_two(service: Service, study: str, key: str, yes: bool) -> Any:
-    """Release the first of two phases, and invite local people to answer what it says.
+def open_phase(service: Service, study: str, phase: int, yes: bool) -> Any:
+    """Release what the phase before says, and invite local people to answer it in this one: 2, or a later one.
 
-    They are those of heavy hitters, of steered numbers, and of a regression, alone or beside other questions.
+    Heavy hitters, steered numbers and regressions have two phases, alone or beside other questions; steered quantiles
+    as many as you like.
     """
-    with _stored_or_not(service, study, key, "discovery", "phase-two"):
-        result = studies.open_phase_two(service, study, key, sure=yes)
+    with _stored_or_not(service, study, f"phase {phase}", "discovery", f"open-phase {study} {phase}"):
+        result = studies.open_phase(service, study, phase, sure=yes)
 
     def show() -> None:
         _print_release(result)
@@ -191,7 +192,7 @@ def release(service: Service, study: str, key: str, model: Path | None, asked: R
         must(new, "model", "must be a new folder in an existing one", model)
         table_asked = service.study(study).plan.kind == "table"
         must(table_asked, "model", "must go with a study of a synthetic table", "another kind of question")
-    with _stored_or_not(service, study, key, "final", "release") as again:
+    with _stored_or_not(service, study, key, "final", f"release {study} --key {shlex.quote(key)}") as again:
         result = studies.release_study(service, study, key)
     if model is not None:
         from hybridp.tasks.transcript import write_model

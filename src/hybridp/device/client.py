@@ -187,6 +187,7 @@ def _report(
         "group": group,
         "epsilon": epsilon,
         "payload": payload,
+        **({"phase": task["phase"]} if task.get("phase", 1) > 2 else {}),
         "padding": "",
     }
     if "bytes" in task:  # every report of this group is as long as the longest that there can be

@@ -103,11 +103,11 @@ def close(id: str, service: Here, who: Who) -> dict[str, Any]:
     return studies.close_study(service, id)
 
 
-@router.post("/api/studies/{id}/phase-two", tags=["analysts"])
-def phase_two(id: str, service: Here, who: Who, key: Idempotency = "phase-two", sure: bool = False) -> dict[str, Any]:
-    """Heavy hitters, regressions and steered numbers: end the first phase, charge it, and invite local people to
+@router.post("/api/studies/{id}/phases/{phase}", tags=["analysts"])
+def open_phase(id: str, phase: int, service: Here, who: Who, sure: bool = False) -> dict[str, Any]:
+    """Heavy hitters, regressions and steered numbers: end a phase, charge it, and open this one, in which local people
     answer what it says. A list of records that will probably be empty is refused unless `sure`."""
-    return studies.open_phase_two(service, id, key, sure=sure)
+    return studies.open_phase(service, id, phase, sure=sure)
 
 
 @router.post("/api/studies/{id}/release", tags=["analysts"])

@@ -26,7 +26,7 @@ from hybridp.service.formats import BROKEN, Failed, Packed, Report
 from hybridp.service.plans import Survey, moment, parse_plan
 from hybridp.service.problems import Gate, Refused, no_such_study
 from hybridp.service.questions import Part, pack_answers, pack_reports
-from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, progress, releases, studies, study_keys
+from hybridp.service.schema import SHUFFLED, TRUSTED, local_in, progress, releases, studies, study_keys
 from hybridp.service.settings import RESTORE, KeyProblem, KeyRing, RowCipher, Settings, hashed, load
 from hybridp.service.store import Batch, Sweeper, Writer, end, reading, writing
 
@@ -76,8 +76,8 @@ class View:
         for epsilon in plan.choices or (None,):
             if cipher is not None and (not plan.phased or phase == 1):
                 self._asked[TRUSTED, epsilon] = ()  # the plan's fields
-            if not plan.phased or phase == 2:
-                self._asked[LOCAL, epsilon] = [one.at(epsilon) for one in plan.packed]
+            if not plan.phased or phase >= 2:
+                self._asked[local_in(phase), epsilon] = [one.at(epsilon) for one in plan.packed]
         if plan.mixed:
             self._asked[SHUFFLED, None] = plan.mixed
 
@@ -101,9 +101,11 @@ class View:
                 raise Refused("bad-epsilon", "The epsilon must be one of those that the study allows.")
             if not allowed and epsilon is not None:
                 raise Refused("bad-epsilon", "The epsilon must be null: the study has one for everybody.")
-            group = TRUSTED if report.group == "trusted" else LOCAL
+            group = TRUSTED if report.group == "trusted" else local_in(self.phase)
             if (group, epsilon) not in self._asked:
                 raise Refused("wrong-phase", f"The study does not take {report.group} reports in this phase.")
+            if group != TRUSTED and (report.phase or 2) != max(self.phase, 2):
+                raise Refused("wrong-phase", "The report answers another phase of the study: read the task again.")
             row, token = self.cipher.row(raw), self.token(report.token)
             body = self._packed(self.cipher, row, group, epsilon, report.payload)
             return Packed(row, time, group, epsilon, body, token, report.id)
@@ -134,7 +136,7 @@ class View:
         try:
             if group == TRUSTED:
                 return cipher.seal(pack_answers(self.plan.entrusted, _answers.decode(payload).answers), row)
-            lots = self.plan.lots if group == LOCAL else []
+            lots = [] if group == SHUFFLED else self.plan.lots
             return pack_reports(self._asked[group, epsilon], lots, _reports.decode(payload).reports)
         except InvalidInput as error:
             code = "out-of-range" if isinstance(error, formats.OutOfReach) else "bad-payload"
@@ -258,11 +260,12 @@ class Service:
         return view
 
     def asked_in(self, db: Connection, study: StudyRow, phase: int) -> Survey:
-        """The study as people are asked in a phase: the second of two follows from what the first one published."""
-        if not (study.plan.phased and phase == 2):
+        """The study as people are asked in a phase; from the second on it follows from what was published before."""
+        if not (study.plan.phased and phase >= 2):
             return study.plan
         result = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
-        return study.plan.within(json.loads(db.execute(result).scalar_one()))
+        before = db.execute(result.order_by(releases.c.id).offset(phase - 2).limit(1)).scalar_one()
+        return study.plan.within(json.loads(before))
 
     def cipher(self, db: Connection, study: StudyRow) -> RowCipher | None:
         sealed = db.execute(select(study_keys.c.sealed).where(study_keys.c.study == study.number)).scalar()

@@ -373,6 +373,7 @@ class Report(msgspec.Struct, forbid_unknown_fields=True):
     payload: msgspec.Raw
     token: Annotated[str, msgspec.Meta(max_length=200)] | None = None
     epsilon: float | None = None
+    phase: Annotated[int | None, msgspec.Meta(description="Of local people from the task's third phase on: it")] = None
     padding: Annotated[
         str, msgspec.Meta(description="Makes the report as long as the task's `bytes` say; not kept")
     ] = ""

@@ -401,8 +401,7 @@ def _study_page(service: Service, session: Session, study_id: str, error: Hybrid
     assumed = s["now_predicted"] or s["planned"] or {}
     labels = {"planned": "planned", "now_predicted": "predicted for those who came"}
     planned = [(label, s[name]["half_width"]) for name, label in labels.items() if s[name]]
-    first = (r["document"] for r in s["releases"] if r["kind"] == "discovery" and "questions" in r["document"])
-    told = s["release"] or next(first, None)
+    told = s["release"] or next((r["document"] for r in s["releases"][::-1] if "questions" in r["document"]), None)
     return page(
         "study.html",
         error=error,
@@ -413,7 +412,6 @@ def _study_page(service: Service, session: Session, study_id: str, error: Hybrid
         participation=drawn(lambda: charts.participation(**s["participation"]), ""),
         errors=drawn(lambda: planned and charts.bars(planned, assumed.get("unit", "")), None),
         assumed=assumed.get("assumes", ""),
-        may_discover=s["phased"] and s["phase"] != 2 and s["status"] in ("open", "closed"),
         told=told,
         shown=drawn(lambda: shown_release(told, s["plan"]), None) if told else None,
     )
@@ -421,8 +419,11 @@ def _study_page(service: Service, session: Session, study_id: str, error: Hybrid
 
 @router.get("/studies/{study_id}")
 def study_page(service: Here, study_id: str, session: Asked, live: str = "") -> Response:
-    again = min(max(int(live), 2), 600) if live.isdecimal() and len(live) < 9 else 0
-    return _study_page(service, session, study_id, None, again)
+    return _study_page(service, session, study_id, None, min(max(_whole(live), 2), 600) if live else 0)
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 9 else 0
 
 
 @router.get("/studies/{study_id}/release.json")
@@ -435,8 +436,9 @@ def release_file(service: Here, study_id: str, session: Asked) -> Response:
 _Do = Callable[[Service, str, Mapping[str, str]], object]
 _DEEDS: dict[str, tuple[str, _Do]] = {
     "close": ("Close the study", lambda service, study, form: studies.close_study(service, study)),
-    "phase-two": ("Discover, then invite local people",
-                  lambda service, study, form: studies.open_phase_two(service, study, sure="sure" in form)),
+    "next-phase": ("Discover, then invite local people",
+                   lambda service, study, form:
+                   studies.open_phase(service, study, _whole(form.get("phase", "")), sure="sure" in form)),
     "release": ("Release the study",
                 lambda service, study, form: studies.release_study(service, study, form.get("key") or "release")),
     "delete": ("Delete the study", lambda service, study, form: studies.delete_study(service, study)),
@@ -461,8 +463,7 @@ def confirm(service: Here, study_id: str, session: Asked, what: str = "") -> Res
 
 @router.post("/studies/{study_id}/invitations")
 def invitations(service: Here, study_id: str, session: Asked, form: Posted) -> Response:
-    count = form.get("count", "")
-    tokens = studies.invite(service, study_id, int(count) if count.isdecimal() and len(count) < 9 else 0)
+    tokens = studies.invite(service, study_id, _whole(form.get("count", "")))
     links = [f"{service.settings.base_url}/s/{study_id}?t={token}" for token in tokens]
     return page("invitations.html", links=links, study_id=study_id, here="", form_token=session.form_token)
 

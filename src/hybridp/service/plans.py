@@ -94,8 +94,9 @@ class Survey:
         self.packed = (*self.parts, *self.categories)
         self.entrusted = tuple(given for one in (*asked, *self.categories) for given in one.fields)
         self.mixed = tuple(part for one in asked for part in [one.mixed] if part is not None)
-        # Whether trusted people come first, and whether the final release reads answers of theirs.
+        # Whether trusted people come first, whether local ones answer in turn, and whether trusted answers come last.
         self.phased, self.answers_last = any(one.waits for one in asked), any(not one.waits for one in asked)
+        self.by_turns = any(one.by_turns for one in asked)
         # Lots of parts, of each of which a local person's device draws one, with their chances; it answers all others.
         self.lots = [dict(enumerate(declared.chances.values()))] if declared.drawn else []
         places = iter(range(len(self.parts)))
@@ -184,7 +185,7 @@ class Survey:
         return self.declared.to_dict(everything=True)
 
     def within(self, head: dict[str, Any]) -> Survey:
-        """The same as local people are asked in the second phase, by the stored release of the first."""
+        """The same as local people are asked by the stored release of the phase before."""
         said = {name: Transcript.opened(stated) for name, stated in head["invitations"].items()}
         asked = (replace(one, said=said[one.name], invite=said[one.name].invite) if one.waits else one
                  for one in self.asked)  # fmt: skip

@@ -60,7 +60,7 @@ from hybridp.tasks.regression import regression_task
 from hybridp.tasks.shares import SharesTask, shares_task
 from hybridp.tasks.table import Made, table_task
 from hybridp.tasks.task import Batches, task_of
-from hybridp.tasks.transcript import Transcript, plain_of
+from hybridp.tasks.transcript import Tape, Transcript, plain_of
 
 __all__ = ["Forecast", "Lots", "Part", "categories_of", "drawable", "pack_answers", "pack_reports", "parts_of"]
 __all__ += ["unpacked_reports"]
@@ -95,7 +95,7 @@ class Part:
     about: Mapping[str, Any] = field(default_factory=dict)
     grouping: Grouping | None = None  # by which public group the answer is told, which everybody sends as it is
     choices: tuple[float, ...] = ()  # the epsilons that people choose from, where everybody has their own
-    said: Transcript | None = None  # the first of two phases
+    said: Transcript | None = None  # the phases before
     drawn: ClassVar[bool] = False  # whether a local person's device draws what of it is reported on
 
     @classmethod
@@ -113,6 +113,10 @@ class Part:
     def waits(self) -> bool:
         """Whether local people can be asked only when trusted people have answered."""
         return (self.task.by_invitation and not self.task.planned) or self.about.get("form") == "steered"
+
+    @property
+    def by_turns(self) -> bool:
+        return self.waits and self.task.by_turns
 
     @property
     def once(self) -> bool:
@@ -198,16 +202,27 @@ class Part:
         result = drive(task.ask(begun.crowd(rng)), StorePeople(answers, people, Heard(), rng), heard)
         return result, Transcript.of(task, self.names, heard, simulated=rng.simulated)
 
+    def further(self, told: Heard, *, rng: Randomness) -> tuple[Release, Transcript]:
+        """The same of a later phase, in which local people `told` more: nothing is drawn."""
+        said, heard = cast(Transcript, self.said), list[Any]()
+        result = drive(said.task.ask(said.crowd(rng)), Tape(said, self._later(told)), heard)
+        return result, Transcript.of(said.task, said.names, heard, entries=said.entries, simulated=said.simulated)
+
+    def _later(self, told: Heard) -> Answer | None:
+        """What those said who were asked last; None where nobody was there."""
+        asked = cast(Transcript, self.said).asked
+        if not told.people:
+            return None
+        return Answer(local=by_window(told.counts, asked.invite) if asked.bins else _sums(told, asked.invite))
+
     def answer(
         self, local: Sequence[Heard], answers: TrustedAnswers | None, people: int, *, rng: Randomness
     ) -> Release:
         """The answer to the question from the reports and, where they are read, so many people's entrusted answers: its
         task's own conversation. The noise is drawn here, before anything is charged."""
         (told,) = local
-        if self.said is not None:  # blended with all that the first phase heard: nothing is drawn
-            invite: Any = self.said.asked.invite
-            later = by_window(told.counts, invite) if self.said.asked.bins else _sums(told, invite)
-            return cast(Release, self.said.released(Answer(local=later), rng))
+        if self.said is not None:  # blended with all that was heard before: nothing is drawn
+            return cast(Release, self.said.released(self._later(told), rng))
         own = StorePeople(answers, people, told, rng, mixed=self.task.mixed_invite, choices=self.choices)
         crowd = Crowd.of(*self.names, rng=rng)
         if self.grouping is not None:

@@ -30,12 +30,24 @@ from sqlalchemy.sql import column, table, text
 from hybridp.errors import HybridpError, InvalidInput
 
 __all__ = ["GROUPS", "LOCAL", "NEWEST", "SHUFFLED", "STEPS", "TICKET", "TRUSTED", "accounts", "analysts"]
-__all__ += ["batches", "begun", "charges", "connect", "holds_studies", "invitations", "meta_value", "participation"]
-__all__ += ["prepare", "progress", "releases", "reports", "set_meta", "studies", "study_keys"]
+__all__ += ["batches", "begun", "charges", "connect", "holds_studies", "invitations", "local_in", "meta_value"]
+__all__ += ["participation", "phase_of", "prepare", "progress", "releases", "reports", "set_meta", "studies"]
+__all__ += ["study_keys"]
 
 LOCAL, TRUSTED, SHUFFLED, TICKET = 0, 1, 2, 3
-"""How a group is written in the column `grp`. A ticket is no report: it says that somebody may send one to a mixer."""
+"""How a group is written in the column `grp`. A ticket is no report: it says that somebody may send one to a mixer.
+Local people of the third phase and later ones are the numbers from 4 on."""
 GROUPS = {TRUSTED: "trusted", LOCAL: "local", SHUFFLED: "shuffled"}
+
+
+def local_in(phase: int) -> int:
+    """How the local people of a phase are written."""
+    return LOCAL if phase < 3 else phase + 1
+
+
+def phase_of(kept: int) -> int:
+    """The phase that `progress` keeps; while the next one is opened, so that nobody can answer, it is 1 - phase."""
+    return max(kept, 1 - kept)
 
 
 def _table(name: str, columns: str) -> TableClause:

@@ -284,11 +284,10 @@ def take_mixed(db: Connection, study: int, phase: int | None, batch: Mixed, rows
 
 def arrivals(db: Connection, study: int) -> dict[str, Any]:
     """How many people have a ticket, how many reports came, in how many batches, and whether the last one did."""
-    given = select(func.sum(participation.c.people)).where(participation.c.study == study)
     result = select(func.count(), func.sum(batches.c.people), func.count().filter(batches.c.last))
     many, people, last = db.execute(result.where(batches.c.study == study)).one()
-    tickets = int(db.execute(given.where(participation.c.grp == TICKET)).scalar() or 0)
-    return {"tickets": tickets, "arrived": int(people or 0), "batches": int(many), "complete": bool(last)}
+    came = {"arrived": int(people or 0), "batches": int(many), "complete": bool(last)}
+    return {"tickets": people_in(db, study, TICKET), **came}
 
 
 # --- invitations ------------------------------------------------------------------------------------------------------
@@ -313,12 +312,19 @@ def counts(db: Connection, study: int) -> dict[str, int]:
     return counts_by_study(db, f"WHERE study = {int(study)}")[study]
 
 
+def people_in(db: Connection, study: int, group: int) -> int:
+    """How many people are of a group, as it is written."""
+    here = (participation.c.study == study, participation.c.grp == group)
+    return int(db.execute(select(func.sum(participation.c.people)).where(*here)).scalar() or 0)
+
+
 def counts_by_study(db: Connection, where: str = "") -> defaultdict[int, dict[str, int]]:
     result = defaultdict[int, dict[str, int]](lambda: {"trusted": 0, "local": 0})
     rows = db.exec_driver_sql(f"SELECT study, grp, sum(people) FROM participation {where} GROUP BY study, grp")
     for study, group, people in rows:
-        if group in GROUPS:
-            result[study][GROUPS[group]] = int(people)
+        if group != TICKET:
+            name = GROUPS.get(group, "local")
+            result[study][name] = result[study].get(name, 0) + int(people)
     return result
 
 
@@ -349,9 +355,10 @@ def participation_by(db: Connection, study: int) -> tuple[int, list[dict[str, in
     )
     result: dict[int, dict[str, int]] = {}
     for start, group, people in rows:
-        if group in GROUPS:
+        if group != TICKET:
             here = result.setdefault(int(start), {"start": int(start), "trusted": 0, "local": 0})
-            here[GROUPS[group]] = here.get(GROUPS[group], 0) + int(people)
+            name = GROUPS.get(group, "local")
+            here[name] = here.get(name, 0) + int(people)
     return width, list(result.values())
 
 

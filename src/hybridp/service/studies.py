@@ -36,7 +36,7 @@ from hybridp.service.formats import Failed, Heard, Packed, Report, failed, parse
 from hybridp.service.plans import Survey, moment, parse_plan, predicted
 from hybridp.service.problems import Refused, no_such_study
 from hybridp.service.questions import Forecast, Lots, Part, unpacked_reports
-from hybridp.service.schema import LOCAL, analysts, batches, progress, releases, studies, study_keys
+from hybridp.service.schema import analysts, batches, local_in, phase_of, progress, releases, studies, study_keys
 from hybridp.service.settings import RowCipher, hashed, new_secret
 from hybridp.service.store import arrivals, counts, reading, shred, snapshot, stream
 from hybridp.tasks.task import published
@@ -44,7 +44,7 @@ from hybridp.tasks.task import published
 __all__ = ["Refused", "Sealed", "add_analyst", "answered", "book", "check_batch", "check_ended", "check_invitations"]
 __all__ += ["check_key", "close", "close_study", "create_study", "delete_study", "export", "give_ticket"]
 __all__ += ["has_analysts", "invite", "list_studies", "new_report_id", "newest_release", "no_such_study"]
-__all__ += ["open_phase_two", "release_once", "release_study", "remember_address", "remembered_address", "reseal"]
+__all__ += ["open_phase", "release_once", "release_study", "remember_address", "remembered_address", "reseal"]
 __all__ += ["revoke_analyst", "rounded_now", "stored", "study_summary", "submit", "submit_reports", "take_batch"]
 __all__ += ["task_document", "the_study", "token_state", "waits_for_mixer"]
 
@@ -178,6 +178,7 @@ def study_summary(service: Service, study_id: str) -> dict[str, Any]:
     documents = [{"key": r.key, "kind": r.kind, "created": r.created, "document": json.loads(r.document)} for r in made]
     finals = [d["document"] for d in documents if d["kind"] == "final"]
     line = _line(row, people, service.now())
+    following = _next_phase(plan, line["status"], row.phase)
     forecasts = [one.forecast(people["trusted"]) for one in plan.asked]
     ledger = [{"people": one.people, "epsilon_total": one.total.epsilon, "epsilon_spent": one.spent.epsilon,
                "delta_total": one.total.delta, "delta_spent": one.spent.delta} for one in accounts]  # fmt: skip
@@ -189,8 +190,9 @@ def study_summary(service: Service, study_id: str) -> dict[str, Any]:
         "plan": plan.to_dict(),
         "open_to_all": not plan.collection.by_invitation,
         "phased": plan.phased,
+        "next_phase": following,
         "answers_last": plan.answers_last,
-        "takes_people": _takes_people(plan, line["status"], row.phase),
+        "takes_people": line["status"] in ("planned", "open") or following is not None,
         "invitations": {"made": int(row.tokens_made), "used": int(row.tokens_used)},
         "participation": {"width": width, "bins": stretches},
         "mixing": mixing,
@@ -224,16 +226,17 @@ def _why_not(study: StudyRow, now: Any, people: dict[str, int], made: int, at: i
     return "The answers of trusted people were deleted, as the plan announced." if gone else None
 
 
-def _takes_people(plan: Survey, status: str, phase: int) -> bool:
-    """Whether anybody can answer, now or later: closed in its first phase, a study of two opens again."""
-    return status in ("planned", "open") or (status == "closed" and plan.phased and phase != 2)
+def _next_phase(plan: Survey, status: str, kept: int) -> int | None:
+    """The phase that can be opened, if one can; of a study that was closed by hand too, which opens again."""
+    now = phase_of(kept)
+    return now + 1 if plan.phased and (now == 1 or plan.by_turns) and status in ("open", "closed") else None
 
 
 def invite(service: Service, study_id: str, count: int) -> list[str]:
     view = service.view(study_id)
     study = view.study
     status = _status(study.plan.opens, study.plan.closes, view.state, service.now())
-    if not _takes_people(study.plan, status, view.phase):
+    if status not in ("planned", "open") and _next_phase(study.plan, status, view.phase) is None:
         raise Refused("closed", "The study takes no more reports: nobody could use an invitation.")
     must(study.plan.collection.by_invitation, "study", "must be by invitation to have tokens", "an open one")
     must(1 <= count <= MOST_INVITATIONS, "count", f"must be at least 1 and at most {MOST_INVITATIONS}", count)
@@ -266,15 +269,17 @@ def newest_release(service: Service, study_id: str) -> dict[str, Any]:
 def export(service: Service, study_id: str) -> Iterator[bytes]:
     """The local reports, which are private by themselves, as lines of JSON in the order of their random ids."""
     view = service.view(study_id)
-    number, plan = view.study.number, view.plan
     with snapshot(service.engine) as db:
-        sql = f"SELECT at, epsilon, body FROM reports WHERE study = {number} AND grp = {LOCAL} ORDER BY id"
-        rows = db.execution_options(stream_results=True, yield_per=5000).exec_driver_sql(sql)
-        for at, epsilon, body in rows:
-            packed = [one.at(epsilon) for one in plan.packed]
-            sent = zip(packed, unpacked_reports(packed, plan.lots, [bytes(body)]), strict=True)
-            report = {one.name: one.reports.written(own) for one, own in sent if own}
-            yield msgspec.json.encode({"time": at, "epsilon": epsilon, "report": report}) + b"\n"
+        for phase in _asked_local(view.phase):
+            plan, group = service.asked_in(db, view.study, phase), local_in(phase)
+            here = f"study = {view.study.number} AND grp = {group}"
+            sql = f"SELECT at, epsilon, body FROM reports WHERE {here} ORDER BY id"
+            rows = db.execution_options(stream_results=True, yield_per=5000).exec_driver_sql(sql)
+            for at, epsilon, body in rows:
+                packed = [one.at(epsilon) for one in plan.packed]
+                sent = zip(packed, unpacked_reports(packed, plan.lots, [bytes(body)]), strict=True)
+                report = {one.name: one.reports.written(own) for one, own in sent if own}
+                yield msgspec.json.encode({"time": at, "epsilon": epsilon, "report": report}) + b"\n"
 
 
 def reseal(service: Service) -> int:
@@ -335,36 +340,49 @@ def release_study(service: Service, study_id: str, key: str = "release") -> dict
         return _commit(service, study, key, "final", charges, build, batch)
 
 
-def open_phase_two(service: Service, study_id: str, key: str = "phase-two", *, sure: bool = False) -> dict[str, Any]:
-    """Phase one to two: charge the trusted, publish what they say, invite local people to answer it. A list that will
-    probably be empty is made for whoever is `sure`. The document of the first phase."""
-    study = _asked(service, study_id, key)
-    plan = study.plan
-    if not plan.phased:
-        raise Refused("wrong-phase", "This study has no second phase: local people are asked at once.")
+def open_phase(service: Service, study_id: str, phase: int = 2, *, sure: bool = False) -> dict[str, Any]:
+    """End a phase and open this one: charge who was heard, publish what they say, invite local people to answer it.
+
+    A list that will probably be empty is made for whoever is `sure`. The document of the phase that ends; asked for
+    again, it is the same and costs nothing.
+    """
+    study, key = service.study(study_id), f"phase {phase}"
+    plan, number = study.plan, study.number
     with service.releasing(study):
         with reading(service.engine) as db:
-            before, now, people = stored(db, study.number, key, "discovery"), _now(db, study), counts(db, study.number)
+            before, now, people = stored(db, number, key, "discovery"), _now(db, study), counts(db, number)
             if before is not None:
                 return before
-            # Closed by hand before the discovery is no dead end: it discovers, and opens again for local people.
-            if now.phase == 2 or now.state not in ("open", "closed"):
-                raise Refused("wrong-phase", "The second phase was opened, or the study deleted, before.")
-            check_batch(people, study, "trusted")
-            for one in plan.asked:
-                _check_forecast(one.forecast(people["trusted"]), people["trusted"], sure)
-            _check_budget(db, study, plan.discovery_charges(people))
-        # Phase 0 takes nobody: what is read now is the batch, whole. Who dies here leaves it to the next request.
-        _move(service, study, 1, 0)
+            following = _next_phase(plan, now.state, now.phase)
+            if phase != following:
+                rest = "no other phase can be opened" if following is None else f"the next one is {following}"
+                raise Refused("wrong-phase", f"The study is in phase {phase_of(now.phase)}: {rest}.")
+            if phase == 2:
+                check_batch(people, study, "trusted")
+                for one in plan.asked:
+                    _check_forecast(one.forecast(people["trusted"]), people["trusted"], sure)
+            else:
+                check_batch({"local": store.people_in(db, number, local_in(phase - 1))}, study, "local")
+            _check_budget(db, study, _due(plan, study.id, people, phase))
+        # Between phases nobody can answer: what is read is the batch, whole. Who dies leaves it to the next request.
+        _move(service, study, phase - 1, 2 - phase)
         try:
             with snapshot(service.engine) as db:
                 batch = _now(db, study)
-                charges = plan.discovery_charges(counts(db, study.number))
-                build = _first(db, service, study)
-            return _commit(service, study, key, "discovery", charges, build, batch)
+                due = _due(plan, study.id, counts(db, number), phase)
+                build = _between(db, service, study, phase)
+            return _commit(service, study, key, "discovery", due, build, batch)
         except BaseException:
-            _move(service, study, 0, 1)
+            _move(service, study, 2 - phase, phase - 1)
             raise
+
+
+def _due(plan: Survey, study: str, people: dict[str, int], phase: int) -> list[Charge]:
+    """What is charged when a phase is opened: for trusted people's answers the first time, then for the reports, all of
+    which are charged once, under the study's name."""
+    if phase == 2:
+        return plan.discovery_charges(people)
+    return [one for one in plan.charges(study, people) if one.collection is not None]
 
 
 def _check_forecast(found: Forecast | None, trusted: int, sure: bool) -> None:
@@ -392,11 +410,11 @@ def check_ended(study: StudyRow, now: Any, at: int) -> None:
     """Refuse a final release of a study that is not at its end."""
     if now.state == "deleted":
         raise Refused("raw-deleted", "The study was deleted.")
-    if study.plan.phased and now.phase == 0:
+    if study.plan.phased and now.phase < 1:
         # Another process may be at work, or have died: the store cannot tell, and beginning anew is right either way.
-        again = "If it does not appear soon, start it again: however often it is started, it is charged once."
-        raise Refused("wrong-phase", f"The discovery has begun and has not ended. {again}")
-    if study.plan.phased and now.phase != 2:
+        again = "If it is not soon, open it again: however often that is begun, it is charged once."
+        raise Refused("wrong-phase", f"Phase {2 - now.phase} is being opened, and is not open yet. {again}")
+    if study.plan.phased and now.phase == 1:
         raise Refused("wrong-phase", "The second phase has not been opened.")
     if now.state == "open" and (study.plan.closes is None or at <= study.plan.closes):
         raise Refused("still-open", "The study takes reports still: close it first.")
@@ -459,9 +477,9 @@ def _commit(
         document, new = release_once(db, study.number, key, kind, charges, with_receipt)
         if new:
             _check_unchanged(db, study, batch)
-            final = {"state": "released"} if kind == "final" else {"state": "open", "phase": 2}
+            final = {"state": "released"} if kind == "final" else {"state": "open", "phase": phase_of(batch.phase) + 1}
             db.execute(progress.update().where(progress.c.study == study.number).values(**final))
-            if study.plan.collection.delete_raw_after_release and _last(db, study):
+            if study.plan.collection.delete_raw_after_release and _last(db, study, kind):
                 # The reports of a second phase are stored under a key of their own.
                 shred(db, study.number, service.settings.keys.new_data_key() if kind == "discovery" else None)
         return document, new
@@ -496,9 +514,10 @@ def _spending(db: Connection, study: StudyRow, kind: str, before: list[rule.Acco
     return {"release": number, "planned_releases": planned, "unit": unit, "groups": groups}
 
 
-def _last(db: Connection, study: StudyRow) -> bool:
-    uses = study.plan.collection.releases + (study.plan.phased and study.plan.answers_last)
-    return _made(db, releases.c.study == study.number) >= uses
+def _last(db: Connection, study: StudyRow, kind: str) -> bool:
+    """Whether a release that was made has read trusted answers for the last time."""
+    made = _made(db, releases.c.study == study.number, releases.c.kind == kind)
+    return made >= study.plan.collection.releases if kind == "final" else made == 1 and not study.plan.answers_last
 
 
 def _made(db: Connection, *here: Any) -> int:
@@ -577,10 +596,26 @@ def _trusted(db: Connection, service: Service, study: StudyRow) -> Callable[[Par
     return answers
 
 
+def _asked_local(kept: int) -> range:
+    """The phases in which local people were asked."""
+    return range(2, max(phase_of(kept), 2) + 1)
+
+
+def _reported(db: Connection, service: Service, study: StudyRow) -> tuple[Survey, list[Heard]]:
+    """What local people say part by part, and the plan as they are asked now: those of all phases or, of a question
+    that is asked in turn, of the last one, since it holds already what those before them said."""
+    plan, result = study.plan, list[Heard]()
+    for phase in _asked_local(_now(db, study).phase):
+        plan = service.asked_in(db, study, phase)
+        own = heard(plan.parts, plan.packed, plan.lots, stream(db, study.number, local_in(phase)))
+        both = zip(plan.parts, own, result, strict=True) if result else ()
+        result = [new if one.by_turns else before + new for one, new, before in both] or own
+    return plan, result
+
+
 def _prepared(db: Connection, service: Service, study: StudyRow) -> Build:
-    """Draw the noise of every question's answer; of two phases the plan asks as in the second."""
-    plan, people = service.asked_in(db, study, 2), counts(db, study.number)["trusted"]
-    told = heard(plan.parts, plan.packed, plan.lots, stream(db, study.number, LOCAL))
+    """Draw the noise of every question's answer."""
+    (plan, told), people = _reported(db, service, study), counts(db, study.number)["trusted"]
     if plan.mixed and "shuffled" in plan.uses:
         sizes = select(batches.c.people).where(batches.c.study == study.number, batches.c.people > 0)
         held = tuple(map(int, db.execute(sizes).scalars()))
@@ -593,24 +628,30 @@ def _prepared(db: Connection, service: Service, study: StudyRow) -> Build:
         if answers is not None and not one.waits and (one.estimator != "lm-only" or one.grouping is not None):
             own = answers(one)
         came = sum(part.people + (0 if part.mixed is None else part.mixed.people) for part in local)
-        if own is None and not (came and "local" in one.hears):
+        if own is None and not ((came or one.by_turns) and "local" in one.hears):
             who = f" whom the estimator {one.estimator} listens to" if one.estimator else ""
             raise Refused("batch-too-small", f"Nobody answered the question {one.name}{who}.")
         result[one.name] = one.answer(local, own, people if read else 0, rng=service.rng)
     return lambda entries: published(plan.declared, result, entries).to_dict()
 
 
-def _first(db: Connection, service: Service, study: StudyRow) -> Build:
-    """The first of two phases: what trusted people say of the questions that wait, each at its part of their promise,
-    and the invitations to local people that follow from it."""
-    plan, people = study.plan, counts(db, study.number)["trusted"]
-    answers, expected = _trusted(db, service, study), int(plan.declared.people.local or 1)
-    waiting = [one for one in plan.asked if one.waits]
-    said = {one.name: one.pilot(people, answers(one), expected, rng=service.rng) for one in waiting}
+def _between(db: Connection, service: Service, study: StudyRow, phase: int) -> Build:
+    """What is published when a phase is opened: what trusted people say of the questions that wait, each at its part of
+    their promise, later with the local people that were asked in turn; and the invitations that follow from it."""
+    if phase == 2:
+        plan, people = study.plan, counts(db, study.number)["trusted"]
+        answers, expected = _trusted(db, service, study), int(plan.declared.people.local or 1)
+        waiting = [one for one in plan.asked if one.waits]
+        said = {one.name: one.pilot(people, answers(one), expected, rng=service.rng) for one in waiting}
+    else:
+        plan, told = _reported(db, service, study)
+        each = zip(plan.parts, told, strict=True)
+        said = {one.name: one.further(own, rng=service.rng) for one, own in each if one.by_turns}
 
     def state(entries: tuple[int, ...]) -> dict[str, Any]:
         result = published(plan.declared, {name: release for name, (release, _) in said.items()}, entries)
-        invited = {name: replace(one, entries=entries).document() for name, (_, one) in said.items()}
+        invited = {one.name: one.said.document() for one in plan.parts if one.said is not None}
+        invited |= {name: replace(one, entries=(*one.entries, *entries)).document() for name, (_, one) in said.items()}
         document, facts = result.to_dict() | {"invitations": invited}, result.questions.values()
         if any(one.get("discovered_records") == 0 for some in facts for one in some.values()):
             gone = " The trusted answers are deleted, as the plan announced." * plan.collection.delete_raw_after_release

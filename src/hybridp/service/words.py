@@ -218,8 +218,6 @@ def notices(task: Task) -> list[str]:
 
 # --- the task document ------------------------------------------------------------------------------------------------
 
-_PHASES = {1: ["trusted"], 2: ["local"]}
-"""Who is asked in which phase, where there are two; between them nobody."""
 _COLLECTED = ("purpose", "contact", "time_precision", "by_invitation", "min_batch", "releases",
               "delete_raw_after_release")  # fmt: skip
 _FORM_ROOM = 256  # for the names of the fields that every form has
@@ -246,7 +244,7 @@ def task_of(study_id: str, plan: Survey, phase: int, cipher: RowCipher | None = 
         "asked_by": plan.declared.asked_by,
         "question": plan.declared.questions[0].text if len(plan.parts) == 1 else "",
         "phase": phase,
-        "groups": _PHASES.get(phase, []) if plan.phased else ["trusted", "local"],
+        "groups": (["trusted"] * (phase == 1) + ["local"] * (phase > 1)) if plan.phased else ["trusted", "local"],
         "opens": plan.opens,
         "closes": plan.closes,
         **{name: getattr(collection, name) for name in _COLLECTED},
@@ -259,7 +257,7 @@ def task_of(study_id: str, plan: Survey, phase: int, cipher: RowCipher | None = 
         # None: it is asked.
         "draws": ends if plan.lots else None,
         "by": [{"name": groups.name, "categories": list(groups.options)} for groups in plan.categories],
-        "bytes": _sizes(plan),
+        "bytes": _sizes(plan, {"phase": phase} if phase > 2 else {}),
     }
     if any("columns" in told for told in questions):
         # What a trusted person answers where that is not question by question: a table's columns, or a private group.
@@ -293,7 +291,7 @@ def _mixed(plan: Survey, task: dict[str, Any], cipher: RowCipher | None) -> dict
     return {"groups": ["trusted", "shuffled", "local"], "mixer": stated, "guarantee": promises}
 
 
-def _sizes(plan: Survey) -> dict[str, int]:
+def _sizes(plan: Survey, turn: dict[str, int]) -> dict[str, int]:
     """How many bytes a report of each group has on its way, whatever it says, as JSON and as the page's form: what is
     shorter is padded by whoever sends it. A page without scripts cannot."""
     token, epsilon = "x" * 22 if plan.collection.by_invitation else None, DIGITS if plan.choices else None
@@ -308,7 +306,7 @@ def _sizes(plan: Survey) -> dict[str, int]:
     fields = sum(given.characters + len("&answer.00=") for given in plan.entrusted)
     documents: dict[str, list[dict[str, Any]]] = {
         "trusted": [frame | {"group": "trusted", "payload": {"answers": answers}}],
-        "local": [frame | {"group": "local", "payload": {"reports": told}} for told in drawn],
+        "local": [frame | {"group": "local", "payload": {"reports": told}} | turn for told in drawn],
     }
     if plan.mixed:
         told = {one.name: one.reports.longest for one in plan.mixed}

@@ -131,7 +131,7 @@ class DistributionTask(Task):
         return PureDP(whole.epsilon) if self.noise == "laplace" or whole.delta == 0 else whole
 
     called = "distribution"
-    by_column = by_group = True
+    by_column = by_group = by_turns = True
     of_everybody = "a distribution"
 
     def check_phases(self, phases: Sequence[float], *, trial: bool) -> None:

@@ -57,6 +57,8 @@ class Task(ABC):
     """Whether a trial reads raw rows twice."""
     by_invitation = False
     """Whether local people can only answer an invitation: it follows from others' answers, or from public numbers."""
+    by_turns = False
+    """Whether local people can be asked in any number of phases, each about what those before them said."""
     planned = False
     """Whether that invitation is planned from public numbers, so that rows and reports are released together."""
     people: tuple[int, int] | None = None

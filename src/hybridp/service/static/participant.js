@@ -183,6 +183,7 @@ async function send(task) {
       group: "local",
       epsilon,
       payload: questionsPayload({ ...task, questions }, places, given.answers, systemWords(), given.groups),
+      ...(task.phase > 2 && { phase: task.phase }),
     };
     drawn = padded(report, task.bytes.local);
     for (const field of form.querySelectorAll("input, select")) field.disabled = true;
