@@ -74,8 +74,8 @@ class Live:
         tokens: list[str] = self.ask(f"/{study}/invitations", {"count": count})["tokens"]
         return tokens
 
-    def open_phase(self, study: str) -> None:
-        self.ask(f"/{study}/phases/2")
+    def open_phase(self, study: str, phase: int = 2) -> None:
+        self.ask(f"/{study}/phases/{phase}")
 
     def release(self, study: str) -> None:
         self.ask(f"/{study}/close")

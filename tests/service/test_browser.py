@@ -11,12 +11,13 @@ import pytest
 
 from hybridp.device.client import (
     fetch_task,
+    local_report,
     send_reports,
     send_shuffled,
     shuffled_report,
     trusted_report,
 )
-from hybridp.noise import seeded
+from hybridp.noise import secure, seeded
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.randomisers import Bounds, dithered_bit
 
@@ -234,6 +235,11 @@ def test_no_answer_leaves_the_page_whatever_is_asked(server: Any, page: Any, tra
         page.goto(f"{server.url}/s/{study}#local")
         assert "opens later" in page.inner_text("#local")
         server.open_phase(study)
+        if kind == "within windows":  # in the third phase
+            task = fetch_task(server.url, study)
+            sent = [local_report(task, answer, rng=secure()) for answer in first]
+            assert send_reports(server.url, study, sent) == []
+            server.open_phase(study, 3)
         page.goto("about:blank")
     page.goto(f"{server.url}/s/{study}#local")
     page.wait_for_selector("#local-send:enabled")
@@ -262,7 +268,8 @@ def test_no_answer_leaves_the_page_whatever_is_asked(server: Any, page: Any, tra
         assert "Your group (site) is sent and kept as it is" in said
         assert "Your group (team) is a part of your answer" in said
     assert report["epsilon"] == (float(typed["epsilon"]) if "epsilon" in typed else None)
-    assert server.people(study)["local"] == 1
+    assert report.get("phase") == (3 if kind == "within windows" else None)
+    assert server.people(study)["local"] == (61 if kind == "within windows" else 1)
     assert traffic.complaints == []
 
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,28 @@ def test_a_discovery_that_died_is_offered_again(web: TestClient, monkeypatch: py
     assert "between two phases" in web.get(f"/s/{study}").text
     studies.open_phase(service, study)
     assert studies.study_summary(service, study)["phase"] == 2
+
+
+def test_the_page_opens_the_phase_that_it_asked_about_and_no_other(web: TestClient) -> None:
+    """Two clicks on one button are one phase; what all have said so far is shown between."""
+    service = service_of(web)
+    asked = {"name": "way", "kind": "number", "lower": 0, "upper": 100, "statistics": ["quantiles"], "at": [0.5],
+             "form": "steered"}  # fmt: skip
+    stated = {"title": "t", "promise": 2, "collection": {"min_batch": 20}, "questions": [asked]}
+    study = str(studies.create_study(service, study_of(stated))["id"])
+    token = re.findall(r'name="form_token" value="([^"]*)"', web.get(f"/studies/{study}").text)[0]
+    for phase, says in ((2, "whole promise is spent"), (3, "Who has answered cannot answer again")):
+        task = studies.task_document(service, study)
+        make = trusted_report if phase == 2 else partial(local_report, rng=secure())
+        send(service, study, [make(task, float(i)) for i in range(40)])
+        page = web.get(f"/studies/{study}/confirm?what=next-phase").text
+        assert says in page
+        form = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page))
+        for _ in range(2):
+            assert web.post(f"/studies/{study}/next-phase", data=form).status_code == 303
+        assert studies.study_summary(service, study)["phase"] == phase
+    assert "What was said in the phases before this one" in web.get(f"/studies/{study}").text
+    assert web.post(f"/studies/{study}/next-phase", data={"form_token": token, "phase": "x"}).status_code == 409
 
 
 def test_what_cannot_be_undone_is_asked_about(web: TestClient) -> None:
