@@ -353,8 +353,6 @@ def publish_mean(study: _Means, got: Answer, crowd: Crowd) -> Release:
     `clipped` is the noisy count of trusted people whose values were clipped.
     """
     trusted, local, mixed, trusted_people = got.trusted, got.local, got.mixed, got.trusted_people
-    if study.undecided:  # nobody has counted the groups, and nothing was spent on a spread
-        study = study.ruled("adaptive")
     several, rule, sides = isinstance(study, VectorTask), study.rule, study.bounds.sides
     groups = [group for group in (local, None if mixed is None else mixed.summary) if group is not None]
     scale = study.bounds.reach
