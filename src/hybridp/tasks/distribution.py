@@ -86,7 +86,7 @@ class DistributionTask(Task):
             least = 2 * LEAST_COUNTED  # counted in two looks, where local people do not say where to look
             rule = f"must be at least {least:g} where trusted people are heard"
             must(self.promised.epsilon >= least, "epsilon", rule, self.promised.epsilon)
-        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
+        super().__post_init__()
 
     @property
     def cuts(self) -> tuple[float, ...]:

@@ -73,10 +73,6 @@ class _Means(Task):
     spread_share: ClassVar[float]
     summed: ClassVar[str] = "the sum"
 
-    def __post_init__(self) -> None:
-        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
-        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
-
     @abstractmethod
     def mechanism(self, guarantee: Guarantee) -> Any:
         """How a device keeps this promise."""

@@ -94,7 +94,7 @@ class PersonalTask(_OwnEpsilons):
 
     def __post_init__(self) -> None:
         must(0 < self.share <= 1, "share", "must be positive and at most 1", self.share)
-        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
+        super().__post_init__()
         rule = "must be everyone or unified where reports are mixed: the others use trusted people alone"
         must(self.mixing is None or self.uses_reports, "estimator", rule, self.estimator)
 
