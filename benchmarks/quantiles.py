@@ -182,9 +182,10 @@ class Crowd:
         many = self.lots.multinomial(people, np.full(BINS, 1 / BINS))
         edges = np.linspace(*window, 16 * BINS + 1)
         below = _below(self.everybody, (edges[:-1] + edges[1:]) / 2).reshape(BINS, 16).mean(axis=1)
-        q = self.study.bit.flips / WORD
+        bit = self.study.invite_within(()).mechanism
+        q = bit.flips / WORD
         above = self.lots.binomial(many, q + (1 - 2 * q) * (1 - below))
-        return BinnedReports(np.concatenate([many - above, above]), self.study.bit, window)
+        return BinnedReports(np.concatenate([many - above, above]), bit, window)
 
     def plain(self) -> Evidence:
         return hear(replace(self.study, estimator="hybrid"), self.trusted, self.reports(), self.counting())
@@ -318,7 +319,7 @@ def _trials(arguments: tuple[Cell, int]) -> tuple[Cell, dict[str, tuple[float, f
         errors = [rank_error(people, run[way][0], cell.quantile) for run in runs]
         covered = np.mean([run[way][1] <= true <= run[way][2] for run in runs])
         told[way] = 100 * math.sqrt(float(np.mean(np.square(errors)))), 100 * float(covered)
-    bit = cell.study.bit
+    bit = cell.study.invite_within(()).mechanism
     limit = 100 * math.sqrt((bit.gain**2 - (2 * cell.quantile - 1) ** 2) / 4 / cell.n)
     return cell, told, limit
 

@@ -105,7 +105,7 @@ def test_the_paper_mode_is_the_papers() -> None:
 def test_a_local_report_states_its_guarantee() -> None:
     mechanism = STUDY.invite_to(HeadList.of([("a", "1"), ("b", "1")])).mechanism
     assert isinstance(mechanism, Oracle)
-    assert mechanism.guarantee == STUDY.local_guarantee == PureDP(4.0)
+    assert mechanism.guarantee == PureDP(4.0)
     assert isinstance(STUDY.invite_to(HeadList.of([], 2)).mechanism, OneSlot)
 
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from scipy.linalg import block_diag, cholesky, solve_triangular
@@ -22,6 +22,9 @@ from scipy.linalg import block_diag, cholesky, solve_triangular
 from hybridp.public.distribution import CELLS, BinnedReports, chances_at
 from hybridp.public.randomisers import WORD, DitheredBit, Floats
 from hybridp.public.shares import NoisyCounts
+
+if TYPE_CHECKING:
+    from hybridp.blend.plausible import Ladder
 
 __all__ = ["Blended", "Evidence", "Grid", "Seen", "Shape", "SharesBelow", "blended", "counts_seen", "finer", "fit"]
 __all__ += ["gini", "joined_windows", "reports_seen", "variance"]
@@ -97,16 +100,16 @@ def joined_windows(windows: Iterable[tuple[float, float]]) -> list[tuple[float, 
     return result
 
 
-def finer(windows: Sequence[tuple[float, float]], cells: int = CELLS) -> Floats:
+def finer(windows: Sequence[tuple[float, float]]) -> Floats:
     """The ends of even cells over the range, and of `WITHIN` in each window (in shares of the range) that is narrow.
 
     Where there are many windows, of fewer.
     """
-    ends = [np.linspace(0.0, 1.0, cells + 1)]
+    ends = [np.linspace(0.0, 1.0, CELLS + 1)]
     within = min(WITHIN, max(_EXTRA // max(len(windows), 1), 4))
     for low, high in windows:
         width = 0.5 ** min(max(math.ceil(math.log2(within / (high - low))), 0), _FINEST)
-        if width < 1 / cells:
+        if width < 1 / CELLS:
             first, last = max(math.floor(low / width), 0), min(math.ceil(high / width), round(1 / width))
             ends.append(np.asarray(np.arange(first, last + 1) * width, dtype=np.float64))
     return np.unique(np.concatenate(ends))
@@ -115,22 +118,8 @@ def finer(windows: Sequence[tuple[float, float]], cells: int = CELLS) -> Floats:
 # --- what that says of F, which is linear in it -----------------------------------------------------------------------
 
 
-class Grid(Protocol):
-    """Numbers by which F is told."""
-
-    def at(self, place: float) -> Floats:
-        """F at a place, as a row of weights of the numbers."""
-
-    def means(self, edges: Floats) -> Floats:
-        """The means of F between edges, as rows."""
-
-    @property
-    def ends(self) -> Floats:
-        """Of the cells, from the lower bound (0) to the upper (1)."""
-
-    @property
-    def jumps(self) -> bool:
-        """Whether F stays between two ends, where people are."""
+Grid: TypeAlias = "Shape | Ladder"
+"""Numbers by which F is told, at the `ends` of cells from the lower bound (0) to the upper (1)."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -289,6 +278,7 @@ class Shape:
         return row
 
     def means(self, edges: Floats) -> Floats:
+        """The means of F between edges, as rows of weights."""
         width = np.diff(self.ends)
         part = np.clip(edges[:, None] - self.ends[:-1], 0.0, width)  # of every cell, before each edge
         later = np.zeros_like(part) if self.jumps else part**2 / (2 * width)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FILE_PATH", "FOLDER_PATH", "NOTHING", "check_delta", "check_plot", "cli", "count", "emit", "first_clause"]
 __all__ += ["if_interrupted", "insist_option", "json_option", "main", "names_of", "needed", "note", "number"]
-__all__ += ["progress", "public_option", "receipt", "rows_argument", "rows_in", "save_plot", "share_type"]
+__all__ += ["progress", "receipt", "rows_argument", "rows_in", "save_plot", "share_type"]
 __all__ += ["show_release", "show_words", "silence", "stack", "table", "table_option", "tell"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -258,20 +258,17 @@ def names_of(given: Iterable[str]) -> tuple[str, ...]:
     return tuple(part.strip() for text in given for part in text.split(",") if part)
 
 
-public_option = click.option(
-    "--public", metavar="COLUMN,...", multiple=True, callback=lambda _, __, given: names_of(given), help=PUBLIC
-)
-
-
 def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
     """The argument for where rows live, called so in the help and in messages; commands get a `Source`, or None."""
     engines = f"duckdb (default), postgresql ({name} is a postgresql:// URL), spark, or an sc:// URL of Spark Connect."
+    named: dict[str, Any] = {"metavar": "COLUMN,...", "callback": lambda _, __, given: names_of(given)}
+    public = click.option("--public", multiple=True, help=PUBLIC, **named)
     options = stack(
         click.argument("file", metavar=name if required else f"[{name}]", required=required),
         click.option("--engine", metavar="NAME", default="", help=engines),
         click.option("--decimal", metavar="SIGN", default="",
                      help=f'The decimal sign of numbers that {name} holds as text: "." or ",".'),
-        *([public_option] if name != "DATA" else []),  # a study says it itself
+        *([public] if name != "DATA" else []),  # a study says it itself
     )  # fmt: skip
 
     def decorate(function: Any) -> Any:

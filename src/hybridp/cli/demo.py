@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.bench.crowd import Guesses, salary_like
 from hybridp.bench.study import plan_question
@@ -49,7 +48,10 @@ def demo(out: Path, people: int, opt_in: float, epsilon: float) -> Any:
         clipped = np.clip(pay, 0, UPPER)
         truth, sd = float(clipped.mean()), float(clipped.std())
         plan = plan_question(study, 0, people, opt_in, Guesses(mean=truth, sd=sd))
-        collected = _collect(out, pay, trusted, study)
+        # Who trusts is drawn anew; then local people's devices replace their value.
+        order = synthetic_data_generator(seeded(int(secure().words(1)[0]))).permutation(people)
+        rows = {"salary": pay, "trust": np.where(order < trusted, "trusted", "local")}
+        study.randomise(rows, collected := out / "collected.parquet", overwrite=True)
         ledger.unlink(missing_ok=True)  # every demo is a new, made-up study
         release = study.release(collected, ledger=ledger)
         picture = _picture(out / "demo.png", plan, release)
@@ -64,14 +66,6 @@ def demo(out: Path, people: int, opt_in: float, epsilon: float) -> Any:
         "seconds": round(time.perf_counter() - began, 2),
     }
     return document, lambda: _print(document, plan, release)
-
-
-def _collect(out: Path, pay: NDArray[np.float64], trusted: int, study: Study) -> Path:
-    """Draw anew who trusts, then let local people's devices replace their value."""
-    order = synthetic_data_generator(seeded(int(secure().words(1)[0]))).permutation(len(pay))
-    people = {"salary": pay, "trust": np.where(order < trusted, "trusted", "local")}
-    study.randomise(people, collected := out / "collected.parquet", overwrite=True)
-    return collected
 
 
 def _picture(file: Path, plan: Plan, release: Release) -> str | None:

@@ -96,17 +96,8 @@ def _document(ledger: Any) -> dict[str, Any]:
             for a in ledger.accounts()
         ],
         "charges": [
-            {
-                "id": e.id,
-                "at": e.at,
-                "group": e.people,
-                **level(e.budget),
-                "mechanism": e.mechanism,
-                "purpose": e.purpose,
-                "collection": e.collection,
-                "reports": e.digest,
-                "state": e.state,
-            }
+            {name: getattr(e, name) for name in ("id", "at", "mechanism", "purpose", "collection", "state")}
+            | {"group": e.people, **level(e.budget), "reports": e.digest}
             for e in ledger.history()
         ],
         "releases": [

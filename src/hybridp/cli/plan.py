@@ -15,7 +15,7 @@ import click
 
 from hybridp.cli import options as cli_options
 from hybridp.cli.app import FILE_PATH, count, note, rows_in, show_words, table_option
-from hybridp.cli.options import Options, given, list_option, one_question, some
+from hybridp.cli.options import Options, list_option, one_question, some
 from hybridp.cli.releasing import check_out, read_study, study_argument
 from hybridp.cli.synth import StatedSchema, workload_of
 from hybridp.errors import Fields, InvalidInput, at_least, field, must
@@ -146,13 +146,21 @@ def mean(
     Bounds default to the paper's -0.5 and 0.5 there. With --shuffled-delta, also what it is worth if the local people
     of one epsilon go to a mixer.
     """
+    from hybridp.bench.crowd import Crowd as Expected
+    from hybridp.bench.driven import opt_ins_needed, plan_steered
+    from hybridp.bench.models import parse_groups, plan_personal
+
     given = question.values
     if groups or local_groups:
         others = "n opt-in epsilon delta trusted-epsilon mean rmse noise local shuffled"
         cli_options.must_not_join("personal epsilons", *others.split())
-        return _personal_plan((groups, local_groups), given["lower"], given["upper"], sd, mixer)
-    from hybridp.bench.crowd import Crowd as Expected
-    from hybridp.bench.driven import opt_ins_needed, plan_steered
+        lower, upper, mixed = given["lower"], given["upper"], mixer.values
+        must((lower is None) == (upper is None), "lower", "and `upper` must be given together", "one of them")
+        alone = mixed["delta"] is None and cli_options.given("batch")
+        must(not alone, "shuffled-delta", "must go with --batch", "none")
+        bounds = None if lower is None else Bounds(lower, upper)
+        levels = (parse_groups(",".join(texts)) if texts else ((), ()) for texts in (groups, local_groups))
+        return plan_personal(*levels, bounds=bounds, sd=sd, mixed_delta=mixed["delta"], batch=mixed["batch"])
 
     people, by = crowd(), given["by"] is not None
     given["column"] = "value"
@@ -169,19 +177,6 @@ def mean(
         reached = {name: opt_ins_needed(plan, name, rmse) for name in ("tcm-only", *names)}
         opt_ins |= {"to_reach_target": reached, "target_rmse": rmse}
     return plan.adding(opt_ins=opt_ins, steered=plan_steered(plan))
-
-
-def _personal_plan(
-    groups: tuple[tuple[str, ...], ...], lower: float | None, upper: float | None, sd: float | None, mixer: Options
-) -> Plan:
-    from hybridp.bench.models import parse_groups, plan_personal
-
-    must((lower is None) == (upper is None), "lower", "and `upper` must be given together", "one of them")
-    mixed = mixer.values
-    must(mixed["delta"] is not None or not given("batch"), "shuffled-delta", "must go with --batch", "none")
-    bounds = None if lower is None or upper is None else Bounds(lower, upper)
-    trusted, local = (parse_groups(",".join(texts)) if texts else ((), ()) for texts in groups)
-    return plan_personal(trusted, local, bounds=bounds, sd=sd, mixed_delta=mixed["delta"], batch=mixed["batch"])
 
 
 def _quantiles(question: Options, at: tuple[float, ...] = (0.5,), **given: Any) -> Plan:

@@ -154,27 +154,19 @@ def release_study(
     study: Study, data: Any, asked: Releasing, *, trial_opt_in: float | None = None, model: Path | None = None
 ) -> None:
     """Release a declared study, of one question or several; or write the invitation of its first phase."""
-    first = asked.invite_out is not None
-    if first and not (len(study.questions) == 1 and study.questions[0].kind == "number"):
-        _invite(study, data, asked)
-        return
+    first = asked.invite_out
+    if first is not None and [question.kind for question in study.questions] != ["number"]:  # those are answered later
+        with asked.working():
+            made = study.invite(first, data, local=asked.local_people, **asked.said("ledger", "table", "rng"))
+        said = f"{made['question']}: the invitation for the devices is in {first}."
+        return asked.present(made, lambda: click.echo(said), f"the invitation is in {first}")
     with asked.working():
         own = asked.said("simulate_local", "invite", "reports", "local_people", "rng", *PAID)
         phases = PHASES if asked.form == "steered" else ()
         result = study.release(data, trial_opt_in=trial_opt_in, model=model, phases=phases, **own)
     asked.finish(result)
-    if first:
-        note(f"The invitation for those who are asked next is in {asked.invite_out}.")
-
-
-def _invite(study: Study, data: Any, asked: Releasing) -> None:
-    """Phase one of a question that is answered in the second alone."""
-    out, many = asked.invite_out, asked.local_people
-    assert out is not None
-    with asked.working():
-        made = study.invite(out, data, local=many, ledger=asked.ledger, table=asked.table, rng=asked.rng)
-    said = f"{made['question']}: the invitation for the devices is in {out}."
-    asked.present(made, lambda: click.echo(said), f"the invitation is in {out}")
+    if first is not None:
+        note(f"The invitation for those who are asked next is in {first}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,10 +25,8 @@ from hybridp.public.queries import MISSING, Feature, Schema, Workload, default_w
 from hybridp.public.study import Promise
 from hybridp.public.synth import usual_method
 
-__all__ = ["FIXED_BY_INVITATION", "StatedSchema", "answer", "fit", "invite", "must_be_stated"]
-__all__ += ["report", "sample", "workload_of"]
+__all__ = ["StatedSchema", "answer", "fit", "invite", "must_be_stated", "report", "sample", "workload_of"]
 
-FIXED_BY_INVITATION = ("columns", "schema", "bins", "other", "marginals")
 _model = click.argument("model", type=app.FOLDER_PATH)
 
 
@@ -170,14 +168,21 @@ def fit(
 
     It is whole or nothing: an interrupted fit costs nothing, and leaves nothing.
     """
-    from hybridp.protocols.invited import fit_file
+    from hybridp.protocols.invited import fit_file, release_invited
+    from hybridp.tasks.transcript import must_be_new, read_invitation, save_model
 
     if out is None:  # the rows' file's own name, in the folder where the command runs
         must(file.engine == "duckdb", "--out", "must be given for rows that are in no file", "none")
         out = Path(f"{Path(str(file.location)).stem}-model")
     how: dict[str, Any] = {"table": asked.table, "assume_mechanism": asked.assume_mechanism, "ledger": asked.ledger}
-    if asked.invite is not None:
-        result = _second_phase(file, asked.invite, trust, out, asked, how)
+    if asked.invite is not None:  # which these rows answer (without `trust`, all of them); no trusted row is read again
+        purpose = f"synthetic data of {', '.join(read_invitation(asked.invite, 'synthetic data').names)}"
+        cli_options.must_not_join("invite", "columns", "schema", "bins", "other", "marginals", "epsilon", "delta",
+                      "domain-from-file", "method", "rows", "trial-opt-in", "simulate-local", "seed")  # fmt: skip
+        must_be_new(out, "out")
+        with asked.working():
+            result: Any = release_invited(file, asked.invite, trust=trust, purpose=purpose, **how)
+            save_model(result, out)
         return asked.finish(result, spent=False, model=out)
     app.needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
     schema, read = stated.features(file if domain_from_file else None, table=asked.table)
@@ -215,22 +220,6 @@ def _task_of(
     must(delta > 0, "delta", "must be positive", f"{delta:g}")
     assert promise.epsilon is not None
     return TableTask(workload, ApproxDP(promise.epsilon, delta), chosen, rows=question.values["rows"])
-
-
-def _second_phase(
-    file: Any, invite: Path, trust: Trusts | None, out: Path, asked: Releasing, how: dict[str, Any]
-) -> Any:
-    """The reports that answer an invitation (every row's without `trust`); no trusted row is read again."""
-    from hybridp.protocols.invited import release_invited
-    from hybridp.tasks.transcript import must_be_new, read_invitation, save_model
-
-    purpose = f"synthetic data of {', '.join(read_invitation(invite, 'synthetic data').names)}"
-    cli_options.must_not_join("invite", *FIXED_BY_INVITATION, "epsilon", "delta", "domain-from-file", "method", "rows",
-                  "trial-opt-in", "simulate-local", "seed")  # fmt: skip
-    must_be_new(out, "out")
-    with asked.working():
-        result: Any = release_invited(file, invite, trust=trust, purpose=purpose, **how)
-        return save_model(result, out)
 
 
 # --- a saved model ----------------------------------------------------------------------------------------------------

@@ -101,12 +101,5 @@ def merge(files: tuple[Path, ...], out: Path) -> Any:
 
 def _about(found: Tally) -> dict[str, Any]:
     """What may be said of a tally; its sums are for a release to publish."""
-    return {
-        "kind": found.kind,
-        "people": found.people,
-        "mechanism": found.mechanism,
-        "collection": found.collection,
-        "simulated": found.simulated,
-        "batches": len(found.batches),
-        "entries": len(found.counts or found.sums),
-    }
+    told = {name: getattr(found, name) for name in ("kind", "people", "mechanism", "collection", "simulated")}
+    return {**told, "batches": len(found.batches), "entries": len(found.counts or found.sums)}

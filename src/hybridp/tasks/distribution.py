@@ -32,7 +32,7 @@ from hybridp.errors import must
 from hybridp.public.distribution import CELLS, BinnedReports
 from hybridp.public.mechanisms import Charge, Guarantee, NoiseName, PureDP, split, split_off
 from hybridp.public.messages import Conversation, Invite, OnNumber
-from hybridp.public.randomisers import LEVELS, Bounds, DitheredBit, LocalName, dithered_bit, randomiser
+from hybridp.public.randomisers import LEVELS, Bounds, LocalName, dithered_bit, randomiser
 from hybridp.public.rounds import Between, Crowd, Later, Numbers
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoisyCounts, count_noise
 from hybridp.public.study import Declaration, Number
@@ -86,7 +86,7 @@ class DistributionTask(Task):
             least = 2 * LEAST_COUNTED  # counted in two looks, where local people do not say where to look
             rule = f"must be at least {least:g} where trusted people are heard"
             must(self.promised.epsilon >= least, "epsilon", rule, self.promised.epsilon)
-        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
+        super().__post_init__()
 
     @property
     def cuts(self) -> tuple[float, ...]:
@@ -113,11 +113,7 @@ class DistributionTask(Task):
 
     def invite_within(self, windows: tuple[tuple[float, float], ...]) -> OnNumber:
         """What goes to the devices of people who are asked within windows: one bit, at any epsilon."""
-        return Invite(self.bounds, self.bit, windows=windows)
-
-    @property
-    def bit(self) -> DitheredBit:
-        return dithered_bit(PureDP(self.guarantee.epsilon))
+        return Invite(self.bounds, dithered_bit(PureDP(self.guarantee.epsilon)), windows=windows)
 
     def count_noise(self, cuts: int, part: Guarantee | None = None) -> CountNoise:
         if part is not None and part.delta == 0:  # a first look spends no delta

@@ -187,7 +187,7 @@ class PrivateGroupsTask(Task):
             must(plain, "local", "must be left out for an answer by a private category", self.study.local)
             plain = self.study.rule.gap is None and self.study.rule.local_sd is None
             must(plain, "gap", "must be left out with local_sd for an answer by a private category", "one of them")
-        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
+        super().__post_init__()
 
     reads_again = True
 

@@ -73,10 +73,6 @@ class _Means(Task):
     spread_share: ClassVar[float]
     summed: ClassVar[str] = "the sum"
 
-    def __post_init__(self) -> None:
-        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
-        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
-
     @abstractmethod
     def mechanism(self, guarantee: Guarantee) -> Any:
         """How a device keeps this promise."""
@@ -353,8 +349,6 @@ def publish_mean(study: _Means, got: Answer, crowd: Crowd) -> Release:
     `clipped` is the noisy count of trusted people whose values were clipped.
     """
     trusted, local, mixed, trusted_people = got.trusted, got.local, got.mixed, got.trusted_people
-    if study.undecided:  # nobody has counted the groups, and nothing was spent on a spread
-        study = study.ruled("adaptive")
     several, rule, sides = isinstance(study, VectorTask), study.rule, study.bounds.sides
     groups = [group for group in (local, None if mixed is None else mixed.summary) if group is not None]
     scale = study.bounds.reach

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Unpack, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from hybridp.public.shuffling import LevelMixing
 from hybridp.public.study import Declaration, Number, Promise
 from hybridp.release import release as releasing
 from hybridp.release.facts import Facts
-from hybridp.release.release import GroupEstimate, Made, Protection, Release
+from hybridp.release.release import GroupEstimate, Protection, Release
 from hybridp.tasks.task import BUILDERS, Batches, Task, declared, mixed_levels, task_of, task_receipt
 
 __all__ = ["ACCOUNTS", "MIXED_ACCOUNT", "LevelsTask", "PersonalTask", "at_epsilon", "levels_task", "personal_task"]
@@ -45,6 +45,8 @@ ACCOUNTS = {"trusted": f"trusted {SHARES}", "local": f"local {SHARES}"}
 MIXED_ACCOUNT = f"shuffled {SHARES}"
 """The same for people whose reports go through a mixer, where a study has one."""
 
+_Told = tuple[Floats, Ints, ReportsByEpsilon, Batches]
+"""The epsilons of trusted people, how many have each, and by epsilon the reports of others, and the mixed ones."""
 _NOBODY = ReportsByEpsilon.pooled([])
 
 
@@ -92,7 +94,7 @@ class PersonalTask(_OwnEpsilons):
 
     def __post_init__(self) -> None:
         must(0 < self.share <= 1, "share", "must be positive and at most 1", self.share)
-        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
+        super().__post_init__()
         rule = "must be everyone or unified where reports are mixed: the others use trusted people alone"
         must(self.mixing is None or self.uses_reports, "estimator", rule, self.estimator)
 
@@ -107,7 +109,8 @@ class PersonalTask(_OwnEpsilons):
         must(self.mixing is not None, "mixed", rule, "none")
 
     def ask(self, crowd: Crowd) -> Conversation:
-        epsilons, people, reports, mixed = yield Epsilons(self.bounds, self.share)
+        told = yield Epsilons(self.bounds, self.share)
+        epsilons, people, reports, mixed = told
         if self.sd is not None:
             variance = (self.sd / self.bounds.half) ** 2
             spread = blending.Spread(variance, variance)
@@ -124,10 +127,7 @@ class PersonalTask(_OwnEpsilons):
                     f"{self.bounds.half * math.sqrt(best.mse):.4g})."
                 )
             trusted = yield Weighted(epsilons, best.weight)
-        rows = crowd.rows(self.bounds.centre)
-        rows = rows and f"{rows}; an epsilon that is missing or no number counts as 0"
-        result = self._release(trusted, epsilons, people, reports, spread, mixed, rows, **crowd.made())
-        return result.named(crowd.names[0])
+        return self._release(told, trusted, spread, crowd).named(crowd.names[0])
 
     @property
     def uses_reports(self) -> bool:  # type: ignore[override]
@@ -137,23 +137,14 @@ class PersonalTask(_OwnEpsilons):
         """What a device answers whose person has this epsilon."""
         return Invite(self.bounds, best_randomiser(PureDP(epsilon)))
 
-    def _release(
-        self,
-        trusted: WeightedSum | None,
-        epsilons: Floats,
-        people: Ints,
-        reports: ReportsByEpsilon,
-        spread: blending.Spread,
-        mixed: Batches,
-        rows: str,
-        **made: Unpack[Made],
-    ) -> Release:
+    def _release(self, told: _Told, trusted: WeightedSum | None, spread: blending.Spread, crowd: Crowd) -> Release:
         """Blend the noisy weighted sum (of people at `epsilons`) with the reports: post-processing, nothing is drawn.
 
-        Those that were `mixed` count as any other of their epsilon, by their variance. `rows` is the public rule by
-        which a table's fields became values.
+        Those that were `mixed` count as any other of their epsilon, by their variance.
         """
-        (side,) = self.bounds.sides
+        (epsilons, people, reports, mixed), (side,) = told, self.bounds.sides
+        rows = crowd.rows(self.bounds.centre)
+        rows = rows and f"{rows}; an epsilon that is missing or no number counts as 0"
         own, others = reports if self.uses_reports else _NOBODY, mixed.summary or _NOBODY
         used, counts = ReportsByEpsilon.pooled([own, others]), people.astype(np.float64)
         everyone, many = self.estimator == "everyone", int(people.sum())
@@ -210,7 +201,7 @@ class PersonalTask(_OwnEpsilons):
                 rows,
                 choice=(releasing.public_choice(choice="which epsilon they chose"), _WARNING),
                 shuffled=shuffled,
-                **made,
+                **crowd.made(),
             ),
             **more,
         )

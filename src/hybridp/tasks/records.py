@@ -66,16 +66,11 @@ class RecordsTask(Task):
             must(ok, "epsilon", "must be at least 0.01 and at most 30", promise.epsilon)
         must(0 < self.discovery_share < 1, "discovery-share", "must be strictly between 0 and 1", self.discovery_share)
 
-    @property
-    def local_guarantee(self) -> PureDP:
-        """Reports are purely private."""
-        return PureDP(self.guarantee.epsilon)
-
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
-        """The trusted people's record, and other people's reports."""
+        """The trusted people's record, and other people's reports, which are purely private."""
         result = [Charge("trusted", self.trusted_whole, "thresholded counts of one record", purpose)]
         made = "k-rr report on the head list"
-        result.append(Charge("local", self.local_guarantee, made, purpose, collection=collection))
+        result.append(Charge("local", PureDP(self.guarantee.epsilon), made, purpose, collection=collection))
         if self.mixing is not None:  # whatever mixer and curator do, no more than this
             result.append(Charge("shuffled", PureDP(self.mixing.epsilon), "k-rr report, mixed", purpose))
         return result
@@ -98,7 +93,7 @@ class RecordsTask(Task):
 
     def invite_to(self, head: HeadList, names: tuple[str, ...] = ()) -> OnList:
         """What goes to the devices: the final head list."""
-        return Invite(head, slot_response(self.local_guarantee, len(head)), names)
+        return Invite(head, slot_response(PureDP(self.guarantee.epsilon), len(head)), names)
 
     def mixed_of(self, invite: OnList) -> OnList | None:
         """The same for people who trust a mixer, with the epsilon that a batch allows."""
@@ -142,7 +137,7 @@ def _publish(
     second, shuffled = study.mixed_of(invite), None
     reports = [(invite.mechanism, local)] if local is not None and local.people else []
     device = f"{invite.mechanism.name} report on their own device"
-    own = Protection(study.local_guarantee, device) if reports else None
+    own = Protection(PureDP(study.guarantee.epsilon), device) if reports else None
     if mixed is not None and mixed.people and second is not None and study.mixing is not None:
         reports.append((second.mechanism, mixed.summary))
         batches = mixed_facts(list_mixing(second, study.mixing), mixed.sizes, second.mechanism.name)

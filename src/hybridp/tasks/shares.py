@@ -65,10 +65,6 @@ class SharesTask(Task):
 
     by_group = True
 
-    def __post_init__(self) -> None:
-        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
-        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
-
     @property
     def called(self) -> str:  # type: ignore[override]
         return "count" if self.counted else "histogram" if self.question.edges else "shares"

@@ -68,6 +68,11 @@ class Task(ABC):
     mixing: Any = None
     mixed_invite: Any = None
     invite: Any = None
+    level = 0.95
+
+    def __post_init__(self) -> None:
+        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
+        self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
 
     @property
     def trusted_whole(self) -> Any:

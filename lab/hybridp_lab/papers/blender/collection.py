@@ -107,7 +107,7 @@ def _client(
     if oracle is None or len(head) < 2:
         invite = study.invite_to(head)
         return local_estimate(head, invite.mechanism, report_all(local, invite, rng=rng))
-    other = oracle(study.local_guarantee, len(head))
+    other = oracle(PureDP(study.guarantee.epsilon), len(head))
     return local_estimate(head, cast(Oracle, other), SlotReports(len(local), simulate_counts(other, local, rng=rng)))
 
 
