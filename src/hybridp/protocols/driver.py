@@ -60,7 +60,7 @@ from hybridp.tasks.table import Measure, Reported
 from hybridp.tasks.task import Batches, answered_once, people_in, published, task_of
 from hybridp.tasks.transcript import INVITATION, Tape, Transcript, invitation_to, kept_missing
 
-__all__ = ["ASKED_BEFORE", "TablePeople", "Way", "ask_invited", "ask_table", "charged", "columns_of", "must_declare"]
+__all__ = ["ASKED_BEFORE", "TablePeople", "Way", "ask_invited", "ask_table", "charged", "columns_of"]
 __all__ += ["must_have_paid", "not_invited", "on_reports", "pay_for", "paying", "record_release", "release"]
 __all__ += ["release_study", "reports_in", "trust_rule"]
 
@@ -270,17 +270,6 @@ def _absent(encoding: Any, columns: Columns) -> tuple[str, Any]:
     if encoding.way != "option":
         return summing.NUMBERS, columns.missing
     return summing.CHOICES, encoding.absent or encoding.missing or encoding.most > 0 or None
-
-
-def must_declare(study: Declaration, data: Any) -> None:
-    """Refuse what is not declared, before anything is opened: that a column is public by whose groups, or own epsilons,
-    it is told exactly who holds what."""
-    for question in study.questions:
-        by = question.groups
-        if by is not None and not by.private:
-            summing.must_be_public(data, "by", by.column)
-    if study.promise.epsilon_column is not None:
-        summing.must_be_public(data, "epsilon-column", study.promise.epsilon_column)
 
 
 def columns_of(study: Declaration, place: int, trust: Any) -> Columns:
@@ -585,7 +574,7 @@ def release_study(
     simulate_local = simulate_local or drawn_trust(rule)
     twice = any(question.groups is not None for question in study.questions)
     summing.must_read_again(data, len(study.questions) + twice)
-    must_declare(study, data := summing.with_public(data, study.people.public))
+    data = summing.with_public(data, study.people.public)
     rule_of_mixed = "must go with a study that has a mixer: --batch, or [mixer], says how small a batch may be"
     must(not mixed or study.mixer is not None, "mixed", rule_of_mixed, f"{len(mixed)} without one")
     run: dict[str, Any] = {"table": table, "simulate_local": simulate_local, "assume_mechanism": assume_mechanism}
