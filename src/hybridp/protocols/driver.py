@@ -17,7 +17,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -429,19 +429,14 @@ def paying(
         raise
 
 
-@contextmanager
 def charged(
     ledger: Ledger | None, charges: list[Charge], later: Sequence[Charge] = (), *, trial: bool
-) -> Iterator[Spending]:
+) -> AbstractContextManager[Spending]:
     """Charge the ledger, if there is one, around the body that reads the rows and keeps what is released.
 
     `later` are the charges for reports, which the body makes when it has read them.
     """
-    if ledger is None:
-        yield Spending()
-        return
-    with ledger.spending(charges, later, trial=trial) as entries:
-        yield entries
+    return nullcontext(Spending()) if ledger is None else ledger.spending(charges, later, trial=trial)
 
 
 def must_have_paid(ledger: Ledger | None, invite: Path) -> None:
