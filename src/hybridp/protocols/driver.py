@@ -62,7 +62,7 @@ from hybridp.tasks.transcript import INVITATION, Tape, Transcript, invitation_to
 
 __all__ = ["ASKED_BEFORE", "TablePeople", "Way", "ask_invited", "ask_table", "charged", "columns_of"]
 __all__ += ["must_have_paid", "not_invited", "on_reports", "pay_for", "paying", "record_release", "release"]
-__all__ += ["release_study", "reports_in", "trust_rule"]
+__all__ += ["release_study", "trust_rule"]
 
 
 def release(
@@ -284,12 +284,6 @@ def columns_of(study: Declaration, place: int, trust: Any) -> Columns:
     missing = None if way is not summing.NUMBERS else getattr(question, "missing", None)
     report, person = mechanism.removesuffix("_mechanism"), (people.column, people.record_key)
     return Columns(value, trust, report, *person, None if missing == () else missing, words=way is summing.TABLES)
-
-
-def reports_in(study: Declaration, place: int) -> tuple[str, ...]:
-    """The columns of a table of which one at least is filled where a person reported; none answer an invitation."""
-    question = study.questions[place]
-    return study.report_columns(question)[: len(getattr(question, "columns", ("one",)))]
 
 
 # --- answers to an invitation -----------------------------------------------------------------------------------------
@@ -602,7 +596,8 @@ def release_study(
     reports: dict[str, tuple[str, ...]] = {}
     with charged(ledger, first, later, trial=trial) as entries:
         if study.drawn and not simulate_local:
-            reports = {q.name: reports_in(study, i) for i, q in enumerate(study.questions)}
+            for q in study.questions:  # the columns of which one at least is filled; none answer an invitation
+                reports[q.name] = study.report_columns(q)[: len(getattr(q, "columns", ("one",)))]
             drew = summing.check_answers(data, labels, study.people.column, ANSWERED, reports, table=table)
             for told_in in files["reports"].values():
                 summing.check_batches(data, table, ANSWERED_IN, told_in)
