@@ -81,13 +81,9 @@ class Neighbours(StrEnum):
     ADD_REMOVE = "add-remove"
 
 
-def _number(value: object) -> bool:
-    return isinstance(value, Real)
-
-
 def _privacy_level(name: str, value: float) -> None:
     """Levels run from 0 (no influence at all) to infinity (public)."""
-    must(_number(value) and value >= 0, name, "must be zero or positive", value)
+    must(isinstance(value, Real) and value >= 0, name, "must be zero or positive", value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +114,7 @@ class ApproxDP:
 
     def __post_init__(self) -> None:
         _privacy_level("epsilon", self.epsilon)
-        ok = _number(self.delta) and 0 <= self.delta < 1
+        ok = isinstance(self.delta, Real) and 0 <= self.delta < 1
         must(ok, "delta", "must be at least 0 and less than 1", self.delta)
 
     def __str__(self) -> str:
