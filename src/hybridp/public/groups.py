@@ -71,7 +71,6 @@ class Grouping:
     joint: bool = False
 
     def __post_init__(self) -> None:
-        must(self.least >= 1, "least", "must be at least 1", self.least)
         must(len(set(self.names)) == len(self.names), "categories", "must all be different", "one twice")
         enough = len(self.names) >= 2 or not self.private
         must(enough, "categories", "must list at least 2 public names where the group is private", len(self.names))
