@@ -124,7 +124,7 @@ def ask_table(
     sent = None
     text = getattr(task.named(columns.names), "text", "")
     if invite is not None:
-        task, text, sent = _mapped(task, columns, invite, reports, tally, raw, assume_mechanism)
+        task, text, sent = _mapped(task, columns, invite, reports, tally, assume_mechanism)
         digest = sent.digest
     if tally is not None:
         must(not raw, "simulate_local", "must not join a tally", raw)
@@ -242,13 +242,11 @@ def _expected(task: Any, columns: Any, sizes: Any, given: int | None, raw: bool,
 
 
 def _mapped(
-    task: Any, columns: Any, invite: Path, reports: Path | None, tally: Any, raw: bool, assume: bool
+    task: Any, columns: Any, invite: Path, reports: Path | None, tally: Any, assume: bool
 ) -> tuple[Any, str, Raw]:
     """The task with the map of its invitation, the text beside every answer, and the answers. These are private
     already: they are read before the charge, which names them."""
     must(reports is None or tally is None, "reports", "must not go with a tally of them", reports)
-    must(reports is not None or tally is not None, "reports", "must be given together with the invitation", reports)
-    must(not raw, "reports", "must not go with simulated local people", reports or "a tally")
     said = invitation_to(task, columns, invite)
     task, text = replace(task, per_axis=said.task.per_axis), said.invite.text  # type: ignore[attr-defined]
     if tally is not None:
