@@ -58,7 +58,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from numbers import Real
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -81,9 +81,9 @@ class Neighbours(StrEnum):
     ADD_REMOVE = "add-remove"
 
 
-def _privacy_level(name: str, value: float) -> None:
+def _privacy_level(name: str, value: Any) -> None:
     """Levels run from 0 (no influence at all) to infinity (public)."""
-    must(isinstance(value, Real) and value >= 0, name, "must be zero or positive", value)
+    must(isinstance(value, Real) and float(value) >= 0, name, "must be zero or positive", value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ class ApproxDP:
 
     def __post_init__(self) -> None:
         _privacy_level("epsilon", self.epsilon)
-        ok = isinstance(self.delta, Real) and 0 <= self.delta < 1
-        must(ok, "delta", "must be at least 0 and less than 1", self.delta)
+        _privacy_level("delta", self.delta)
+        must(self.delta < 1, "delta", "must be at least 0 and less than 1", self.delta)
 
     def __str__(self) -> str:
         return f"({self.epsilon:.6g}, {self.delta:.3g})-DP ({self.neighbours})"
