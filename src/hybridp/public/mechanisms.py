@@ -371,8 +371,7 @@ def _around(guess: float, enough: Callable[[float], bool], *, up: float, down: f
 
 def _cautious(guarantee: Guarantee) -> float:
     """The delta to calibrate for: a little less, so that rounding cannot exceed the stated one; 0 when it is tiny."""
-    goal = guarantee.delta - 2.0**-49 * (1 + guarantee.epsilon)
-    return max(goal, 0.0)
+    return max(guarantee.delta - 2.0**-49 * (1 + guarantee.epsilon), 0.0)
 
 
 def _constructs(build: Callable[[float], object]) -> Callable[[float], bool]:
