@@ -523,8 +523,7 @@ def categories(mechanism: Oracle, values: Ints, *, rng: Randomness) -> Ints:
 
     Any other value is refused: nobody else would ever tell it.
     """
-    inside = not len(values) or bool(values.min() >= 0 and values.max() < mechanism.categories)
-    must(inside, "values", f"must lie between 0 and {mechanism.categories - 1}", "something else")
+    values = _checked(mechanism.categories, values)
     keep = bernoulli(mechanism.keep, 64, len(values), rng=rng)
     other = uniform_below(mechanism.categories - 1, len(values), rng=rng)
     return np.where(keep, values, other + (other >= values))
