@@ -523,8 +523,7 @@ def categories(mechanism: Oracle, values: Ints, *, rng: Randomness) -> Ints:
 
     Any other value is refused: nobody else would ever tell it.
     """
-    inside = not len(values) or bool(values.min() >= 0 and values.max() < mechanism.categories)
-    must(inside, "values", f"must lie between 0 and {mechanism.categories - 1}", "something else")
+    values = _checked(mechanism.categories, values)
     keep = bernoulli(mechanism.keep, 64, len(values), rng=rng)
     other = uniform_below(mechanism.categories - 1, len(values), rng=rng)
     return np.where(keep, values, other + (other >= values))
@@ -552,10 +551,10 @@ def oracle_reports(oracle: Oracle, values: Ints, *, rng: Randomness) -> NDArray[
     """One report for each person's item in 0..k-1, with the oracle's guarantee for each person.
 
     k-ary randomised response gives int64[n], the named item; subset selection int32[n, size], each row in rising
-    order, so that the place of an item says nothing (int64 for more than 2^31 items).
+    order, so that the place of an item says nothing.
     """
     values, step, draw = _checked(oracle.categories, values), _people(oracle), _subset if oracle.size > 1 else _response
-    item = np.int32 if oracle.size > 1 and oracle.categories <= 2**31 else np.int64
+    item = np.int32 if oracle.size > 1 else np.int64
     parts = (draw(oracle, values[at : at + step], rng) for at in range(0, max(len(values), 1), step))
     return np.concatenate([part.astype(item, copy=False) for part in parts])
 
@@ -615,13 +614,10 @@ def _half_words(n: int, rng: Randomness) -> NDArray[np.uint64]:
 
 def _response(mechanism: Oracle, values: Ints, rng: Randomness) -> Ints:
     """k-ary randomised response with one word a person: half for the coin, half for the choice."""
-    others = mechanism.categories - 1
-    if others >= 2**32:
-        return categories(mechanism, values, rng=rng)
     words = rng.words(len(values))
     keep = _coins(words >> np.uint64(32), mechanism.keep, rng)
     words &= _HALF
-    out = _choices(words, others, rng)
+    out = _choices(words, mechanism.categories - 1, rng)
     out += out >= values
     np.copyto(out, values, where=keep)
     return out
@@ -645,7 +641,7 @@ def _subset(oracle: Oracle, values: Ints, rng: Randomness) -> Ints:
     for j in range(k - 1 - d, k - 1):
         base, own = row[people], values[people]
         # Others are numbered 0..k-2, passing over the own item.
-        pick = _uniform(j + 1, len(people), rng)
+        pick = _choices(_half_words(len(people), rng), j + 1, rng)
         pick += pick >= own
         at = base + pick
         taken = flat[at]
@@ -654,7 +650,3 @@ def _subset(oracle: Oracle, values: Ints, rng: Randomness) -> Ints:
         if j == k - 1 - d:
             people = np.arange(n)
     return np.flatnonzero(flat).reshape(n, d) - row[:, None]
-
-
-def _uniform(k: int, n: int, rng: Randomness) -> Ints:
-    return _choices(_half_words(n, rng), k, rng) if k < 2**32 else uniform_below(k, n, rng=rng)

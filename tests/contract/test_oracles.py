@@ -113,8 +113,11 @@ def test_what_makes_no_oracle_or_no_count_is_refused() -> None:
 
 
 def test_domains_beyond_any_table() -> None:
-    named = k_randomised_response(PureDP(30.0), 2**40)
+    named = k_randomised_response(PureDP(30.0), 2**31)
     assert oracle_reports(named, np.array([17]), rng=seeded(4)).shape == (1,)
+    for make in (k_randomised_response, share_oracle):
+        with pytest.raises(InvalidInput, match="`categories` must be at least 2 and at most"):
+            make(PureDP(30.0), 2**31 + 1)
 
 
 def test_rows_of_subsets_are_in_rising_order() -> None:

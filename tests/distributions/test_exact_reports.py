@@ -85,5 +85,5 @@ def test_a_response_among_k_is_about_one_of_them(value: int) -> None:
     """What is none of them nobody else would ever tell: it is refused before a word is drawn, whoever else is asked."""
     response = k_randomised_response(PureDP(1.0), 3)
     assert categories(response, np.array([2], dtype=np.int64), rng=seeded(1)).max() <= 2  # the control
-    with pytest.raises(InvalidInput, match=r"`values` must lie between 0 and 2\. Got something else"):
+    with pytest.raises(InvalidInput, match=r"`values` must be a row of whole numbers from 0 to 2\. Got something else"):
         categories(response, np.array([0, value], dtype=np.int64), rng=replay([]))

@@ -48,7 +48,7 @@ def test_labels_of_bins_and_missing() -> None:
         (lambda: Threshold((0, 0), 1), "different"),
         (lambda: Threshold((0, 1), 3), "between 1 and k"),
         (lambda: Workload(SCHEMA, ()), "at least one"),
-        (lambda: Workload(SCHEMA, (Threshold((0, 1, 2, 3, 4), 1),)), "number of features"),
+        (lambda: Workload(SCHEMA, (Threshold((0, 1, 2, 3, 4), 1),)), "below 4"),
         (lambda: Workload(SCHEMA, (Threshold((0, 7), 1),)), "below 4"),
         (
             lambda: Workload(Schema.from_domain({f"f{i}": 60_000 for i in range(4)}), (Threshold((0, 1, 2, 3), 1),)),

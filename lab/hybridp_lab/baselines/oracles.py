@@ -34,7 +34,6 @@ from hybridp.public.mechanisms import ApproxDP, PureDP
 from hybridp.public.randomisers import (
     WORD,
     Oracle,
-    _enough,
     _in_range,
     _pure,
     exact_exp,
@@ -83,6 +82,11 @@ def _debiased_variance(truth: float, other: float, share: float) -> float:
     must(0 <= share <= 1, "share", "must be between 0 and 1", share)
     seen = share * truth + (1 - share) * other
     return seen * (1 - seen) / (truth - other) ** 2
+
+
+def _enough(categories: int) -> None:
+    whole = isinstance(categories, int) and not isinstance(categories, bool)
+    must(whole and 2 <= categories < 2**63, "categories", "must be at least 2 and below 2**63", categories)
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,7 @@ def blend_round(box: Box, before: Clusters, moved: TrustedRound, *, reseed: bool
     """
     assert moved.sums is not None
     n, radius, share = moved.people, moved.noise.radius, moved.counts / moved.people
-    share_variance = moved.noise.count_variance / n**2 + np.clip(share, 0.5 / n, 0.25) / n
+    share_variance = moved.noise.variance / moved.noise.weight**2 / n**2 + np.clip(share, 0.5 / n, 0.25) / n
     variance = moved.noise.variance / n**2 + np.clip(share, 1 / n, 1.0) * (_SPREAD * radius) ** 2 / n
     both = np.array([share, before.shares]), np.array([share_variance, before.share_errors**2])
     share, share_variance = weigh(*both)

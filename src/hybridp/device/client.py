@@ -83,9 +83,9 @@ def trusted_report(
     Of several records one is chosen here, by chance: a study counts one, and the others need not leave this machine.
     """
     must("trusted" in task["groups"], "group", "must be one that the task takes now", "trusted")
-    given = by_name(task, answer)
-    asked = task.get("columns") or task["questions"]
-    told = {question["name"]: answer_to(question, given[question["name"]]) for question in asked}
+    given, asked = by_name(task, answer), _at(task, epsilon)
+    questions = asked.get("columns") or asked["questions"]
+    told = {question["name"]: answer_to(question, given[question["name"]]) for question in questions}
     return _report(task, "trusted", {"answers": told | category(task, given)}, epsilon, token, now)
 
 
@@ -173,11 +173,6 @@ def spelled(number: float) -> str:
 def _report(
     task: Task, group: str, payload: dict[str, Any], epsilon: float | None, token: str | None, now: float | None
 ) -> dict[str, Any]:
-    if "choices" in task:
-        allowed = [choice["epsilon"] for choice in task["choices"]]
-        must(epsilon in allowed, "epsilon", f"must be one of {', '.join(map(str, allowed))}", epsilon)
-    else:
-        must(epsilon is None, "epsilon", "must be left out: the study has one for everybody", epsilon)
     precision = int(task["time_precision"])
     here = time.time() + float(task.get("clock_offset", 0)) if now is None else now
     report = {
@@ -210,12 +205,12 @@ def _with(task: Task, how: Sequence[Mapping[str, Any]], promise: Mapping[str, fl
 def _at(task: Task, epsilon: float | None) -> Task:
     """The task as it is asked at the epsilon that a person chose, where everybody has their own."""
     if "choices" not in task:
+        must(epsilon is None, "epsilon", "must be left out: the study has one for everybody", epsilon)
         return task
-    must(epsilon is not None, "epsilon", "must be given: everyone chooses their own in this study", epsilon)
-    result = next((c["randomiser"] for c in task["choices"] if c["epsilon"] == epsilon), None)
-    must(result is not None, "epsilon", "must be one that the study offers", epsilon)
+    offered = {choice["epsilon"]: choice["randomiser"] for choice in task["choices"]}
+    must(epsilon in offered, "epsilon", f"must be one of {', '.join(map(str, offered))}", epsilon)
     promise = {"epsilon": float(epsilon or 0), "delta": 0.0}
-    return _with(task, [{"randomiser": result or {}, "guarantee": promise}], promise)
+    return _with(task, [{"randomiser": offered[epsilon], "guarantee": promise}], promise)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

@@ -255,12 +255,9 @@ def _check_alone(book: Book, one: Charge, paid: Iterable[_Paid]) -> None:
 
 def such_reports_paid(book: Book, one: Charge) -> bool:
     """Whether a set of reports of this mechanism and price is paid for; it may be the one that is about to be read."""
-
-    def plain(price: tuple[int, int, str]) -> tuple[int, int, str]:
-        return *price[:2], price[2].replace(SEALED, "")
-
     paid = (other.price for other in _paid(book, one.people) if other.digest is not None)
-    return plain(_price(one)) in map(plain, paid)
+    asked, *known = ((*price[:2], price[2].replace(SEALED, "")) for price in (_price(one), *paid))
+    return asked in known
 
 
 # --- a whole history --------------------------------------------------------------------------------------------------

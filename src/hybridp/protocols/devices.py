@@ -118,12 +118,10 @@ def randomise_study(
     needed_for = f"must be given for `{alone.name}`, a question of kind {alone.kind}: its reports answer an invitation"
     must(bool(places), "invite", needed_for, "none")
     read = {name for i in places for name in study.questions[i].columns_read}
-    for name in kept:
-        must(name not in read, "keep", "must not name a column that is reported on", f"`{name}`")
     # Trusted people's records and points are of use to the release; local people tell theirs elsewhere, if at all.
     elsewhere = {name for q in study.questions for name in q.columns_read} - read
     public = (q.groups.column for q in study.questions if q.groups is not None and not q.groups.private)
-    kept = tuple(dict.fromkeys(name for name in (*kept, *public) if name not in read | elsewhere))
+    kept = tuple(dict.fromkeys(name for name in (*kept, *public) if name not in elsewhere))
     own, answered, source, left_out = study.promise.epsilon_column, None, data, list[str]()
     with ExitStack() as undo, tempfile.TemporaryDirectory(prefix="hybridp-") as folder:
         beside = None

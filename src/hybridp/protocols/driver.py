@@ -17,7 +17,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -60,9 +60,9 @@ from hybridp.tasks.table import Measure, Reported
 from hybridp.tasks.task import Batches, answered_once, people_in, published, task_of
 from hybridp.tasks.transcript import INVITATION, Tape, Transcript, invitation_to, kept_missing
 
-__all__ = ["ASKED_BEFORE", "TablePeople", "Way", "ask_invited", "ask_table", "charged", "columns_of", "must_declare"]
+__all__ = ["ASKED_BEFORE", "TablePeople", "Way", "ask_invited", "ask_table", "charged", "columns_of"]
 __all__ += ["must_have_paid", "not_invited", "on_reports", "pay_for", "paying", "record_release", "release"]
-__all__ += ["release_study", "reports_in", "trust_rule"]
+__all__ += ["release_study", "trust_rule"]
 
 
 def release(
@@ -124,7 +124,7 @@ def ask_table(
     sent = None
     text = getattr(task.named(columns.names), "text", "")
     if invite is not None:
-        task, text, sent = _mapped(task, columns, invite, reports, tally, raw, assume_mechanism)
+        task, text, sent = _mapped(task, columns, invite, reports, tally, assume_mechanism)
         digest = sent.digest
     if tally is not None:
         must(not raw, "simulate_local", "must not join a tally", raw)
@@ -242,13 +242,11 @@ def _expected(task: Any, columns: Any, sizes: Any, given: int | None, raw: bool,
 
 
 def _mapped(
-    task: Any, columns: Any, invite: Path, reports: Path | None, tally: Any, raw: bool, assume: bool
+    task: Any, columns: Any, invite: Path, reports: Path | None, tally: Any, assume: bool
 ) -> tuple[Any, str, Raw]:
     """The task with the map of its invitation, the text beside every answer, and the answers. These are private
     already: they are read before the charge, which names them."""
     must(reports is None or tally is None, "reports", "must not go with a tally of them", reports)
-    must(reports is not None or tally is not None, "reports", "must be given together with the invitation", reports)
-    must(not raw, "reports", "must not go with simulated local people", reports or "a tally")
     said = invitation_to(task, columns, invite)
     task, text = replace(task, per_axis=said.task.per_axis), said.invite.text  # type: ignore[attr-defined]
     if tally is not None:
@@ -272,17 +270,6 @@ def _absent(encoding: Any, columns: Columns) -> tuple[str, Any]:
     return summing.CHOICES, encoding.absent or encoding.missing or encoding.most > 0 or None
 
 
-def must_declare(study: Declaration, data: Any) -> None:
-    """Refuse what is not declared, before anything is opened: that a column is public by whose groups, or own epsilons,
-    it is told exactly who holds what."""
-    for question in study.questions:
-        by = question.groups
-        if by is not None and not by.private:
-            summing.must_be_public(data, "by", by.column)
-    if study.promise.epsilon_column is not None:
-        summing.must_be_public(data, "epsilon-column", study.promise.epsilon_column)
-
-
 def columns_of(study: Declaration, place: int, trust: Any) -> Columns:
     """Where a table holds what the question asks for, and the reports on it. Options say what a missing field is."""
     question, people = study.questions[place], study.people
@@ -295,12 +282,6 @@ def columns_of(study: Declaration, place: int, trust: Any) -> Columns:
     missing = None if way is not summing.NUMBERS else getattr(question, "missing", None)
     report, person = mechanism.removesuffix("_mechanism"), (people.column, people.record_key)
     return Columns(value, trust, report, *person, None if missing == () else missing, words=way is summing.TABLES)
-
-
-def reports_in(study: Declaration, place: int) -> tuple[str, ...]:
-    """The columns of a table of which one at least is filled where a person reported; none answer an invitation."""
-    question = study.questions[place]
-    return study.report_columns(question)[: len(getattr(question, "columns", ("one",)))]
 
 
 # --- answers to an invitation -----------------------------------------------------------------------------------------
@@ -440,19 +421,14 @@ def paying(
         raise
 
 
-@contextmanager
 def charged(
     ledger: Ledger | None, charges: list[Charge], later: Sequence[Charge] = (), *, trial: bool
-) -> Iterator[Spending]:
+) -> AbstractContextManager[Spending]:
     """Charge the ledger, if there is one, around the body that reads the rows and keeps what is released.
 
     `later` are the charges for reports, which the body makes when it has read them.
     """
-    if ledger is None:
-        yield Spending()
-        return
-    with ledger.spending(charges, later, trial=trial) as entries:
-        yield entries
+    return nullcontext(Spending()) if ledger is None else ledger.spending(charges, later, trial=trial)
 
 
 def must_have_paid(ledger: Ledger | None, invite: Path) -> None:
@@ -585,7 +561,7 @@ def release_study(
     simulate_local = simulate_local or drawn_trust(rule)
     twice = any(question.groups is not None for question in study.questions)
     summing.must_read_again(data, len(study.questions) + twice)
-    must_declare(study, data := summing.with_public(data, study.people.public))
+    data = summing.with_public(data, study.people.public)
     rule_of_mixed = "must go with a study that has a mixer: --batch, or [mixer], says how small a batch may be"
     must(not mixed or study.mixer is not None, "mixed", rule_of_mixed, f"{len(mixed)} without one")
     run: dict[str, Any] = {"table": table, "simulate_local": simulate_local, "assume_mechanism": assume_mechanism}
@@ -618,7 +594,8 @@ def release_study(
     reports: dict[str, tuple[str, ...]] = {}
     with charged(ledger, first, later, trial=trial) as entries:
         if study.drawn and not simulate_local:
-            reports = {q.name: reports_in(study, i) for i, q in enumerate(study.questions)}
+            for q in study.questions:  # the columns of which one at least is filled; none answer an invitation
+                reports[q.name] = study.report_columns(q)[: len(getattr(q, "columns", ("one",)))]
             drew = summing.check_answers(data, labels, study.people.column, ANSWERED, reports, table=table)
             for told_in in files["reports"].values():
                 summing.check_batches(data, table, ANSWERED_IN, told_in)

@@ -15,7 +15,7 @@ from hybridp.errors import InvalidInput, TrustRule, Trusts, drawn_trust, must
 from hybridp.ledger import Ledger
 from hybridp.noise import Randomness, secure
 from hybridp.protocols import driver
-from hybridp.protocols.driver import columns_of, must_declare, must_have_paid, paying, release, trust_rule
+from hybridp.protocols.driver import columns_of, must_have_paid, paying, release, trust_rule
 from hybridp.public import envelope
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.study import Declaration
@@ -123,8 +123,7 @@ def invite_study(
         envelope.save(place, Transcript(mapped, columns.names, kept_missing(columns)).document())
     else:
         must(data is not None, "data", "must be given: what local people are asked follows from trusted people", "none")
-        must_declare(study, data := with_public(data, study.people.public))
         how: dict[str, Any] = {"table": table, "local_people": local, "ledger": ledger, "rng": rng}
-        release(data, task, columns, invite_out=place, purpose=str(name), **how)
+        release(with_public(data, study.people.public), task, columns, invite_out=place, purpose=str(name), **how)
     return {"question": name, "invitation": str(place), **read_invitation(place).about}
 

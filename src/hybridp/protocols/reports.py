@@ -113,11 +113,10 @@ def add_file(
             return ready.add(summing.slot_counts(rows, columns.report or "", len(tally.counts or ())))
         own, names = tally.kind == "personal-mean", tuple[str, ...]()
         if tally.kind == "vector-mean":
-            if tally.invite is None:
-                raise InvalidInput(
-                    "`columns` must be given, with bounds and promise, for reports on vectors. Got none."
-                )
-            names = tuple(f"{name}_report" for name in tally.invite.question)
+            invite: Any = tally.invite
+            rule = "must be given, with bounds and promise, for reports on vectors"
+            must(invite is not None, "columns", rule, "none")
+            names = tuple(f"{name}_report" for name in invite.question)
         if own and epsilon is None:
             raise InvalidInput("`epsilon-column` must name the column of personal epsilons for this tally. Got none.")
         read = names or (columns.report or "", *((epsilon,) if own and epsilon else ()))

@@ -71,7 +71,6 @@ class Grouping:
     joint: bool = False
 
     def __post_init__(self) -> None:
-        must(self.least >= 1, "least", "must be at least 1", self.least)
         must(len(set(self.names)) == len(self.names), "categories", "must all be different", "one twice")
         enough = len(self.names) >= 2 or not self.private
         must(enough, "categories", "must list at least 2 public names where the group is private", len(self.names))
@@ -110,10 +109,8 @@ class Grouping:
     def must_remain(self, sizes: Mapping[str, int]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
         """The same by public counts, under which a rule may refuse."""
         empty = [name for name, size in sizes.items() if size == 0]
-        if empty and self.least == 1:
-            raise InvalidInput(
-                f"`categories` must have somebody in each. Got nobody in `{empty[0]}`: leave it out, or give --least."
-            )
+        left = f"nobody in `{', '.join(empty)}`: leave it out, or give --least"
+        must(not empty or self.least > 1, "categories", "must have somebody in each", left)
         groups, withheld = self.arranged(sizes)
         must(bool(groups), "least", "must leave a group of so many people", f"{self.least:,}, and none is left")
         if self.compare not in (None, ALL, *groups):

@@ -248,10 +248,6 @@ class TotalsNoise:
         """Of every noisy sum; a noisy count has this over weight squared."""
         return 2 * self.size**2 if self.kind == "laplace" else self.size**2
 
-    @property
-    def count_variance(self) -> float:
-        return self.variance / self.weight**2
-
 
 def _noise(spend: Spend, l1: int, l2: float, weight: int, radius: int) -> TotalsNoise:
     if isinstance(spend, PureDP):

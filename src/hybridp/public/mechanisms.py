@@ -58,7 +58,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from numbers import Real
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -81,13 +81,9 @@ class Neighbours(StrEnum):
     ADD_REMOVE = "add-remove"
 
 
-def _number(value: object) -> bool:
-    return isinstance(value, Real)
-
-
-def _privacy_level(name: str, value: float) -> None:
+def _privacy_level(name: str, value: Any) -> None:
     """Levels run from 0 (no influence at all) to infinity (public)."""
-    must(_number(value) and value >= 0, name, "must be zero or positive", value)
+    must(isinstance(value, Real) and float(value) >= 0, name, "must be zero or positive", value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +114,8 @@ class ApproxDP:
 
     def __post_init__(self) -> None:
         _privacy_level("epsilon", self.epsilon)
-        ok = _number(self.delta) and 0 <= self.delta < 1
-        must(ok, "delta", "must be at least 0 and less than 1", self.delta)
+        _privacy_level("delta", self.delta)
+        must(self.delta < 1, "delta", "must be at least 0 and less than 1", self.delta)
 
     def __str__(self) -> str:
         return f"({self.epsilon:.6g}, {self.delta:.3g})-DP ({self.neighbours})"
@@ -375,8 +371,7 @@ def _around(guess: float, enough: Callable[[float], bool], *, up: float, down: f
 
 def _cautious(guarantee: Guarantee) -> float:
     """The delta to calibrate for: a little less, so that rounding cannot exceed the stated one; 0 when it is tiny."""
-    goal = guarantee.delta - 2.0**-49 * (1 + guarantee.epsilon)
-    return max(goal, 0.0)
+    return max(guarantee.delta - 2.0**-49 * (1 + guarantee.epsilon), 0.0)
 
 
 def _constructs(build: Callable[[float], object]) -> Callable[[float], bool]:

@@ -53,7 +53,7 @@ class _Shares(Grouped):
         return self.by is None
 
     def mixed_size(self) -> int | None:
-        return self.size
+        return self.size if getattr(self, "several", None) is None else None
 
     def report_variance(self, promise: Guarantee) -> float:
         return share_oracle(promise, self.size).variance(1 / self.size)
@@ -125,9 +125,6 @@ class Choice(_Shares):
             rule = "must be left out where missing is exclude"
             self.must(self.by is None, "by", f"{rule}: state an option instead", self.by)
             self.must(self.estimator in ("everyone", "tcm-only"), "estimator", f"{rule}, or tcm-only", self.estimator)
-
-    def mixed_size(self) -> int | None:
-        return None if self.several is not None else self.size
 
     def check_table(self, study: Any) -> None:
         rule = "must be none: of several options, a person without an answer has ticked nothing"

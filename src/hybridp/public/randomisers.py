@@ -536,11 +536,6 @@ def randomiser(name: LocalName, guarantee: Guarantee) -> Randomiser:
     return made[name](guarantee)
 
 
-def _enough(categories: int) -> None:
-    whole = isinstance(categories, int) and not isinstance(categories, bool)
-    must(whole and 2 <= categories < 2**63, "categories", "must be at least 2 and below 2**63", categories)
-
-
 @dataclass(frozen=True, slots=True)
 class Oracle:
     """A set of d = `size` items: with the holder's own with probability p = keep/2^64, the rest uniform.
@@ -560,8 +555,9 @@ class Oracle:
 
     def __post_init__(self) -> None:
         _pure(self.guarantee)
-        _enough(self.categories)
         k, d, keep = self.categories, self.size, self.keep
+        whole = isinstance(k, int) and not isinstance(k, bool)
+        must(whole and 2 <= k <= 2**31, "categories", "must be at least 2 and at most 2**31", k)
         must(isinstance(d, int) and 1 <= d < k, "size", "must be at least 1 and below the number of categories", d)
         # An own item that is no likelier than chance (d/k) would say nothing: nothing could be debiased.
         above = WORD * d < keep * k and keep <= WORD
@@ -617,8 +613,6 @@ def share_oracle(guarantee: PureDP | ApproxDP, categories: int) -> Oracle:
     >>> [share_oracle(PureDP(1.0), k).size for k in (3, 50, 500)]    # 500/(e+1) = 134.5
     [1, 13, 134]
     """
-    # Beyond this, multiples of 2^-64 are too coarse for the smallest epsilons of k-ary randomised response.
-    must(categories <= 2**52, "categories", "must be at most 2**52", categories)
     pure = _pure(guarantee)
     e = exact_exp(pure.epsilon)
 

@@ -72,7 +72,9 @@ def mixed_delta(n: int, local_epsilon: float, epsilon: float, *, k: int | None =
     Against whoever sees the batch and nothing else about these reports, whatever the others' data. `k` is the number of
     categories of k-ary randomised response; None stands for any randomiser with this guarantee.
     """
-    _check(n, k)
+    must(n >= 1, "n", "must be at least 1", n)
+    must(n <= 10**9, "n", "must be at most 1,000,000,000", n)
+    must(k is None or k >= 2, "k", "must be at least 2", k)
     e0 = local_epsilon
     must(math.isfinite(e0) and 0 < e0 <= MOST_LOCAL, "local_epsilon", f"must be above 0, at most {MOST_LOCAL:g}", e0)
     must(epsilon >= 0, "epsilon", "must not be negative", epsilon)
@@ -179,7 +181,6 @@ def largest_local_epsilon(
 
     At least `epsilon` itself, which needs no mixer.
     """
-    _check(n, k)
     _check_delta(delta)
     must(math.isfinite(epsilon) and epsilon > 0, "epsilon", "must be positive and finite", epsilon)
     must(0 < cap <= MOST_LOCAL, "cap", f"must be above 0 and at most {MOST_LOCAL:g}", cap)
@@ -269,12 +270,6 @@ class LevelMixing:
     def level(self, epsilon: float) -> Mixing | None:
         """The people of one epsilon; None where a device says nothing, or more than a mixer is counted for."""
         return Mixing(epsilon, self.batch, self.delta) if LOCAL_LEAST <= epsilon <= MOST_LOCAL else None
-
-
-def _check(n: int, k: int | None) -> None:
-    must(n >= 1, "n", "must be at least 1", n)
-    must(n <= 10**9, "n", "must be at most 1,000,000,000", n)
-    must(k is None or k >= 2, "k", "must be at least 2", k)
 
 
 def _check_delta(delta: float) -> None:

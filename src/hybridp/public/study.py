@@ -1018,8 +1018,7 @@ class Declaration(Fields):
 
 
 ANSWERED = "answered"
-
-ANSWERED_IN = "answered_in"  # the batch of the file that holds a report on an invitation
-
 """The column that names the question which a local person's device drew."""
+ANSWERED_IN = "answered_in"
+"""The column that names the batch of the file that holds a report on an invitation."""
 

@@ -84,8 +84,7 @@ def cumulative_epsilons(rhos: list[float], delta: float) -> list[float]:
     >>> [round(e, 3) for e in cumulative_epsilons([0.01, 0.01], 1e-6)]
     [0.622, 0.9]
     """
-    spent = [math.fsum(rhos[: i + 1]) for i in range(len(rhos))]
-    return [zcdp_epsilon(rho, delta) for rho in spent]
+    return [zcdp_epsilon(math.fsum(rhos[: i + 1]), delta) for i in range(len(rhos))]
 
 
 def gaussian_level(measured_rho: float, scale: float | None = None) -> float:

@@ -65,8 +65,8 @@ def compare_waves(first: Release | Mapping[str, Any], second: Release | Mapping[
 def _must_agree(name: str, key: str, first: Facts, second: Facts) -> None:
     """What is public of a question must be the same in both waves; groups and records may come and go."""
     for fact in ("task", "options", "edges", "columns", "at", "below", "above", "clipped_to"):
-        if first.get(fact) != second.get(fact):
-            raise InvalidInput(f"`second` must ask for {key} of {name} as the first one does. Got another `{fact}`.")
+        rule = f"must ask for {key} of {name} as the first one does"
+        must(first.get(fact) == second.get(fact), "second", rule, f"another `{fact}`")
     by = [None if (some := facts.get("by")) is None else some["column"] for facts in (first, second)]
     must(by[0] == by[1], "second", f"must ask for {key} of {name} by the first one's column {by[0]}", by[1])
 
