@@ -177,7 +177,7 @@ def fit(
     how: dict[str, Any] = {"table": asked.table, "assume_mechanism": asked.assume_mechanism, "ledger": asked.ledger}
     if asked.invite is not None:  # which these rows answer (without `trust`, all of them); no trusted row is read again
         purpose = f"synthetic data of {', '.join(read_invitation(asked.invite, 'synthetic data').names)}"
-        cli_options.must_not_join("invite", "columns", "schema", "bins", "other", "marginals", "epsilon", "delta",
+        cli_options.must_not_join("invite", "column", "schema", "bins", "other", "marginals", "epsilon", "delta",
                       "domain-from-file", "method", "rows", "trial-opt-in", "simulate-local", "seed")  # fmt: skip
         must_be_new(out, "out")
         with asked.working():
