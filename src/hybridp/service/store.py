@@ -45,7 +45,7 @@ from hybridp.service.problems import Refused
 from hybridp.service.schema import GROUPS, TICKET, batches, invitations, participation, progress, reports, study_keys
 from hybridp.service.settings import hashed
 
-__all__ = ["Batch", "Commits", "Sweeper", "Writer", "arrivals", "counts", "counts_by_study", "driver", "end"]
+__all__ = ["Batch", "Commits", "Sweeper", "Writer", "arrivals", "counts", "counts_by", "driver", "end"]
 __all__ += ["known_tokens", "make_tokens", "participation_by", "reading", "shred", "snapshot", "stored_rows", "stream"]
 __all__ += ["sweep", "take", "take_mixed", "take_plain", "writing"]
 
@@ -309,7 +309,7 @@ def make_tokens(db: Connection, study: int, count: int) -> list[str]:
 
 def counts(db: Connection, study: int) -> dict[str, int]:
     """How many people of each group took part, from the counters; shuffled ones where there are any."""
-    return counts_by_study(db, f"WHERE study = {int(study)}")[study]
+    return counts_by(db, "study", f"WHERE study = {int(study)}")[study]
 
 
 def people_in(db: Connection, study: int, group: int) -> int:
@@ -318,13 +318,14 @@ def people_in(db: Connection, study: int, group: int) -> int:
     return int(db.execute(select(func.sum(participation.c.people)).where(*here)).scalar() or 0)
 
 
-def counts_by_study(db: Connection, where: str = "") -> defaultdict[int, dict[str, int]]:
+def counts_by(db: Connection, what: str, where: str = "") -> defaultdict[int, dict[str, int]]:
+    """The same by study, or by another whole number that a row has, in its order."""
     result = defaultdict[int, dict[str, int]](lambda: {"trusted": 0, "local": 0})
-    rows = db.exec_driver_sql(f"SELECT study, grp, sum(people) FROM participation {where} GROUP BY study, grp")
-    for study, group, people in rows:
+    sql = f"SELECT {what}, grp, sum(people) FROM participation {where} GROUP BY 1, 2 ORDER BY 1"
+    for place, group, people in db.exec_driver_sql(sql):
         if group != TICKET:
             name = GROUPS.get(group, "local")
-            result[study][name] = result[study].get(name, 0) + int(people)
+            result[int(place)][name] = result[int(place)].get(name, 0) + int(people)
     return result
 
 
@@ -344,22 +345,14 @@ def stream(db: Connection, study: int, group: int, *, size: int = 20_000) -> Ite
 
 def participation_by(db: Connection, study: int) -> tuple[int, list[dict[str, int]]]:
     """People in at most about 60 stretches of time: the width in seconds, and the stretches with anybody in."""
-    span = db.exec_driver_sql(f"SELECT min(start), max(start) FROM participation WHERE study = {int(study)}").one()
+    here = f"WHERE study = {int(study)}"
+    span = db.exec_driver_sql(f"SELECT min(start), max(start) FROM participation {here}").one()
     if span[0] is None:
         return BIN, []
     need = (int(span[1]) - int(span[0])) / 60
     width = next((w for w in _WIDTHS if w >= need), _WIDTHS[-1] * max(1, round(need / _WIDTHS[-1])))
-    rows = db.exec_driver_sql(
-        f"SELECT start / {width} * {width}, grp, sum(people) FROM participation WHERE study = {int(study)} "
-        "GROUP BY 1, 2 ORDER BY 1"
-    )
-    result: dict[int, dict[str, int]] = {}
-    for start, group, people in rows:
-        if group != TICKET:
-            here = result.setdefault(int(start), {"start": int(start), "trusted": 0, "local": 0})
-            name = GROUPS.get(group, "local")
-            here[name] = here.get(name, 0) + int(people)
-    return width, list(result.values())
+    people = counts_by(db, f"start / {width} * {width}", here)
+    return width, [{"start": start, **some} for start, some in people.items()]
 
 
 _WIDTHS = (60, 300, 900, 3600, 4 * 3600, 86_400, 7 * 86_400)

@@ -151,7 +151,7 @@ def list_studies(service: Service) -> list[dict[str, Any]]:
     query = select(studies, progress.c.state, progress.c.phase).join(progress, progress.c.study == studies.c.number)
     with reading(service.engine) as db:
         rows = db.execute(query.order_by(studies.c.number.desc())).all()
-        people = store.counts_by_study(db)
+        people = store.counts_by(db, "study")
     return [_line(row, people[row.number], service.now()) for row in rows]
 
 
@@ -185,7 +185,6 @@ def study_summary(service: Service, study_id: str) -> dict[str, Any]:
     why = _why_not(study, row, people, len(finals), service.now()) or waits
     return {
         **line,
-        "kind": plan.kind,
         "link": f"{service.settings.base_url}/s/{study.id}",
         "plan": plan.to_dict(),
         "open_to_all": not plan.collection.by_invitation,
@@ -309,15 +308,11 @@ def close(service: Service, study: StudyRow) -> None:
     service.forget(study)
 
 
-def _asked(service: Service, study_id: str, key: str) -> StudyRow:
-    ok = 1 <= len(key) <= 200 and key.isascii() and key.isprintable()
-    must(ok, "Idempotency-Key", "must be 1 to 200 printable ASCII characters", f"{len(key)} characters")
-    return service.study(study_id)
-
-
 def release_study(service: Service, study_id: str, key: str = "release") -> dict[str, Any]:
     """The final release under this idempotency key: stored and charged once, whoever asks how often."""
-    study = _asked(service, study_id, key)
+    ok = 1 <= len(key) <= 200 and key.isascii() and key.isprintable()
+    must(ok, "Idempotency-Key", "must be 1 to 200 printable ASCII characters", f"{len(key)} characters")
+    study = service.study(study_id)
     with service.releasing(study):
         plan = study.plan
         with reading(service.engine) as db:
