@@ -21,7 +21,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.mixing import Signer, from_text, text
 
 with contextlib.suppress(ImportError):  # what is missing is said before it is used (`needs_service`)
-    from hybridp.mixer import Route, Store
+    from hybridp.mixer import Route, Store, build_app, load_or_make
     from hybridp.service.schema import connect
     from hybridp.service.settings import Limits, Settings, stated_address
 
@@ -156,8 +156,6 @@ def _store(database: str) -> Store:
 def _signer(database: str, key_file: Path) -> Signer:
     needs_service()
     new = not key_file.exists()
-    from hybridp.mixer import load_or_make
-
     result = load_or_make(key_file, lambda: not _store(database).routes())
     if new:
         say_new_key(key_file)
@@ -241,9 +239,7 @@ def mix_serve(database: str, key_file: Path, host: str, port: int, rate: float, 
     the mixer cannot keep others out. A proxy on another machine is named by --trust-proxy: all that it hands on
     would be one address. Addresses are neither stored nor logged.
     """
-    needs_service()
-    limits, store = Limits(rate=rate), _store(database)
-    from hybridp.mixer import build_app
+    store, limits = _store(database), Limits(rate=rate)
     from hybridp.service.app import listen
     from hybridp.service.problems import Gate
 
