@@ -391,7 +391,11 @@ def build_app(store: Store, signer: Signer, wait: Callable[[str], float] = lambd
         if seconds := math.ceil(wait(request.client.host if request.client else "")):
             return _problem(429, f"Too many at once: come back in {seconds} s.", route, seconds)
         try:
-            given = _decoder.decode(await _body(request))
+            body = b""
+            async for part in request.stream():
+                body += part
+                must(len(body) <= _MOST, "body", f"must be at most {_MOST} bytes", "more")
+            given = _decoder.decode(body)
             sealed = from_text(given.sealed, route.size + OVERHEAD, "sealed")
             nonce = check_ticket(given.ticket, route.ticket_key, route.study)
             if not await writer.take(Ticketed(route.study, nonce, sealed)):
@@ -407,14 +411,6 @@ def build_app(store: Store, signer: Signer, wait: Callable[[str], float] = lambd
         Address("/health", lambda _: JSONResponse({"status": "ok"}), methods=["GET"]),
     ]
     return Starlette(routes=paths, lifespan=life)
-
-
-async def _body(request: Request) -> bytes:
-    body = b""
-    async for part in request.stream():
-        body += part
-        must(len(body) <= _MOST, "body", f"must be at most {_MOST} bytes", "more")
-    return body
 
 
 def _allowed(route: Route) -> dict[str, str]:
