@@ -440,8 +440,6 @@ def _steps_reporter(question: Task, promise: PureDP | ApproxDP, bounds: VectorBo
     """Reports on several numbers, in a box or a ball, or on a person's part in a regression, by the mechanism for the
     promise, which must be the one that is stated."""
     stated, steps = question["randomiser"], bounds.steps
-    known = stated["name"] in ("unit-vector", "coordinates")
-    must(known, "randomiser", "must be one that this client knows", stated["name"])
     plan: VectorReports
     if "line" in question:
         line, centre = question["line"], tuple(map(float, question["line"]["centre"]))
