@@ -164,7 +164,9 @@ class Front:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
-        self._headers = pages.safe_headers(https=service.settings.secure_cookies)
+        self._headers = {**pages.SAFE}
+        if service.settings.secure_cookies:  # this host is only ever reached by TLS
+            self._headers["strict-transport-security"] = "max-age=31536000"
         self._held = 0  # bytes of bodies that are still on their way
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -48,8 +48,8 @@ from hybridp.service.schema import TICKET, analysts, meta
 from hybridp.service.settings import hashed
 from hybridp.service.words import TEMPLATES, VISIT_HOURS
 
-__all__ = ["COOKIE", "HERE", "KINDS", "POLICY", "charts", "declared_by", "fieldsets", "participant_view", "refused"]
-__all__ += ["router", "safe_headers", "shown_release", "trouble"]
+__all__ = ["COOKIE", "HERE", "KINDS", "POLICY", "SAFE", "charts", "declared_by", "fieldsets", "participant_view"]
+__all__ += ["refused", "router", "shown_release", "trouble"]
 
 HERE = Path(__file__).parent
 
@@ -112,7 +112,7 @@ POLICY = (
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 
-_ALWAYS = {
+SAFE = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -122,11 +122,7 @@ _ALWAYS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-
-
-def safe_headers(*, https: bool) -> dict[str, str]:
-    """What every answer says; `https` adds the promise that this host is only ever reached by TLS."""
-    return _ALWAYS | ({"strict-transport-security": "max-age=31536000"} if https else {})
+"""What every answer says."""
 
 
 def policy_with(url: str) -> str:
