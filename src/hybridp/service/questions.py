@@ -142,13 +142,9 @@ class Part:
     def reports(self) -> ReportCodec:
         if self.invite is None:  # a group, as it is; or nothing is asked yet
             return place_reports(len(self.options), {}, self.options)
-        counted = getattr(self.task, "distribution", self._asked)
+        own = self.task.each[0][2] if self.choices and self.question.by_levels else self.task
+        counted = getattr(self.task, "distribution", own)  # where people chose an epsilon: of local people
         return formats.reports_on(self.invite, binned=isinstance(counted, DistributionTask))
-
-    @property
-    def _asked(self) -> Any:
-        """The task, or that of local people who chose an epsilon."""
-        return self.task.each[0][2] if self.choices and self.question.by_levels else self.task
 
     def at(self, epsilon: float | None) -> Part:
         if epsilon is None or not self.choices:
