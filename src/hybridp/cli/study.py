@@ -188,15 +188,14 @@ def open_phase(service: Service, study: str, phase: int, yes: bool) -> Any:
 def release(service: Service, study: str, key: str, model: Path | None, asked: Releasing) -> None:
     """Charge the ledger and publish, both or neither. With --model the rows of a synthetic table are fitted, free."""
     if model is not None:
-        new = not model.exists() and model.parent.is_dir()
-        must(new, "model", "must be a new folder in an existing one", model)
+        from hybridp.tasks.transcript import must_be_new, write_model
+
+        must_be_new(model)
         table_asked = service.study(study).plan.kind == "table"
         must(table_asked, "model", "must go with a study of a synthetic table", "another kind of question")
     with _stored_or_not(service, study, key, "final", f"release {study} --key {shlex.quote(key)}") as again:
         result = studies.release_study(service, study, key)
     if model is not None:
-        from hybridp.tasks.transcript import write_model
-
         write_model(result, model)
         note(f"The synthetic data set is in {model}: `hybridp synth answer` and `sample` use it, for free.")
     asked.present(result, lambda: _print_release(result, full=asked.full), f"{again} again, uncharged")
