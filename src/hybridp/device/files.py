@@ -194,22 +194,6 @@ class Reporting:
     asked: tuple[str, str] | None = None
     schema: Schema | None = None
 
-    @property
-    def columns(self) -> list[tuple[str, str]]:
-        """The new ones, each with what it is called."""
-        beside = (("mechanism", self.mechanism), ("batch", self.batch))
-        return [*(("report", name) for name in self.reports), *((what, one[0]) for what, one in beside if one)]
-
-    def check(self, rows: Rows) -> None:
-        """Refuse columns that cannot be read. A value that is missing or no number counts as what is stated: a device
-        that sent nothing would tell."""
-        if self.query.excludes:
-            raise cannot_exclude()
-        if self.schema is None:
-            check_columns(rows, replace(self.query, reads="all"))  # whoever reports, here they are read
-        else:
-            check_schema(rows, self.schema, declared=True)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Copy:
@@ -270,8 +254,6 @@ def write_copy(
     must(overwrite or not target.exists(), "out", "must not exist yet, unless it may be overwritten", str(target))
     must(target.parent.is_dir(), "out", "must be in a directory that exists", str(target))
     _check_copy(rows, copy)
-    for told in copy.told:
-        told.check(rows)
     count_groups(rows, Query(values=(), trust=copy.trust, person=copy.person))  # all have a label, the local one name
     engine.on_duck(rows)
     people: list[int] = []
@@ -294,17 +276,28 @@ def write_copy(
 
 
 def _check_copy(rows: Rows, copy: Copy) -> None:
+    """Refuse columns that cannot be read, or written. A value that is missing or no number counts as what is stated: a
+    device that sent nothing would tell."""
     own = [("value" if len(copy.values) == 1 else "columns", name) for name in copy.values]
-    beside = [("epsilon-column", copy.epsilon), *(("keep", name) for name in copy.kept)]
-    for parameter, name in (*own, *beside):
+    for parameter, name in (*own, ("epsilon-column", copy.epsilon), *(("keep", name) for name in copy.kept)):
         rows.need(parameter, name)
     for name in copy.kept:
         must(name not in copy.values, "keep", "must not name a column that is reported on", f"`{name}`")
     taken = {name.lower() for name in rows.columns}
-    new = [("batch", copy.beside[0])] if copy.beside else []
-    for parameter, name in (*new, *(one for told in copy.told for one in told.columns)):
+    new: list[tuple[str, Any]] = [("batch", copy.beside[0])] if copy.beside else []
+    for told in copy.told:
+        beside = (("mechanism", told.mechanism), ("batch", told.batch))
+        new += [*(("report", name) for name in told.reports), *((what, one[0]) for what, one in beside if one)]
+    for parameter, name in new:
         must(name.lower() not in taken, parameter, "must be a column that the table does not have yet", f"`{name}`")
         taken.add(name.lower())
+    for told in copy.told:
+        if told.query.excludes:
+            raise cannot_exclude()
+        if told.schema is None:
+            check_columns(rows, replace(told.query, reads="all"))  # whoever reports, here they are read
+        else:
+            check_schema(rows, told.schema, declared=True)
 
 
 def _reporting_people(rows: Rows, copy: Copy, held: str) -> int:
