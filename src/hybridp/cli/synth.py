@@ -5,7 +5,6 @@ What is public of a table is stated alike for `synth fit`, `randomise synth` and
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,12 +19,13 @@ from hybridp.cli.app import count, insist_option, note, number, rows_argument, s
 from hybridp.cli.options import Options, command, given, some, telling
 from hybridp.cli.releasing import Releasing
 from hybridp.errors import Fields, InvalidInput, TrustRule, Trusts, field, must
+from hybridp.public.envelope import read_json
 from hybridp.public.mechanisms import ApproxDP
 from hybridp.public.queries import MISSING, Feature, Schema, Workload, default_workload, listed_workload
 from hybridp.public.study import Promise
 from hybridp.public.synth import usual_method
 
-__all__ = ["StatedSchema", "answer", "fit", "invite", "must_be_stated", "report", "sample", "workload_of"]
+__all__ = ["StatedSchema", "answer", "fit", "invite", "report", "sample", "workload_of"]
 
 _model = click.argument("model", type=app.FOLDER_PATH)
 
@@ -72,10 +72,7 @@ class StatedSchema(Fields):
 
 def _features_of(file: Path) -> dict[str, Feature]:
     """A schema file: {"features": [{"name", "values" or "edges", "missing"}]}, or {name: values} for categories."""
-    try:
-        said = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"`schema` must be a readable JSON file. Got {file} ({type(error).__name__}).") from None
+    said = read_json(file, "schema", "must be a readable JSON file", str(file))
     listed: Any = said.get("features", said) if isinstance(said, dict) else None
     if isinstance(listed, Mapping):
         listed = [{"name": name, "values": values} for name, values in listed.items()]
@@ -122,20 +119,17 @@ def _binned(text: str) -> Feature:
     return _feature({"name": name.strip(), **({"values": int(edges[0])} if sized else {"edges": edges})})
 
 
-def workload_of(schema: Schema, asked: Mapping[str, Any]) -> tuple[Workload, str]:
+def workload_of(schema: Schema, asked: Mapping[str, Any], *, local: bool = False) -> tuple[Workload, str]:
     """The workload that options state, by the names of the fields of a table's question, and how it is usually fitted.
 
-    Where none is stated: all pairs of columns, of which an adaptive fit measures those that matter.
+    Where none is stated: all pairs of columns, of which an adaptive fit measures those that matter. `local` people must
+    be told the marginals.
     """
+    must(bool(asked["marginals"]) or not local, "marginals", "must be given where local people take part", "none")
     if not asked["marginals"]:
         return default_workload(schema), "adaptive"
     workload = listed_workload(schema, asked["marginals"])
     return workload, usual_method(workload)
-
-
-def must_be_stated(asked: Mapping[str, Any]) -> None:
-    """Refuse local people who are told no marginals."""
-    must(bool(asked["marginals"]), "marginals", "must be given where local people take part", "none")
 
 
 # --- fit --------------------------------------------------------------------------------------------------------------
@@ -168,7 +162,9 @@ def fit(
 
     It is whole or nothing: an interrupted fit costs nothing, and leaves nothing.
     """
+    from hybridp.curator.sums import count_people
     from hybridp.protocols.invited import fit_file, release_invited
+    from hybridp.tasks.table import TableTask
     from hybridp.tasks.transcript import must_be_new, read_invitation, save_model
 
     if out is None:  # the rows' file's own name, in the folder where the command runs
@@ -186,40 +182,28 @@ def fit(
         return asked.finish(result, spent=False, model=out)
     app.needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
     schema, read = stated.features(file if domain_from_file else None, table=asked.table)
-    task = _task_of(file, schema, stated_promise(), question, asked, mixed=bool(trust))
-    if read:
-        note(f"NOT PROTECTED: which values occur in {', '.join(read)} was read from the file.")
-    how |= {"folder": out, "simulate_local": asked.simulate_local, "rng": asked.rng}
-    with asked.working(f"measuring and fitting, {len(task.plan)} rounds"):
-        how["purpose"] = f"synthetic data of {', '.join(schema.names)}"
-        result = fit_file(file, replace(task, read=read), trust, **how)
-    asked.finish(result, spent=False, model=out)
-
-
-def _task_of(
-    file: Any, schema: Any, promise: Promise, question: Options, asked: Releasing, *, mixed: bool
-) -> Any:  # fmt: skip
-    """The task of a fit that options state, after what cannot go together was refused."""
-    from hybridp.tasks.table import TableTask
-
-    workload, usual = workload_of(schema, question.values)
+    promise, (workload, usual) = stated_promise(), workload_of(schema, question.values, local=bool(trust))
     chosen: Any = question.values["method"] or usual
-    if mixed:
-        must_be_stated(question.values)
+    if trust:
         must(not question.values["method"], "method", "must be left out with --trust, which has its own", "one")
         chosen = "mixed"
     elif asked.simulate_local or asked.assume_mechanism:
         raise InvalidInput("`simulate-local` and `assume-mechanism` must go with --trust. Got no column of trust.")
     delta = promise.delta
     if not given("delta"):  # how many people there are is public
-        from hybridp.curator.sums import count_people
-
         everybody = count_people(file, TrustRule(everyone="trusted"), None, None, answers={}, table=asked.table)
         delta = max(everybody.trusted, 2) ** -2.0
     app.check_delta(delta)
     must(delta > 0, "delta", "must be positive", f"{delta:g}")
-    assert promise.epsilon is not None
-    return TableTask(workload, ApproxDP(promise.epsilon, delta), chosen, rows=question.values["rows"])
+    guarantee = ApproxDP(promise.epsilon, delta)
+    task = TableTask(workload, guarantee, chosen, read=read, rows=question.values["rows"])
+    if read:
+        note(f"NOT PROTECTED: which values occur in {', '.join(read)} was read from the file.")
+    how |= {"folder": out, "simulate_local": asked.simulate_local, "rng": asked.rng}
+    with asked.working(f"measuring and fitting, {len(task.plan)} rounds"):
+        how["purpose"] = f"synthetic data of {', '.join(schema.names)}"
+        result = fit_file(file, task, trust, **how)
+    asked.finish(result, spent=False, model=out)
 
 
 # --- a saved model ----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from hybridp.cli import options as cli_options
 from hybridp.cli.app import FILE_PATH, insist_option, progress, rows_argument, rows_in
 from hybridp.cli.options import INVITATION, Options, command, some, trust_options
 from hybridp.cli.releasing import PAID, Releasing, Writing, randomise_file, release_file, release_study, said_randomised
-from hybridp.cli.synth import StatedSchema, must_be_stated, workload_of
+from hybridp.cli.synth import StatedSchema, workload_of
 from hybridp.errors import InvalidInput, Trusts, drawn_trust, must
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.questions import KINDS
@@ -245,8 +245,7 @@ def _randomise_synth(
     from hybridp.device.files import Asked
     from hybridp.protocols.devices import written
 
-    must_be_stated(question.values)
-    workload, _ = workload_of(stated.features()[0], question.values)
+    workload, _ = workload_of(stated.features()[0], question.values, local=True)
     assert promise.epsilon is not None
     invite = marginal_invite(workload, PureDP(promise.epsilon))
     with progress("randomising"):
