@@ -112,15 +112,22 @@ def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failed]]], po
     fresh: list[Packed] = []
     for batch, refused in work:
         for report in batch.reports:
-            if report.token is not None and report.token not in tokens:
+            token = report.token
+            if token is not None and token not in tokens:
                 refused.append(failed(report.sent, "token-unknown", "The study knows no such invitation."))
-            elif report.row not in there:
-                why = _refusal(report, "closed" if batch.late else state, phase, batch.phase, tokens)
-                if why is not None:
-                    refused.append(why)
-                    continue
-                if report.token is not None:
-                    tokens[report.token] = True
+            elif report.row in there:
+                continue
+            elif batch.late or state != "open":
+                refused.append(failed(report.sent, "closed", "The study takes no more reports."))
+            elif phase != batch.phase:
+                why = "The study has moved on to its next phase: read the task again."
+                refused.append(failed(report.sent, "wrong-phase", why))
+            elif token is not None and tokens[token]:
+                why = "This invitation was used: each is for one contribution."
+                refused.append(failed(report.sent, "token-used", why))
+            else:
+                if token is not None:
+                    tokens[token] = True
                 there.add(report.row)
                 fresh.append(report)
     used = [r.token for r in fresh if r.token is not None]
@@ -143,16 +150,6 @@ def take_plain(raw: Any, batches: Sequence[Batch]) -> bool:
     if any(report.token is not None for report in rows):
         return False
     return _insert(raw, head.study, rows, 0, head.precision, True, head.phase)
-
-
-def _refusal(report: Packed, state: str, phase: int, meant: int, tokens: dict[bytes, bool]) -> Failed | None:
-    if state != "open":
-        return failed(report.sent, "closed", "The study takes no more reports.")
-    if phase != meant:
-        return failed(report.sent, "wrong-phase", "The study has moved on to its next phase: read the task again.")
-    if report.token is not None and tokens[report.token]:
-        return failed(report.sent, "token-used", "This invitation was used: each is for one contribution.")
-    return None
 
 
 @lru_cache(maxsize=4096)
@@ -296,9 +293,7 @@ def arrivals(db: Connection, study: int) -> dict[str, Any]:
 def make_tokens(db: Connection, study: int, count: int) -> list[str]:
     """New single-use invitations. Only their hashes are stored, and not which report used which."""
     tokens = [secrets.token_urlsafe(16) for _ in range(count)]
-    for start in range(0, count, 10_000):
-        some = tokens[start : start + 10_000]
-        db.execute(invitations.insert(), [{"study": study, "token": hashed(t), "used": False} for t in some])
+    db.execute(invitations.insert(), [{"study": study, "token": hashed(t), "used": False} for t in tokens])
     made = progress.c.tokens_made + count
     db.execute(progress.update().where(progress.c.study == study).values(tokens_made=made))
     return tokens
