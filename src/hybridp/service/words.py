@@ -39,7 +39,7 @@ from hybridp.service.plans import Survey
 from hybridp.service.settings import RowCipher
 
 __all__ = ["TEMPLATES", "VISIT_HOURS", "Notice", "at_most_right", "exact", "in_words", "moment", "notice", "notices"]
-__all__ += ["odds", "of_100", "per_hundred", "said", "sent_of", "task_of", "told_truly"]
+__all__ += ["of_100", "per_hundred", "said", "sent_of", "task_of", "told_truly"]
 
 Task = Mapping[str, Any]
 VISIT_HOURS = 12
@@ -192,12 +192,7 @@ def sent_of(question: Task) -> str:
     return _joined(_SENT.sent(question))
 
 
-def odds(asked: Task, epsilon: float, delta: float = 0.0) -> str:
-    """Above the limit: how little a report on one question hides, from its own randomiser; empty at or below it."""
-    return _joined(_SENT.odds(asked, epsilon, delta))
-
-
-TEMPLATES.globals |= {"odds": odds, "sent_of": sent_of}
+TEMPLATES.globals |= {"odds": lambda *asked: _joined(_SENT.odds(*asked)), "sent_of": sent_of}
 
 
 def said(task: Task) -> dict[str, str]:
