@@ -332,7 +332,6 @@ class StorePeople(SummedPeople):
     names: tuple[str, ...] = ()
     mixed: Any = None  # what people were asked who sent their report through a mixer
     choices: tuple[float, ...] = ()  # the epsilons that people chose from, where everybody has their own
-    _kept: Any = None
 
     def _summed(self, asked: Any, answers: TrustedAnswers) -> Any:
         """RAW: what the round needs of these answers; it adds up over people."""
