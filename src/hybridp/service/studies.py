@@ -80,8 +80,7 @@ def remember_address(service: Service) -> None:
 
 
 def remembered_address(service: Service) -> str | None:
-    with reading(service.engine) as db:
-        return schema.meta_value(db, "base_url")
+    return service.value(select(schema.meta.c.value).where(schema.meta.c.key == "base_url"))
 
 
 def revoke_analyst(service: Service, name: str) -> int:
