@@ -149,11 +149,8 @@ def _fail(sentence: str, code: int, *, as_json: bool) -> int:
 
 def silence(stream: Any) -> None:
     """Point a broken stream at nothing, so that the interpreter does not fail again when it closes it."""
-    try:
-        with open(os.devnull, "w") as nothing:
-            os.dup2(nothing.fileno(), stream.fileno())
-    except (AttributeError, OSError, ValueError):
-        return
+    with contextlib.suppress(AttributeError, OSError, ValueError), open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), stream.fileno())
 
 
 @contextlib.contextmanager
