@@ -20,7 +20,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from hybridp.bench.crowd import salary_like
 from hybridp.curator.sums import Raw, release_sums, squares
 from hybridp.noise import reports, seeded, synthetic_data_generator
-from hybridp.pareto import dpareto, final_front, grid_search, load_problem, pareto_indices, random_search
+from hybridp.pareto import dpareto, final_front, load_problem, pareto_indices, random_search
 from hybridp.public.mechanisms import PureDP
 from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import Bounds, dithered_bit, piecewise
@@ -29,6 +29,7 @@ from hybridp.release import style
 from hybridp.study import Study
 from hybridp.study import kmeans as release_kmeans
 from hybridp.tasks.mean import MeanTask, publish_mean
+from hybridp_lab.baselines.acquisition import grid_search
 from hybridp_lab.baselines.local import local_additive
 
 __all__ = ["flow", "kmeans", "main", "pareto", "plan", "reach", "release"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hybridp.pareto import hypervolume, pareto_indices
+from hybridp.pareto import Categorical, Integer, LogReal, Problem, Space, hypervolume, pareto_indices
 from hybridp.pareto.models import cells
-from hybridp_lab.baselines.acquisition import poi, volume_poi
+from hybridp_lab.baselines.acquisition import full_grid, grid_search, poi, volume_poi
 
 
 def added(front, point, corner):
@@ -31,3 +31,17 @@ def test_hvpoi_is_gain_of_the_mean_times_probability(dim):
             assert abs(ours - share * 1.05 - 0.01) > 5 * error  # the control
         expected = added(front, mean[k], corner) * ours
         assert volume_poi(front, corner, mean[k : k + 1], sd[k : k + 1])[0] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_grid_has_every_combination_once():
+    settings = full_grid(Space({"c": Integer(1, 3), "b": LogReal(0.01, 100)}), 5)
+    assert len(settings) == 15
+    assert len({(s["c"], s["b"]) for s in settings}) == 15
+    assert sorted({s["b"] for s in settings}) == pytest.approx([0.01, 0.1, 1.0, 10.0, 100.0])
+
+
+def test_a_grid_is_searched_whole():
+    space = Space({"b": LogReal(0.01, 100), "e": Categorical(("sgd", "adam"))})
+    toy = Problem("toy", space, lambda s: 1 / s["b"], lambda s, seed: 1 / (1 + s["b"]))
+    found = grid_search(toy, per_axis=3, seed=1)
+    assert len({tuple(e.setting.values()) for e in found.evaluations}) == 6

@@ -20,6 +20,7 @@ from hybridp_lab.problems.sparse_vector import sparse_vector
 pytest.importorskip("torch")
 
 from hybridp.pareto import Integer, Problem, Real, Space, load_problem, problem_names
+from hybridp_lab.baselines.acquisition import knob_levels
 from hybridp_lab.problems import adult, data, mnist
 from hybridp_lab.problems.laws import Normal, ShiftedExponential, Uniform, by_laws
 from hybridp_lab.problems.svt import f1_scores, simulate_sparse_vector
@@ -86,7 +87,7 @@ def test_epsilon_falls_as_noise_grows(name: str) -> None:
         return
     knob = NOISE.get(name, "variance")
     axis = problem.space.knobs[knob]
-    levels = [problem.privacy({**QUICK[name], knob: float(v)}) for v in axis.levels(12)]
+    levels = [problem.privacy({**QUICK[name], knob: float(v)}) for v in knob_levels(axis, 12)]
     assert np.all(np.diff(levels) < 0)
     assert np.all(np.isfinite(levels))
     assert min(levels) > 0

@@ -454,7 +454,7 @@ def reports(randomiser: randomisers.Randomiser, levels: Ints, *, rng: Randomness
     for start in range(0, len(levels), _CHUNK):
         part = levels[start : start + _CHUNK]
         if isinstance(randomiser, DitheredBit):
-            out[start : start + _CHUNK] = randomiser.values(_dithered(randomiser, part, rng))
+            out[start : start + _CHUNK] = randomiser.values(dithered(randomiser, part, rng=rng))
         else:
             out[start : start + _CHUNK] = _piecewise(randomiser, part, rng)
     return out
@@ -463,6 +463,8 @@ def reports(randomiser: randomisers.Randomiser, levels: Ints, *, rng: Randomness
 def dithered(randomiser: DitheredBit, levels: Ints, *, rng: Randomness) -> DitheredReports:
     """One dithered bit for each person's level, as the whole numbers that a device sends.
 
+    One word a report: its upper half is the threshold, its lower half the leading bits of the flip's uniform.
+
     >>> from hybridp.public.mechanisms import PureDP
     >>> from hybridp.public.randomisers import dithered_bit
     >>> bit, levels = dithered_bit(PureDP(1.0)), np.array([0, 2**31])
@@ -470,12 +472,6 @@ def dithered(randomiser: DitheredBit, levels: Ints, *, rng: Randomness) -> Dithe
     >>> bool((bit.values(sent) == reports(bit, levels, rng=seeded(1))).all())
     True
     """
-    parts = [_dithered(randomiser, levels[at : at + _CHUNK], rng) for at in range(0, max(len(levels), 1), _CHUNK)]
-    return DitheredReports(*(np.concatenate(part) for part in zip(*parts, strict=True)))
-
-
-def _dithered(randomiser: DitheredBit, levels: Ints, rng: Randomness) -> DitheredReports:
-    """One word a report: its upper half is the threshold, its lower half the leading bits of the flip's uniform."""
     words = rng.words(len(levels))
     low = words & _HALF
     words >>= np.uint64(32)

@@ -13,7 +13,7 @@ from joblib import parallel_config
 from toys import SPACE, laplace_epsilon, noisy_utility, single_run, sometimes_fails, toy
 
 from hybridp.errors import InvalidInput
-from hybridp.pareto import Measure, Problem, Store, dpareto, grid_search, observed_hypervolume, random_search
+from hybridp.pareto import Measure, Problem, Store, dpareto, observed_hypervolume, random_search
 from tests import warm
 
 HERE = Path(__file__).parent
@@ -141,9 +141,9 @@ def test_batches_in_parallel_fill_every_slot_once():
     assert apart.min() > 1e-3  # a batch does not ask the same question twice
 
 
-def test_grid_repeats_and_single_runs():
+def test_repeats_and_single_runs():
     problem = toy(single_run, repeats=3)
-    found = grid_search(problem, per_axis=3, seed=1)
+    found = random_search(problem, n=9, seed=1)
     assert len(found.evaluations) == 9
     assert all(len(e.runs) == 3 and len(set(e.runs)) == 3 for e in found.evaluations)
     assert found.hypervolume == pytest.approx(observed_hypervolume(problem, found.front))

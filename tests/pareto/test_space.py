@@ -41,13 +41,6 @@ def test_uniform_points_are_uniform_whole_numbers():
     assert stats.chisquare(np.bincount(skewed, minlength=31)[1:]).pvalue < 1e-6
 
 
-def test_a_grid_has_every_combination_once():
-    grid = Space({"c": Integer(1, 3), "b": LogReal(0.01, 100)}).grid(5)
-    assert len(grid) == 15
-    assert len({(s["c"], s["b"]) for s in grid}) == 15
-    assert sorted({s["b"] for s in grid}) == pytest.approx([0.01, 0.1, 1.0, 10.0, 100.0])
-
-
 @pytest.mark.parametrize(
     "make",
     [

@@ -1,4 +1,4 @@
-"""What the search for a front is compared with: two other ways to choose what to evaluate next.
+"""What the search for a front is compared with: two other ways to choose what to evaluate next, and a grid.
 
 `hvpoi`: Avent 2023, equation (3.1), after Couckuyt et al. 2014: gain of the posterior mean times the probability of
 improvement, in the transformed space, with a model for ln(epsilon) too.
@@ -8,12 +8,15 @@ improvement, in the transformed space, with a model for ln(epsilon) too.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from hybridp.pareto import Evaluation, Problem, Setting, pareto_indices
+from hybridp.errors import must
+from hybridp.pareto import Evaluation, Integer, LogInteger, Problem, Run, Setting, Space, pareto_indices, search
 from hybridp.pareto.models import (
     Choose,
     Score,
@@ -25,10 +28,11 @@ from hybridp.pareto.models import (
     next_setting,
     surrogate,
 )
-from hybridp.pareto.problem import Value, quiet
+from hybridp.pareto.problem import Categorical, Knob, Value, quiet
 from hybridp.public.randomisers import Floats
 
-__all__ = ["PrintedModels", "by_hvpoi", "by_nehvi", "fit_printed", "hvpoi", "nehvi", "poi", "volume_poi"]
+__all__ = ["PrintedModels", "by_hvpoi", "by_nehvi", "fit_printed", "full_grid", "grid_search", "hvpoi", "knob_levels"]
+__all__ += ["nehvi", "poi", "volume_poi"]
 
 # The privacy oracle has no noise; a jitter keeps the Cholesky factor well-conditioned.
 _EXACT = 1e-6
@@ -153,3 +157,25 @@ def by_hvpoi(problem: Problem) -> Choose:
 def by_nehvi(problem: Problem) -> Choose:
     """For `dpareto(..., chooser=by_nehvi)`."""
     return _chooser(nehvi, problem)
+
+
+def grid_search(problem: Problem, *, per_axis: int, **how: Any) -> Run:
+    """Every combination of `per_axis` levels of each knob, evaluated as `hybridp.pareto.search` does."""
+    return search(problem, full_grid(problem.space, per_axis), **how)
+
+
+def full_grid(space: Space, per_axis: int) -> list[dict[str, Value]]:
+    """Every combination of `per_axis` evenly spread levels of each knob (fewer where a knob has fewer)."""
+    must(per_axis >= 1, "per_axis", "must be at least 1", per_axis)
+    axes = [knob_levels(knob, per_axis) for knob in space.knobs.values()]
+    return [dict(zip(space.knobs, values, strict=True)) for values in itertools.product(*axes)]
+
+
+def knob_levels(knob: Knob, n: int) -> list[Value]:
+    """So many evenly spread values of a knob, fewer where it has fewer."""
+    if isinstance(knob, Categorical):
+        return list(knob.choices)
+    if isinstance(knob, Integer | LogInteger):
+        spread = np.geomspace if isinstance(knob, LogInteger) else np.linspace
+        return sorted({round(v) for v in spread(knob.low, knob.high, n).tolist()})
+    return [knob.decode(x) for x in ([0.5] if n == 1 else [i / (n - 1) for i in range(n)])]

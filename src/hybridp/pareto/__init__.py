@@ -30,9 +30,9 @@ from hybridp.pareto.problem import (
     staircase,
 )
 from hybridp.pareto.publish import Advice, Choice, Cost, final_front, publishing_cost, suggest
-from hybridp.pareto.run import Run, Store, dpareto, grid_search, observed_hypervolume, random_search, search
+from hybridp.pareto.run import Run, Store, dpareto, observed_hypervolume, random_search, search
 
 __all__ = ["Advice", "Categorical", "Choice", "Cost", "Evaluation", "Integer", "LogInteger", "LogReal", "Measure"]
 __all__ += ["Models", "Problem", "Real", "Run", "Setting", "Space", "Store", "band", "dpareto"]
-__all__ += ["final_front", "fit_models", "grid_search", "hypervolume", "load_problem", "observed_hypervolume"]
+__all__ += ["final_front", "fit_models", "hypervolume", "load_problem", "observed_hypervolume"]
 __all__ += ["pareto_indices", "problem_names", "publishing_cost", "random_search", "search", "staircase", "suggest"]

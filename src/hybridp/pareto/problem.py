@@ -35,7 +35,6 @@ Of repeats there are bands (Avent 2023, Figure 3.9).
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 import warnings
@@ -95,12 +94,6 @@ class _Range:
         value = min(max(math.floor(value + 0.5) if self._whole else value, self.low), self.high)
         return int(value) if self._whole else float(value)
 
-    def levels(self, n: int) -> list[Value]:
-        if self._whole:
-            spread = np.geomspace if self._log else np.linspace
-            return sorted({round(v) for v in spread(self.low, self.high, n).tolist()})
-        return [self.decode(x) for x in ([0.5] if n == 1 else [i / (n - 1) for i in range(n)])]
-
 
 @final
 class Real(_Range):
@@ -148,9 +141,6 @@ class Categorical:
     def holds(self, value: object) -> bool:
         return value in self.choices
 
-    def levels(self, n: int) -> list[Value]:
-        return list(self.choices)
-
 
 Knob: TypeAlias = Real | LogReal | Integer | LogInteger | Categorical
 
@@ -165,7 +155,7 @@ class Space:
     def __post_init__(self) -> None:
         known = isinstance(self.knobs, Mapping) and all(isinstance(k, Knob) for k in self.knobs.values())
         must(known and len(self.knobs) > 0, "space", "must name at least one knob", self.knobs)
-        many = any(len(set(knob.levels(2))) > 1 for knob in self.knobs.values())
+        many = any(knob.decode(0.0) != knob.decode(1.0) for knob in self.knobs.values())
         must(many, "space", "must hold more than one point", dict(self.knobs))
 
     @property
@@ -199,12 +189,6 @@ class Space:
     def sample(self, n: int, *, rng: np.random.Generator) -> list[dict[str, Value]]:
         """n independent settings, uniform in the cube."""
         return [self.decode(row) for row in rng.random((n, self.dim))]
-
-    def grid(self, per_axis: int) -> list[dict[str, Value]]:
-        """Every combination of `per_axis` evenly spread levels of each knob (fewer where a knob has fewer)."""
-        must(per_axis >= 1, "per_axis", "must be at least 1", per_axis)
-        axes = [knob.levels(per_axis) for knob in self.knobs.values()]
-        return [dict(zip(self.knobs, values, strict=True)) for values in itertools.product(*axes)]
 
 
 # --- problems ---------------------------------------------------------------------------------------------------------

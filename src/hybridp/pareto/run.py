@@ -1,4 +1,4 @@
-"""Searching for the front: DPareto (Avent 2023, Algorithm 3.2), random search and grid search.
+"""Searching for the front: DPareto (Avent 2023, Algorithm 3.2), random search, and settings that are given.
 
 All three fill the slots of a store, so all are durable, and resume. A batch of q settings
 is chosen one after the other, each believing the predictions for those before it, and evaluated in parallel
@@ -38,8 +38,7 @@ from hybridp.pareto.models import Choose, by_gain
 from hybridp.pareto.problem import Evaluation, Measure, Problem, Real, Setting, Space, hypervolume, pareto_indices
 from hybridp.public.envelope import write_new
 
-__all__ = ["Progress", "Run", "Store", "dpareto", "generator", "grid_search", "observed_hypervolume", "random_search"]
-__all__ += ["search"]
+__all__ = ["Progress", "Run", "Store", "dpareto", "generator", "observed_hypervolume", "random_search", "search"]
 
 # Called after every evaluation with how many have ended, how many there will be, the hypervolume so far, and it.
 Progress: TypeAlias = Callable[[int, int, float, Evaluation], None]
@@ -122,11 +121,6 @@ def search(problem: Problem, settings: Sequence[Setting], **how: Unpack[Evaluati
 def random_search(problem: Problem, *, n: int, **how: Unpack[Evaluating]) -> Run:
     """n independent settings, uniform in the space."""
     return search(problem, problem.space.sample(n, rng=generator(how["seed"])), **how)
-
-
-def grid_search(problem: Problem, *, per_axis: int, **how: Unpack[Evaluating]) -> Run:
-    """Every combination of `per_axis` levels of each knob."""
-    return search(problem, problem.space.grid(per_axis), **how)
 
 
 # --- the engine -------------------------------------------------------------------------------------------------------

@@ -10,19 +10,16 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import operator
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from importlib.metadata import version
 from itertools import accumulate, pairwise
+from operator import add
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -841,13 +838,11 @@ class TablePeople(SummedPeople):
         return people.later(asked)
 
     def _later_slot(self, asked: Later) -> Answer:
-        """Every chunk's reports, drawn on all cores while the next chunk is read; each has randomness of its own."""
+        """Every chunk's reports, added up; each has randomness of its own."""
         invite: Any = asked.invite
         chunks = modelling.local_slots(self._kept, invite.encoding)
-        with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
-            parts = [pool.submit(report_slots, chunk, invite, rng=own) for chunk in chunks for own in self.rng.spawn(1)]
-            result = [part.result() for part in parts]
-        return Answer(local=functools.reduce(operator.add, result) if result else None)
+        result = [report_slots(chunk, invite, rng=own) for chunk in chunks for own in self.rng.spawn(1)]
+        return Answer(local=reduce(add, result) if result else None)
 
     # --- several numbers, records, points -----------------------------------------------------------------------------
 

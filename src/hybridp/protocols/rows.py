@@ -102,20 +102,13 @@ class CodePeople(People):
 
     groups: Raw
     rng: Randomness
-    _sources: list[Randomness] | None = None
-
-    def _own(self, asked: Measure | Reported, place: int) -> Randomness:
-        """Every round has randomness of its own."""
-        if self._sources is None:
-            self._sources = self.rng.spawn(asked.sources)
-        return self._sources[place]
 
     def measure(self, asked: Measure) -> list[MeasuredTable]:
         """The only step that looks at trusted rows: the marginals of a round, each cell with its noise.
 
         Where none is named, the one that would bring the model nearest, by the exponential mechanism.
         """
-        codes, use, tables, rng = self.groups.trusted, asked.use, asked.use.tables, self._own(asked, asked.place)
+        codes, use, tables, rng = self.groups.trusted, asked.use, asked.use.tables, self.rng
         if not tables:
             model = asked.model()
             scores = [modelling.gain(codes, c, model.table(c), use.sigma) for c in asked.among]
@@ -127,7 +120,7 @@ class CodePeople(People):
     def reported(self, asked: Reported) -> Answer:
         reports, raw = self.groups.local, self.groups.held
         if raw is not None:
-            reports = simulated_marginals(raw.values, asked.invite, rng=self._own(asked, -1))
+            reports = simulated_marginals(raw.values, asked.invite, rng=self.rng)
         return Answer(local=reports)
 
 

@@ -76,7 +76,7 @@ class Measure(Round):
     """A use of trusted rows: the sums of its marginals with its noise; where it names none, those of a chosen one.
 
     What may be chosen is public: whatever leaves the model small enough (`allowed`). Local people of the same table
-    answer `invite`. All rounds together draw from so many `sources` of randomness, each from its own.
+    answer `invite`.
     """
 
     kind: ClassVar[str] = "measure"
@@ -87,7 +87,6 @@ class Measure(Round):
     before: tuple[tuple[int, ...], ...]
     model: Callable[[], GraphModel]
     invite: OnMarginals | None
-    sources: int
 
     def allowed(self, i: int) -> bool:
         return tree_cells(self.schema.sizes, {*self.before, self.among[i]}) <= MODEL_CELLS
@@ -113,7 +112,6 @@ class Reported(Later):
 
     kind: ClassVar[str] = "reported"
     invite: OnMarginals
-    sources: int = 1
 
     @property
     def schema(self) -> Schema:
@@ -299,17 +297,17 @@ class TableTask(Task):
         schema, plan, tables, trusted = self.workload.schema, self.plan, list[MeasuredTable](), self.trusted_people
         among = tuple(c for c in planning.candidates(self.workload) if len(c) == 1 or schema.cells(c) <= MODEL_CELLS)
         model, said = _Model(schema.sizes, trusted), list[tuple[Round, Any]]()
-        stated, sources = self.named(()), len(plan) + (self.method == "mixed")
+        stated = self.named(())
         for i, use in enumerate(plan if trusted else ()):
             known = tuple(tuple(sorted(table.features)) for table in tables)
-            asked = Measure(i, use, schema, among, known, model, stated, sources)
+            asked = Measure(i, use, schema, among, known, model, stated)
             said.append((asked, (yield asked)))
             tables += said[-1][1]
             if i + 1 < len(plan):
                 model.rounds.append(list(tables))
         if self.both:
             invite = stated or chosen_invite(self, tables)
-            reported = Reported(invite, about=invite.mechanism.about, sources=sources)
+            reported = Reported(invite, about=invite.mechanism.about)
             answer = yield reported
             if answer is not None:
                 said.append((reported, answer))

@@ -24,7 +24,6 @@ from hybridp.pareto import (
     Evaluation,
     Problem,
     dpareto,
-    grid_search,
     load_problem,
     pareto_indices,
     random_search,
@@ -33,7 +32,7 @@ from hybridp.pareto import search as run_settings
 from hybridp.pareto.models import next_setting
 from hybridp.pareto.problem import Setting
 from hybridp.pareto.run import Run, Store, generator, observed_hypervolume
-from hybridp_lab.baselines.acquisition import by_hvpoi, fit_printed, hvpoi
+from hybridp_lab.baselines.acquisition import by_hvpoi, fit_printed, full_grid, grid_search, hvpoi, knob_levels
 from hybridp_lab.figure.catalogue import Figure, Grid, Point, Row, Scope
 from hybridp_lab.papers.dpareto import judges
 from hybridp_lab.papers.dpareto.judges import present
@@ -143,8 +142,8 @@ def oracle_values(point: Point) -> list[Row]:
     """Both oracles along one line of a grid: level `line` of the first knob, every level of the second."""
     problem = _problem(point)
     first, second = problem.space.names
-    level = problem.space.knobs[first].levels(point["levels"])[point["line"]]
-    settings = [{first: level, second: other} for other in problem.space.knobs[second].levels(point["levels"])]
+    levels, others = (knob_levels(problem.space.knobs[name], point["levels"]) for name in (first, second))
+    settings = [{first: levels[point["line"]], second: other} for other in others]
     result = _evaluated(problem, point, settings, 1_000 * point["line"])
     return [{**point, **e.setting, "epsilon": e.epsilon, "error": e.values[0]} for e in result]
 
@@ -155,14 +154,14 @@ def surrogates(point: Point) -> list[Row]:
     search = partial(random_search, n=point["k0"], seed=point["trial"])
     done = _together(problem, point, lambda own: search(own).evaluations)
     models = fit_printed(problem, done)
-    grid = problem.space.grid(point["levels"])
-    truth = _evaluated(problem, point, grid, 50_000)
-    cube = problem.space.encoded(grid)
+    every = full_grid(problem.space, point["levels"])
+    truth = _evaluated(problem, point, every, 50_000)
+    cube = problem.space.encoded(every)
     epsilon = np.exp(models.privacy.predict(cube)[0])
     error = problem.measure.inverse(models.noisy[0].predict(cube)[0])
     rng = synthetic_data_generator(seeded(point["trial"]))
     following = next_setting(problem, hvpoi(problem, models, done, rng), [e.setting for e in done], (), rng)
-    wanted = hvpoi(problem, models, done, rng)(grid, cube)
+    wanted = hvpoi(problem, models, done, rng)(every, cube)
     common = {**point, "corner": problem.corner.tolist()}
     rows: list[Row] = [
         {
