@@ -117,9 +117,8 @@ def _tasks(nodes: list[ast.AST]) -> set[str]:
         if isinstance(node, ast.ClassDef):
             named[node.name].update(*map(_named, node.bases))
             tasks |= {node.name} if node.name.endswith(TASKS) else set()
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
-            for target in _named(node.targets[0]):
-                named[target] |= _named(node.value)
+        elif isinstance(node, ast.Assign) and isinstance(getattr(node.value, "op", None), ast.BitOr):
+            named[getattr(node.targets[0], "id", "")] |= _named(node.value)
     while more := {name for name, of in named.items() if of & tasks} - tasks:
         tasks |= more
     return tasks
