@@ -260,14 +260,20 @@ class Groups(Terms, total=False):
     least: int
     compare: str
     joint: bool
+    population: Sequence[float]
+    """How many people of a population are in each of the categories: its own answer is given too."""
 
 
 def mean(
     data: TableLike, column: str, *, bounds: Pair, trust: str | TrustRule, missing: Missing | None = None,
-    **terms: Unpack[Groups],
+    gap: float | None = None, lies: float = 0.0, **terms: Unpack[Groups],
 ) -> Release:  # fmt: skip
-    """The mean of a number within public bounds; `missing` is what a missing one counts as (a number, or "middle")."""
-    fields = {**_between(bounds), "missing": missing, "statistics": ("mean",)}
+    """The mean of a number within public bounds; `missing` is what a missing one counts as (a number, or "middle").
+
+    The means of people who trust and of the others differ by at most `gap`, if that is known, and at most a share of
+    local people `lies`: the interval is the shortest that holds whatever these allow.
+    """
+    fields = {**_between(bounds), "missing": missing, "statistics": ("mean",), "gap": gap, "lies": lies}
     return _release(data, "number", column, trust, fields, terms)
 
 

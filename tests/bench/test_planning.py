@@ -66,11 +66,24 @@ def test_with_laplace_noise_the_plan_is_the_papers(n: float, c: float, epsilon: 
 
         w_pwh = c_ * n_ / (c_ * n_ + (1 - c_) / c_)  # s_L^2 / (s_L^2 + (1-c) n s_T^2)
         w_kvh = c_ * (var + s2_l) / (var + c_ * s2_l + c_ * (1 - c_) * n_ * s2_t)
+        # The default moves from the stratified mean towards KVH's by soft thresholding, which loses alike groups as
+        # much of KVH's precision as groups that differ lose of the stratified mean's.
+        alike = E_H(w_kvh) + var / n_
+        gain = (E_H(c_) - E_H(w_kvh)) / alike
+
+        def soft(x: mp.mpf) -> mp.mpf:  # E s(T)^2, of a standard normal T
+            return 2 * mp.quad(lambda t: (t - x) ** 2 * mp.npdf(t), [x, x + 5, x + 40])
+
+        low, high = mp.mpf(0), mp.mpf(10)
+        for _ in range(60):
+            middle = (low + high) / 2
+            more = 1 + gain * soft(middle) > (1 + gain * (1 + middle**2)) / (1 + gain)
+            low, high = (middle, high) if more else (low, middle)
         expected = {
             "tcm-only": (1, E_T),
             "full-lm": (None, E_F),
             "lm-only": (0, E_L),
-            "everyone": (c_, E_H(c_)),
+            "everyone": (c_, E_H(w_kvh) + gain * alike * soft(low)),
             "pwh": (w_pwh, E_H(w_pwh)),
             "kvh": (w_kvh, E_H(w_kvh)),
         }
@@ -225,7 +238,7 @@ def test_every_question_is_planned_by_group_alike() -> None:
         told = plan.questions[name][f"{statistic}_by_group"]["predicted"]
         (gap, _), errors = told["differences"], told["estimators"]["everyone"]["rmse_population"]
         assert (gap["of"], gap["less"]) == ("v", "u")
-        assert gap["standard_error"] == pytest.approx(math.hypot(*errors[:2]))
+        assert 1 - 1e-9 <= gap["standard_error"] / math.hypot(*errors[:2]) < 1.7  # before it leans towards alike groups
     assert plan.questions["pay"]["sum_by_group"]["predicted"]["differences"] == []
     assert len(plan.in_words().rows) == 5
     few = plan_question(Study(promise=1.0, trust="trust", questions=[{**number, **by}]), 0, 20_000, 0.005,

@@ -10,15 +10,24 @@ import pytest
 from scipy import stats
 
 from hybridp.blend.groups import JointBlend, apart, blend_joint, mean_gaps, pair_chances, published_gap
-from hybridp.blend.mean import Rule, blend
+from hybridp.blend.mean import Blend, Rule, blend, weighted
+from hybridp.blend.shares import blend_shares, weighted_shares
 from hybridp.errors import InvalidInput
 from hybridp.noise import oracle_reports, seeded
 from hybridp.public.groups import STEPS, Grouping, Joint
 from hybridp.public.mechanisms import PureDP, discrete_laplace
-from hybridp.public.messages import LocalSummary, TrustedSummary
+from hybridp.public.messages import LocalSummary, TrustedSummary, sum_noise
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import LEVELS, Bounds, randomiser, share_oracle, support_counts
-from hybridp.public.shares import NoisyCounts, ShareReports
+from hybridp.public.randomisers import (
+    LEVELS,
+    Bounds,
+    dithered_bit,
+    k_randomised_response,
+    randomiser,
+    share_oracle,
+    support_counts,
+)
+from hybridp.public.shares import NoisyCounts, ShareReports, count_noise
 from hybridp.release.release import Receipt, Release
 from hybridp.release.waves import compare_waves
 
@@ -165,3 +174,60 @@ def test_a_wave_cut_at_its_bounds_is_as_uncertain_as_it_was() -> None:
 def test_bounds_that_differ_in_a_late_digit_name_different_cells() -> None:
     joint = Joint(Feature.categorical("dept", ["a", "b"]), "born", Bounds(1e12, 1e12 + 2))
     assert joint.cells.values[:2] == ("a: 1000000000002.0", "a: 1000000000000.0")
+
+
+# --- a population whose groups are not those of the people who took part ----------------------------------------------
+
+
+def _two(k: int, n_l: int, mean: float, away: float, rng: np.random.Generator) -> Blend:
+    """The mean of a group whose trusted people's is `away` from the others'; values have a standard deviation of .2."""
+    device, noise = dithered_bit(PureDP(1.0)), sum_noise(PureDP(1.0))
+    scale, theirs = noise.scale / (LEVELS / 2) / k, 0.04 + device.worst_variance
+    own = mean + away + rng.normal(0, 0.2 / k**0.5) + rng.laplace(0, scale)
+    local = mean + rng.normal(0, (theirs / n_l) ** 0.5)
+    trusted = TrustedSummary(k, round((own + 1) / 2 * LEVELS * k), noise)
+    return blend(trusted, LocalSummary(n_l, n_l * local, n_l * (theirs + mean**2), device), Rule())
+
+
+@pytest.mark.parametrize("away", [0.0, 0.02, 0.2])
+def test_a_population_is_covered_and_alike_people_within_its_groups_tell_more_of_it(away: float) -> None:
+    """Four groups, of which those with the largest means took part most: the mean of those who took part is .12 too
+    high. Within groups people who trust are alike, or differ all in one direction."""
+    rng, means, took, shares = np.random.default_rng(5), (-0.3, -0.1, 0.1, 0.3), (1, 2, 4, 8), (0.4, 0.3, 0.2, 0.1)
+    sizes = [(300 * times, 3000 * times) for times in took]
+    own = [m + away / 11 for m in means]  # of all who took part in a group
+    truth, covered, errors, plain = float(np.dot(shares, own)), 0, [], []
+    naive = float(np.dot(np.array(took) / sum(took), own)) - truth
+    assert naive > 0.12
+    for _ in range(800):
+        each = [_two(*size, m, away, rng) for size, m in zip(sizes, means, strict=True)]
+        found = weighted(each, shares)
+        assert found.middle == pytest.approx(float(np.dot(shares, [one.middle for one in each])))
+        assert abs(found.estimate - found.middle) < found.half_width(0.95)
+        covered += abs(found.middle - truth) <= found.half_width(0.95)
+        errors.append(found.estimate - truth)
+        plain.append(found.middle - truth)
+    assert stats.binomtest(covered, 800, 0.95).pvalue > 1e-3
+    gain = float(np.mean(np.square(plain)) / np.mean(np.square(errors)))
+    assert gain > 2 if away == 0 else gain > 0.5
+    assert found.error.variance == pytest.approx(np.var(plain), rel=0.35)  # the trusted spread is the largest there is
+
+
+def test_shares_of_a_population_are_covered() -> None:
+    rng, shares, options = np.random.default_rng(6), (0.7, 0.3), 3
+    law = np.array([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
+    oracle, noise, covered = k_randomised_response(PureDP(1.0), options), count_noise(PureDP(1.0), options), 0
+    truth = np.array(shares) @ law
+    for _ in range(400):
+        each = []
+        for own, (k, n_l) in zip(law, ((200, 3000), (600, 9000)), strict=True):
+            drawn = rng.multinomial(k, own) * noise.steps + rng.laplace(0, noise.mechanism.scale, options)
+            counts = rng.multinomial(n_l, oracle.other + (oracle.truth - oracle.other) * own)
+            trusted = NoisyCounts(k, tuple(map(round, drawn)), noise)
+            each.append(blend_shares(trusted, ShareReports(n_l, counts, oracle)))
+        found = weighted_shares(each, shares, 0.95, joint=False)
+        covered += ((found.ends[0] <= truth) & (truth <= found.ends[1])).astype(int)
+        assert found.unbiased == pytest.approx(np.array(shares) @ np.array([one.estimate for one in each]))
+        assert found.p_values is not None
+    for held in np.atleast_1d(covered):
+        assert 0.92 < held / 400 <= 0.995

@@ -19,7 +19,14 @@ from hybridp.errors import InvalidInput
 from hybridp.noise import seeded
 from hybridp.public import messages as theory
 from hybridp.public.mechanisms import ApproxDP, PureDP, discrete_laplace
-from hybridp.public.messages import SQUARE_STEPS, LocalSummary, NoisySquares, TrustedSummary, sum_noise
+from hybridp.public.messages import (
+    SQUARE_STEPS,
+    LocalSummary,
+    NoisySquares,
+    NormalLaplace,
+    TrustedSummary,
+    sum_noise,
+)
 from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
 from hybridp_lab.baselines.local import local_additive
 from hybridp_lab.simulate import Trial, trials
@@ -63,9 +70,7 @@ def test_the_weight_is_kvh_s_by_two_other_routes(
     n, c = k + n_l, k / (k + n_l)
     noise_t = 2 * (2 / (epsilon * k)) ** 2
     noise_l = local.randomiser.worst_variance
-    closed = theory.Setting(
-        n=n, c=c, var_t=sd**2, var_l=local_sd**2, noise_t=noise_t, noise_l=noise_l, gap=gap
-    )
+    closed = theory.Setting(n=n, c=c, var_t=sd**2, var_l=local_sd**2, noise_t=noise_t, noise_l=noise_l, gap=gap)
     assert found.weight == pytest.approx(float(theory.kvh_weight(closed)), rel=1e-7, abs=1e-12)
 
     def mse(w: float) -> float:
@@ -253,9 +258,76 @@ def test_groups_that_differ_are_counted_by_their_people_and_the_interval_covers(
     assert stats.binomtest(held[wrong], runs, 0.95, alternative="less").pvalue < 1e-4
 
 
-def test_the_default_does_not_ignore_a_gap() -> None:
-    with pytest.raises(InvalidInput, match="`gap` must not go with the estimator everyone"):
-        Rule(gap=0.1)
+def sent(k: int, mean: float, local: float, n_l: int) -> tuple[TrustedSummary, LocalSummary]:
+    """Two groups with these means, whose values have a standard deviation of .2."""
+    return summed(k, mean), told(n_l, local, sd=0.2)
+
+
+def test_the_estimate_moves_towards_alike_groups_within_the_stratified_interval() -> None:
+    """All the way where the groups' means are the same, and by less of what parts them the farther they are."""
+    both, left = Rule("adaptive"), 1.0
+    for apart in (0.0, 0.01, 0.03, 0.1, 0.5):
+        groups = sent(5000, apart, 0.0, 95_000)
+        plain, found, alike = 0.05 * apart, blend(*groups, Rule()), blend(*groups, both)
+        assert found.middle == pytest.approx(plain)
+        assert plain - 1e-12 <= found.estimate <= alike.estimate + 1e-12
+        assert abs(found.estimate - found.middle) < found.half_width(0.95)
+        share = 1.0 if apart == 0 else (found.estimate - plain) / (alike.estimate - plain)
+        assert share <= left + 1e-9
+        left = share
+    assert left < 0.05
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.15, 1.0])
+@pytest.mark.parametrize(("share", "alike", "worst"), [(0.01, 1.15, 1.12), (0.05, 1.4, 1.35), (0.2, 1.65, 1.6)])
+def test_the_default_is_near_the_better_of_both_whatever_the_gap(
+    share: float, alike: float, worst: float, apart: float
+) -> None:
+    """100,000 people, epsilon 1: errors beside KVH's where groups are alike, beside the stratified mean's elsewhere."""
+    rng, k = np.random.default_rng(11), round(1e5 * share)
+    n_l, sd, trials = 100_000 - k, 0.2, 600
+    device, noise = randomiser("dithered", PureDP(1.0)), sum_noise(PureDP(1.0))
+    error, covered, truth = [], 0, share * apart * sd
+    theirs = device.worst_variance + sd**2
+    laplace = rng.laplace(0, noise.scale / (LEVELS / 2) / k, trials)
+    for away, l_mean in zip(apart * sd + rng.normal(0, sd / k**0.5, trials) + laplace,
+                            rng.normal(0, (theirs / n_l) ** 0.5, trials), strict=True):  # fmt: skip
+        found = blend(*sent(k, away, l_mean, n_l), Rule())
+        error.append(found.estimate - truth)
+        covered += abs(found.middle - truth) <= found.half_width(0.95)
+    v_t, v_l = sd**2 / k + 2 * (noise.scale / (LEVELS / 2) / k) ** 2, theirs / n_l
+    best = v_t * v_l / (v_t + v_l) if apart == 0 else share**2 * v_t + (1 - share) ** 2 * v_l
+    assert np.mean(np.square(error)) ** 0.5 < 1.07 * (alike if apart == 0 else worst) * best**0.5  # 600 trials
+    assert stats.binomtest(covered, trials, 0.95).pvalue > 1e-4
+
+
+def test_a_stated_gap_or_share_of_liars_gives_the_shortest_honest_interval() -> None:
+    """Beside a grid of all weights; under the worst that is stated, its coverage is its level."""
+    groups = sent(5000, 0.02, 0.0, 95_000)
+    both = blend(*groups, Rule())
+    own, theirs = both.trusted_error, both.local_error
+    assert own is not None
+    assert theirs is not None
+    reach = groups[1].randomiser.bound
+    for gap, lies in ((0.0, 0.0), (0.01, 0.0), (0.1, 0.0), (0.02, 0.001), (None, 0.01), (0.0, 0.2)):
+        found = blend(*groups, Rule(gap=gap, lies=lies))
+
+        def off(w: float, gap: float | None = gap, lies: float = lies) -> float:
+            return abs(w - 0.05) * (gap or 0.0) + (1 - w) * lies * (1 + reach)
+
+        every = [0.05] if gap is None else np.linspace(0, 1, 401)
+        lengths = [NormalLaplace(((w * own.s) ** 2 + ((1 - w) * theirs.s) ** 2) ** 0.5, w * own.b).reach(0.95, off(w))
+                   for w in every]  # fmt: skip
+        assert found.half_width(0.95) == pytest.approx(min(lengths), rel=1e-3)
+        assert found.slack == pytest.approx(off(found.weight))
+        rng = np.random.default_rng(3)
+        errors = found.error.s * rng.standard_normal(200_000) + found.error.b * rng.laplace(size=200_000)
+        inside = np.mean(np.abs(errors + found.slack) <= found.half_width(0.95))
+        assert inside == pytest.approx(0.95, abs=0.003)
+    assert blend(*groups, Rule(gap=0.0, sd=0.2)).half_width(0.95) < 0.5 * blend(*groups, Rule()).half_width(0.95)
+    for wrong in ({"lies": 1.0}, {"lies": -0.1}, {"lies": 0.1, "name": "adaptive"}, {"gap": 0.1, "name": "anchored"}):
+        with pytest.raises(InvalidInput, match=r"lies|gap"):
+            Rule(**wrong)
 
 
 def test_an_interval_holds_a_mean_that_few_people_far_from_all_others_make() -> None:

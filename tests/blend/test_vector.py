@@ -74,7 +74,7 @@ def test_people_who_were_not_asked_about_a_coordinate_still_count() -> None:
     trusted = sums(1000, (-500 * HALF,) * 3, noise)
     counts = np.array([3000, 2900, 3100])
     local = VectorReportSums(9000, counts, counts * 0.5, counts * 5.0, PLAN)
-    assert [one.estimate for one in blend_columns(trusted, [local], Rule())] == pytest.approx([0.4] * 3)
+    assert [one.middle for one in blend_columns(trusted, [local], Rule())] == pytest.approx([0.4] * 3)
     for rule in (Rule("skew-aware"), Rule("adaptive", gap=1.0)):
         for one in blend_columns(trusted, [local], rule):
             assert one.weight == pytest.approx(0.1, abs=0.002)  # the gap's square is far above both variances

@@ -127,9 +127,10 @@ def test_plans_predict_what_releases_show(run: Runner, tmp_path: Path) -> None:
     assert all(p > q for p, q in zip(wider, errors, strict=True))
     gaps = public["predicted"]["differences"]
     assert [(gap["of"], gap["less"]) for gap in gaps] == [(name, "law") for name in ("sales", "post", "mail")]
-    errors = public["predicted"]["estimators"]["everyone"]["rmse_population"]
-    assert errors[0] == pytest.approx(0.5 * (alone + local) ** 0.5, rel=0.02)  # each half counts by its people
-    assert gaps[0]["standard_error"] == pytest.approx((errors[0] ** 2 + errors[1] ** 2) ** 0.5)
+    leaning = public["predicted"]["estimators"]["everyone"]["rmse_population"]
+    first, second = (0.25 * (25 / n + 2 * 25**2 / n**2 + (local * 60) / n) for n in (60, 120))
+    assert errors[0] < leaning[0] < first**0.5  # of alike people; each half counts by its people alone in a difference
+    assert gaps[0]["standard_error"] == pytest.approx((first + second) ** 0.5, rel=0.02)
     depts = [dept for dept, n in {"law": 120, "sales": 240, "post": 30, "mail": 10}.items() for _ in range(n)]
     rows = [f"20,{dept},{('local', 'trusted')[i % 2]}" for i, dept in enumerate(depts)]
     (tmp_path / "people.csv").write_text("\n".join(["pay,dept,trust", *rows]) + "\n")

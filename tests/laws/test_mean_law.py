@@ -16,15 +16,17 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.text import Text
 from tests.results import sole
 
+import hybridp as hp
 from hybridp import noise
 from hybridp.blend.mean import Rule, blend, seal
 from hybridp.curator import sums
 from hybridp.curator.sums import Columns
-from hybridp.errors import InvalidInput
+from hybridp.errors import InvalidInput, TrustRule
 from hybridp.ledger import Ledger
 from hybridp.noise import seeded
 from hybridp.protocols.driver import release as release_groups
@@ -112,8 +114,9 @@ def test_every_estimator_publishes_the_same_noisy_sum(rows: Any, estimator: str)
 
 @pytest.mark.parametrize(
     ("beside", "parts", "reach"),
-    [({"clipped_share": 0.25, "estimator": "tcm-only"}, (1.5, 0.5), 1), ({"estimator": "anchored"}, (1.8, 0.2), 2**32)],
-    ids=["a count of the clipped", "the squares of an anchored mean"],
+    [({"clipped_share": 0.25, "estimator": "tcm-only"}, (1.5, 0.5), 1), ({"estimator": "anchored"}, (1.8, 0.2), 2**32),
+     ({"gap": 5.0}, (1.8, 0.2), 2**32), ({"lies": 0.1}, (1.8, 0.2), 2**32)],
+    ids=["a count of the clipped", "the squares of an anchored mean", "those of a stated gap", "of stated lies"],
 )
 def test_what_is_told_beside_the_sum_has_its_part_of_epsilon_and_a_draw_of_its_own(
     rows: Any, tmp_path: Path, beside: dict[str, Any], parts: tuple[float, float], reach: int
@@ -134,6 +137,29 @@ def test_what_is_told_beside_the_sum_has_its_part_of_epsilon_and_a_draw_of_its_o
     charged = Ledger.open(tmp_path / "l").history()
     assert [(e.people, e.budget.epsilon, e.noise) for e in charged] == [("trusted", 2.0, None)]  # both draws at once
     assert stated(found, "trusted")["epsilon"] == 2.0
+
+
+@pytest.mark.parametrize(("more", "paid"), [({}, True), ({"estimator": "tcm-only"}, False), ({"epsilon": 0.05}, False)])
+def test_people_who_all_trust_pay_for_their_spread_out_of_the_same_promise(
+    tmp_path: Path, more: dict[str, Any], paid: bool
+) -> None:
+    """A tenth of epsilon, and intervals that are as long as the spread is, not as the largest that the bounds allow."""
+    frame, own = pd.DataFrame({"pay": [45.0, 55.0] * 2000}), {"epsilon": 2.0, **more}
+    ledger = Ledger.create(tmp_path / "l", dict.fromkeys(("trusted", "local"), PureDP(own["epsilon"])))
+    with Recording(31).as_the_systems() as tape:
+        found = hp.mean(frame, "pay", bounds=(0, 100), trust=TrustRule(everyone="trusted"), missing="middle",
+                        ledger=ledger, **own)  # fmt: skip
+    parts = (0.9 * own["epsilon"], 0.1 * own["epsilon"]) if paid else (own["epsilon"],)
+    noise = whole((found.facts["unbiased"] - 0) / 100 * 4000 * LEVELS) - 4000 * LEVELS // 2
+    first = span_of(tape, noise, laplaces(LEVELS / parts[0]))
+    end = tape.read_from(first[1], laplaces(2**32 / parts[1]), 1)[1] if paid else first[1]
+    assert (first[0], end) == (0, len(tape.words))
+    assert [(e.people, e.budget.epsilon) for e in ledger.history()] == [("trusted", own["epsilon"])]
+    cell = found.cells[0]
+    assert cell.low is not None
+    assert cell.high is not None
+    assert (cell.high - cell.low < 0.5) == paid  # 2 x 1.96 x 5/sqrt(4000) = .31; of 50 in place of 5: 3.1
+    assert cell.low < 50 < cell.high
 
 
 @pytest.mark.parametrize(("few", "asked", "estimator"), [
@@ -224,7 +250,10 @@ SEALED = ("--estimator", "kvh", *SD, "--publish", "estimate-only", "--local", "d
 FIXED = {"estimator": "fixed", "trusted_weight": 0.9, "sd": 30, "publish": "estimate-only", "local": "dithered"}
 
 
-@pytest.mark.parametrize("options", [("--epsilon", 1), ("--epsilon", 1, "--delta", 1e-6, "--noise", "gaussian")])
+@pytest.mark.parametrize("options", [
+    ("--epsilon", 1), ("--epsilon", 1, "--delta", 1e-6, "--noise", "gaussian"),
+    ("--epsilon", 1, "--estimator", "everyone"),
+])  # fmt: skip
 def test_a_sealed_estimate_shows_nothing_else(rows: Any, options: Any) -> None:
     with Recording(11).as_the_systems():
         found = command("release", "mean", rows(), *BASE, *SEALED, *options)
@@ -232,6 +261,7 @@ def test_a_sealed_estimate_shows_nothing_else(rows: Any, options: Any) -> None:
         assert sole(found)[group] is None
         assert sole(found)["groups"][group]["standard_error"] is None
     assert sole(found)["sd_estimate"] is None
+    assert sole(found)["unbiased"] == pytest.approx(sole(found)["estimate"])
     assert set(sole(found)["disagreement"].values()) == {None}
 
 

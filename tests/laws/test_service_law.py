@@ -125,14 +125,14 @@ def test_the_same_words_give_the_same_release_as_files(
     study = service.asked(questions, {"allowed_epsilons": EPSILONS} if own else promise, people)
     start = len(service.tape.words)
     published = studies.release_study(service, study)
-    declared = Study(title="t", questions=questions, trust={"everyone": "trusted"}, people={"public": ["own", "town"]},
+    declared = Study(title="t", questions=questions, trust="trust", people={"public": ["own", "town", "trust"]},
                      promise={"epsilon_column": "own", "allowed_epsilons": EPSILONS} if own else promise)  # fmt: skip
     ledger = Ledger.create(tmp_path / "l", ledger_totals(declared))
     for skipped in (start, start + 97):
         tape = Recording(SEED)
         tape.take(skipped)
         with tape.as_the_systems():
-            files = declared.release(people, ledger=ledger if skipped == start else None)
+            files = declared.release(people.assign(trust="trusted"), ledger=ledger if skipped == start else None)
         if skipped > start:  # the control: elsewhere on the tape it is another release
             assert told(files) != pytest.approx(told(Release.of_dict(published)))
         else:

@@ -140,7 +140,8 @@ def test_an_amplified_release_that_came_to_nothing_can_be_made_again(
 
 @pytest.mark.parametrize(
     "rule",
-    [Rule("adaptive"), Rule("adaptive", sd=0.4), Rule("skew-aware", sd=0.4), Rule("full-lm", sd=0.4), Rule("everyone")],
+    [Rule("adaptive"), Rule("adaptive", sd=0.4), Rule("skew-aware", sd=0.4), Rule("full-lm", sd=0.4), Rule("everyone"),
+     Rule("everyone", sd=0.4, gap=0.1), Rule("everyone", sd=0.4, lies=0.1)],
 )
 def test_a_learned_weight_or_spread_cannot_be_sealed(rule: Rule) -> None:
     with pytest.raises(InvalidInput, match="`publish`"):

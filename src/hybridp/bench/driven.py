@@ -52,7 +52,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hybridp.bench.crowd import Crowd, Expected, Guesses, Held
 from hybridp.blend.distribution import Evidence, Shape, blended
-from hybridp.blend.mean import Rule
+from hybridp.blend.mean import Rule, none_seen
 from hybridp.blend.shares import share_anchoring
 from hybridp.errors import InvalidInput, must
 from hybridp.public import messages as theory
@@ -87,7 +87,15 @@ def by_formula(name: str, s: theory.Setting) -> tuple[Any, Floats]:
         return None, theory.full_lm(s)
     known: dict[str, Any] = {"tcm-only": 1.0, "lm-only": 0.0, "everyone": s.c, "pwh": theory.pwh_weight(s)}
     weight = known.get(name, theory.kvh_weight(s))
-    return weight, theory.hybrid(s, weight)
+    return weight, leaning(s)[0] if name == "everyone" else theory.hybrid(s, weight)
+
+
+def leaning(s: theory.Setting) -> tuple[Floats, Floats]:
+    """Squared errors of the default, which leans from the stratified mean towards KVH's: where the groups are alike,
+    and the most where they differ. Against all that people were drawn from, sampling adds the same to each."""
+    plain, alike = theory.hybrid(s, s.c), theory.hybrid(s, theory.kvh_weight(s))
+    seen = np.vectorize(none_seen)((plain - alike) / (alike + theory.sampling_variance(s)))
+    return alike + (plain - alike) * seen[1], alike + (plain - alike) * (1 + seen[0] ** 2)
 
 
 @dataclass(frozen=True)
@@ -250,6 +258,12 @@ class Driven:
         halves = np.array([b.half for b in self.task.bounds.bounds])
         return {"overall_rmse_in_half_ranges": math.sqrt(float(np.mean(mse / halves**2))), **numbers}
 
+    def unbiased(self) -> list[float]:
+        """The errors of the default before it leans towards alike groups."""
+        whole = theory.hybrid(self.setting, self.setting.c) + theory.sampling_variance(self.setting)
+        result: list[float] = (np.sqrt(whole) * (self.crowd.n if self.task.counted else 1)).tolist()
+        return result
+
     def default(self) -> dict[str, Any]:
         """The release without a stated estimator: how far its intervals reach to either side, at their level."""
         own, known = self, isinstance(self.task, MeanTask) and self.task.rule.sd is not None
@@ -325,6 +339,8 @@ def plan_driven(task: Any, crowd: Crowd) -> Plan:
             of = "without a stated sd its" if task.rule.sd is None else "its"
             wide = more["default"]["half_width"]
             said[0] += f"; {of} {100 * task.level:.6g} % interval would reach {wide:,.4g} to either side"
+            worst = math.sqrt(float((leaning(own.setting)[1] + theory.sampling_variance(own.setting))[0]))
+            said[0] += f", and where they differ its error is at most {worst:,.4g}"
         said[0] += "."
         if not (isinstance(task, SharesTask) and task.question.most):
             more["alike"], words = own.alike()

@@ -235,6 +235,8 @@ def _public(study: Declaration, i: int, by: Grouping, crowd: Crowd, parts: Seque
             return {key: ways(facts) for key, facts in plan.items()}
         own = Driven.of(largest.setting.task, replace(crowd, n=n))
         told = {who: own.told(who) for who in own.names if who in (*HEARD, "kvh")}
+        if own.crowd.both:  # by which groups are compared
+            told["unbiased"] = {"rmse_population": own.unbiased()}
         return dict.fromkeys(largest.questions[crowd.question], told)
 
     by_size, result = {n: estimators(n) for n in {*sizes}}, dict[str, Predicted]()
@@ -244,7 +246,7 @@ def _public(study: Declaration, i: int, by: Grouping, crowd: Crowd, parts: Seque
             known = {who: np.ravel(error_of(told)).tolist() for who, told in by_size[n][key].items()}
             alone = next(iter(known.values()))  # of a group that nobody trusts, or everybody
             every.append({"everyone": alone, "hybrid": known.get("kvh", alone), **known})
-        worst = [max(one["everyone"]) for one in every]
+        worst = [max(one.get("unbiased", one["everyone"])) for one in every]
         pairs = [] if key == "sum" else by.pairs(by.names)  # sums of groups of different sizes are not compared
         gaps = {(a, b): math.hypot(worst[a], worst[b]) for a, b in pairs}
         result[key] = largest.questions[crowd.question][key], every, gaps

@@ -70,7 +70,7 @@ def mean_gaps(blends: Sequence[Blend], pairs: Pairs, level: float, *, joint: boo
         a, b = blends[i], blends[j]
         wide, narrow = max(a.error.b, b.error.b), min(a.error.b, b.error.b)
         law = NormalLaplace(math.sqrt(a.error.s**2 + b.error.s**2 + 2 * narrow**2), wide)
-        slack, d = a.slack + b.slack, a.estimate - b.estimate
+        slack, d = a.slack + b.slack, a.middle - b.middle
         reach = law.quantile((1 + each) / 2) + slack
         result.append(Gap(d, d - reach, d + reach, float(law.two_sided_p(max(abs(d) - slack, 0.0)))))
     return result

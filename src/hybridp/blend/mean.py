@@ -3,9 +3,17 @@
 Everything is in the unit coordinate [-1, 1]. ``V_T = var/k + noise_T`` and ``V_L = (var + v)/n_L`` are the variances of
 the group estimates; the hybrid is ``w mu_T + (1-w) mu_L``.
 
-"everyone" is the stratified mean, ``w = k/(k + n_L)``: right however much people who trust differ from those who do
-not, in mean or spread, so the error of each group comes from its own figures. All other blends of both groups take them
-to be alike: they are more certain where that is so, and off by ``(w - k/(k + n_L))`` times the difference where not.
+"everyone" is about all people, however much those who trust differ from those who do not. The stratified mean ``Y =
+c m_T + (1-c) m_L``, ``c = k/(k + n_L)``, is right whatever the difference ``D = m_T - m_L``, and its interval is the
+one that is published: none that holds for every difference is shorter (Low 1997). The estimate is moved from Y towards
+the blend of alike groups, of weight a, by as much as they seem to be alike: ``Y + (a-c) (D - soft(D))``, where soft
+takes ``lambda sd(D)`` off |D|. That leaves it within the interval, and its error near the smaller one of both
+(Armstrong, Kline and Sun, arXiv 2305.14265). All other blends of both groups take them to be alike, or to differ by a
+stated `gap`: they are more certain where that is so, and off by ``(w - c)`` times the difference where not.
+
+**What may be wrong of a blend of weight w is stated**: a gap of at most G shifts it by ``|w - c| G``, and local people
+of whom a share may send anything by ``(1-w)`` times what that does to their mean. Of all weights that one is taken
+whose interval, which contains any such shift, is the shortest at 95 % (Armstrong and Kolesar 2018).
 
 Reports of different randomisers, of people who trust nobody and people whose reports were mixed, are one group. Group g
 has n_g reports with noise v_g. Its mean has a share ``a_g`` of the pooled mean, in proportion to ``n_g/(var + v_g)`` at
@@ -49,9 +57,10 @@ from hybridp.public.personal import local_terms
 from hybridp.public.randomisers import Floats, Randomiser
 from hybridp.public.steered_mean import WindowSums, best_weight
 
-__all__ = ["Anchor", "Blend", "Disagreement", "EstimatorName", "Rule", "Spread", "anybody_heard", "blend"]
+__all__ = ["Alike", "Anchor", "Blend", "Disagreement", "EstimatorName", "Rule", "Spread", "anybody_heard", "blend"]
 __all__ += ["blend_columns", "blend_window", "column_parts", "combine", "each_level", "hold", "learn_variance"]
-__all__ += ["learned_spread", "local_mean", "pooled", "pooled_shares", "seal", "share_of", "weighed"]
+__all__ += ["learned_spread", "local_mean", "none_seen", "pooled", "pooled_shares", "seal", "share_of", "weighed"]
+__all__ += ["weighted", "weighted_alike"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,10 @@ class _Mixture:
     @property
     def worst_variance(self) -> float:
         return self._mixed(part.worst_variance for part in self.parts)
+
+    @property
+    def bound(self) -> float:
+        return max(part.bound for part in self.parts)
 
     def square_deviation(self, mean: float, spread: float) -> float:
         return self._mixed(part.square_deviation(mean, spread) for part in self.parts)
@@ -126,8 +139,10 @@ class Rule:
 
     `sd` (both groups) or `sd` and `local_sd` make KVH (P Defs 4.1, 6.1); `gap` is a stated bound on |mu_T - mu_L|;
     `weight` goes with "fixed". "everyone" weighs each group by its number of people, and takes the trusted group's
-    spread from its own figures. "anchored" holds the local group to `reach` standard errors of the difference between
-    the groups, or, where that is None, to the tightest leash that is cheap at the spread of the values, or the loosest:
+    spread from its own figures; `lies` is the largest share of local people who may send anything, and `spread` says
+    that a part of the trusted epsilon pays for that spread. "anchored" holds the local group to `reach` standard errors
+    of the groups' difference, or, where that is None, to the tightest leash that is cheap at the values' spread, or the
+    loosest:
     dishonest reports cannot pull farther, because nothing that decides how far comes from reports. "alike" is left to a
     study, which knows when that is cheap (`hybridp.public.anchoring`). Of a vector's columns each may have its `sd`.
     """
@@ -138,10 +153,13 @@ class Rule:
     gap: float | None = None
     weight: float | None = None
     reach: float | None = None
+    lies: float = 0.0
+    spread: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("anchored", "everyone"):
-            must(self.gap is None or self.name != name, "gap", f"must not go with the estimator {name}", self.gap)
+        must(self.gap is None or self.name != "anchored", "gap", "must not go with the estimator anchored", self.gap)
+        must(0 <= self.lies < 1, "lies", "must be at least 0 and below 1", self.lies)
+        must(not self.lies or self.name == "everyone", "lies", "must go with the estimator everyone", self.name)
         must(self.reach is None or 0 < self.reach < math.inf, "reach", "must be positive and finite", self.reach)
         must(self.local_sd is None or self.sd is not None, "sd", "must be given together with local-sd", self.sd)
 
@@ -156,9 +174,19 @@ class Rule:
         return replace(self, sd=sd, gap=gap, local_sd=None if self.local_sd is None else self.local_sd / reach)
 
     @property
+    def bounded(self) -> bool:
+        """Whether it is stated by how much the mean of everybody may be off."""
+        return self.name == "everyone" and (self.gap is not None or self.lies > 0)
+
+    @property
+    def measures(self) -> bool:
+        """Whether a part of the trusted epsilon pays for the spread."""
+        return self.sd is None and (self.name == "anchored" or self.bounded or self.spread)
+
+    @property
     def fixed_in_advance(self) -> bool:
         """Whether the weight is decided by public numbers alone (group sizes, noise, a stated variance)."""
-        return self.name not in ("alike", "adaptive", "anchored", "skew-aware", "full-lm")
+        return not self.bounded and self.name not in ("alike", "adaptive", "anchored", "skew-aware", "full-lm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +238,43 @@ def each_level(level: float, many: int, *, joint: bool) -> float:
     return 1 - (1 - level) / max(many, 1) if joint else level
 
 
+class Alike(NamedTuple):
+    """How far the blend of alike groups is `away` from the stratified mean, the variance of that if they are alike, and
+    of that blend."""
+
+    away: float
+    apart: float
+    together: float
+
+    @property
+    def moved(self) -> float:
+        """How far the stratified mean moves towards it."""
+        if self.apart <= 0:
+            return 0.0
+        none = none_seen(self.apart / max(self.together, 1e-300))[0] * math.sqrt(self.apart)
+        return min(max(self.away, -none), none)
+
+    @classmethod
+    def of(cls, apart: float, v_t: float, v_l: float, c: float) -> Alike:
+        """Of groups whose means would have these variances and are so far `apart`; c is the trusted one's weight."""
+        both = max(v_t + v_l, 1e-300)
+        a = v_l / both
+        return cls((a - c) * apart, (a - c) ** 2 * both, v_t * v_l / both)
+
+
+def weighted_alike(parts: Sequence[Alike], shares: Sequence[float]) -> Alike:
+    """Of a population of whom such a share is in each of some groups."""
+    every = list(zip(shares, parts, strict=True))
+    away = sum(w * one.away for w, one in every)
+    return Alike(away, sum(w * w * one.apart for w, one in every), sum(w * w * one.together for w, one in every))
+
+
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """The estimate and the law of its error, and those of the groups' own means."""
+    """The estimate and the law of its error, and those of the groups' own means.
+
+    Where the estimate was moved towards that of `alike` groups, the error is that of the middle of its interval.
+    """
 
     estimate: float
     weight: float
@@ -223,10 +285,24 @@ class Blend:
     trusted_error: NormalLaplace | None = None
     local_error: NormalLaplace | None = None
     anchor: Anchor | None = None
+    alike: Alike | None = None
+
+    @property
+    def middle(self) -> float:
+        return self.estimate if self.alike is None else self.estimate - self.alike.moved
+
+    @property
+    def means(self) -> tuple[float | None, float | None]:
+        """The trusted and the local people's own."""
+        if self.disagreement is None:
+            own = self.middle
+            return (own if self.trusted_error is not None else None), (own if self.local_error is not None else None)
+        gap = self.disagreement.difference
+        return self.middle + (1 - self.weight) * gap, self.middle - self.weight * gap
 
     def half_width(self, level: float) -> float:
-        """Half the width of the interval with this coverage; `slack` covers the bias that unequal means leave."""
-        return self.error.quantile((1 + level) / 2) + self.slack
+        """Half the width of the interval with this coverage, whatever the bias is of at most `slack`."""
+        return self.error.reach(level, self.slack)
 
 
 class _Spread(NamedTuple):
@@ -252,10 +328,6 @@ def blend(
     must(trusted is not None or local is not None, "people", "must be at least 1 in one of the groups", "0")
     spread = _spread(trusted, local, rule)
     weight, slack = float(local is None), 0.0
-    if trusted is not None and local is not None:
-        share = trusted.people / (trusted.people + local.people) if trusted_share is None else trusted_share
-        weight, gap = _weight(trusted, local, rule, spread, share)
-        slack = abs(weight - share) * gap
     own = theirs = None
     if trusted is not None:
         normal = spread.upper / trusted.people + trusted.gaussian_variance
@@ -264,10 +336,19 @@ def blend(
         upper = spread.upper_local
         model = upper + _noise_l(local, upper, 0.0) if local.people < 30 else 0.0
         theirs = local.mean, NormalLaplace(math.sqrt(max(local.variance, model) / local.people), 0.0)
-    blended = weighed(own, theirs, weight, spread.local, slack)
-    if trusted is None or local is None or rule.name != "anchored":
-        return blended
-    return _anchored(blended, trusted, local, rule, spread)
+    if trusted is None or own is None or local is None or theirs is None:
+        return weighed(own, theirs, weight, spread.local)
+    share = trusted.people / (trusted.people + local.people) if trusted_share is None else trusted_share
+    if rule.name == "everyone":
+        if rule.bounded:
+            weight, slack = _bounded(own[1], theirs[1], share, rule.gap, rule.lies * (1 + local.randomiser.bound))
+            return weighed(own, theirs, weight, spread.local, slack)
+        v_t, v_l = spread.local / trusted.people + trusted.noise_variance, theirs[1].variance
+        alike, plain = Alike.of(own[0] - theirs[0], v_t, v_l, share), weighed(own, theirs, share, spread.local)
+        return replace(plain, estimate=plain.estimate + alike.moved, alike=alike)
+    weight, gap = _weight(trusted, local, rule, spread, share)
+    blended = weighed(own, theirs, weight, spread.local, abs(weight - share) * gap)
+    return _anchored(blended, trusted, local, rule, spread) if rule.name == "anchored" else blended
 
 
 def blend_columns(
@@ -327,6 +408,86 @@ def weighed(trusted: Group | None, local: Group | None, weight: float, variance:
         disagreement=gap,
         trusted_error=None if trusted is None else law_t,
         local_error=None if local is None else law_l,
+    )
+
+
+def _bounded(
+    own: NormalLaplace, theirs: NormalLaplace, share: float, gap: float | None, pull: float
+) -> tuple[float, float]:
+    """The weight of the trusted mean whose interval is the shortest, and by how much the estimate may be off: the
+    groups differ by at most `gap` (None: by any amount), and lies move the local mean by at most `pull`.
+
+    Replacing the reports of a share of the local people by others within the devices' reach moves their mean by at most
+    the share times 1 (an honest one's expectation) plus that reach.
+    """
+    from scipy.optimize import minimize_scalar
+
+    def off(w: float) -> float:
+        return (abs(w - share) * gap if gap else 0.0) + (1 - w) * pull
+
+    def width(w: float) -> float:
+        return NormalLaplace(math.hypot(w * own.s, (1 - w) * theirs.s), w * own.b).reach(0.95, off(w))
+
+    if gap is None:
+        return share, off(share)
+    sides = ((0.0, share), (share, 1.0))
+    every = [share, *(float(minimize_scalar(width, bounds=ends, method="bounded").x) for ends in sides)]
+    best = min(every, key=width)
+    return best, off(best)
+
+
+def none_seen(gain: float) -> tuple[float, float]:
+    """How many standard errors of the groups' difference count as none, where the stratified mean's variance is 1 +
+    `gain` times the blend's: the variance, over the smaller of both, is at most the same where they are alike and where
+    they differ by any amount.
+
+    Of soft thresholding at x a normal law has the risk ``2 [(1+x^2) Phi(-x) - x phi(x)]`` at 0, which is told too, and
+    at most 1 + x^2.
+
+    >>> [round(none_seen(gain)[0], 2) for gain in (0.96, 5.25, 18.2)]
+    [0.73, 0.99, 1.26]
+    """
+    from scipy.optimize import brentq
+
+    def risk(x: float) -> float:
+        return (1 + x * x) * math.erfc(x / math.sqrt(2)) - math.sqrt(2 / math.pi) * x * math.exp(-x * x / 2)
+
+    gain = min(gain, 1e6)
+    result = float(brentq(lambda x: (1 + gain * risk(x)) * (1 + gain) - 1 - gain * (1 + x * x), 0.0, 10.0, xtol=1e-15))
+    return result, risk(result)
+
+
+def weighted(blends: Sequence[Blend], shares: Sequence[float]) -> Blend:
+    """The mean of a population of whom such a share is in each of some groups, from means of the groups, whose errors
+    are independent of one another. It moves towards alike people as a whole: how far the groups differ in each adds up
+    where it is the same.
+
+    A sum of laws is taken for the widest Laplace part and a normal law of all other variance.
+    """
+    every = list(zip(shares, blends, strict=True))
+
+    def law(laws: Sequence[NormalLaplace | None]) -> NormalLaplace | None:
+        parts = [(w * one.s, w * one.b) for w, one in zip(shares, laws, strict=True) if one is not None]
+        if len(parts) < len(laws):
+            return None
+        wide = max(b for _, b in parts)
+        return NormalLaplace(math.sqrt(max(sum(s * s + 2 * b * b for s, b in parts) - 2 * wide**2, 0.0)), wide)
+
+    gaps, gap = [one.disagreement for one in blends], None
+    if (apart := law([None if one is None else one.law for one in gaps])) is not None:
+        gap = Disagreement(sum(w * one.difference for w, one in zip(shares, gaps, strict=True) if one), apart)
+    told = [one.alike or Alike(0.0, 0.0, one.error.variance) for one in blends]
+    alike = weighted_alike(told, shares) if any(one.alike for one in blends) else None
+    return Blend(
+        estimate=sum(w * one.middle for w, one in every) + (0.0 if alike is None else alike.moved),
+        weight=sum(w * one.weight for w, one in every),
+        variance=sum(w * one.variance for w, one in every),
+        error=cast(NormalLaplace, law([one.error for one in blends])),
+        slack=sum(w * one.slack for w, one in every),
+        disagreement=gap,
+        trusted_error=law([one.trusted_error for one in blends]),
+        local_error=law([one.local_error for one in blends]),
+        alike=alike,
     )
 
 
@@ -406,7 +567,8 @@ def _spread(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Ru
         return _Spread(most, learned, most, upper)
     if trusted is not None and trusted.squares is not None:
         learned, upper = _measured(trusted)
-        return _Spread(upper, learned, upper, upper)
+        apart = rule.name == "everyone" and local is not None
+        return _Spread(upper, learned, upper, learned_spread(None, cast(LocalSummary, local))[1] if apart else upper)
     if local is None:
         return _Spread(*[WORST_VARIANCE] * 4)
     paid = rule.name != "anchored" or trusted is None
@@ -423,7 +585,7 @@ def _weight(
 ) -> tuple[float, float]:
     """The weight of the trusted estimate, and the |gap| whose bias it tolerates; without bias it would be `share`."""
     k, n_l, worst, gap = trusted.people, local.people, local.randomiser.worst_variance, abs(rule.gap or 0.0)
-    stated = {"fixed": rule.weight, "tcm-only": 1.0, "lm-only": 0.0, "full-lm": 0.0, "everyone": share}
+    stated = {"fixed": rule.weight, "tcm-only": 1.0, "lm-only": 0.0, "full-lm": 0.0}
     stated["pwh"] = worst / n_l / (worst / n_l + trusted.noise_variance)
     if (weight := stated.get(rule.name)) is not None:
         return weight, gap
@@ -506,7 +668,7 @@ def seal(
 ) -> tuple[Blend, PureDP | ApproxDP | None]:
     """Round the local part to the trusted lattice, hide all that is known of the groups, and work out what is promised
     to local people, if it is more than their reports do. The law of the error is one of public numbers alone."""
-    hidden = replace(blended, disagreement=None, trusted_error=None, local_error=None, anchor=None)
+    hidden = replace(blended, disagreement=None, trusted_error=None, local_error=None, anchor=None, alike=None)
     if trusted is None or local is None or local.people == 0 or not 0 < blended.weight < 1:
         return hidden, None
     w, step = blended.weight, blended.weight * trusted.step

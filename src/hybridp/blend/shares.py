@@ -22,12 +22,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.mean import Anchor, each_level, hold
+from hybridp.blend.mean import Alike, Anchor, each_level, hold, weighted_alike
 from hybridp.errors import must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring
 from hybridp.public.messages import NormalLaplace, farthest_kept, holm, log_upper_tail
@@ -108,6 +108,12 @@ class ShareBlend:
     anchor: Anchor | None = None
     default: Anchoring | None = None
     """What decided, where the estimator was left to the rule and both groups were heard."""
+    alike: tuple[Alike, ...] | None = None
+    """What is published is moved from the estimate, which is unbiased, towards that of alike groups."""
+
+    @property
+    def published(self) -> Floats:
+        return self.estimate if self.alike is None else self.estimate + np.array([one.moved for one in self.alike])
 
     @property
     def parts(self) -> tuple[float, ...]:
@@ -142,12 +148,12 @@ class ShareBlend:
         """Half the widths of the intervals of the groups' differences, trusted less local."""
         if self.trusted is None or self.local is None:
             return None
-        s, b = self._gap_errors()
+        s, b = self.gap_errors()
         upper = (1 + each_level(level, len(s), joint=joint)) / 2
         laws = (NormalLaplace(*one) for one in zip(s.tolist(), b.tolist(), strict=True))
         return np.array([law.quantile(upper) for law in laws])
 
-    def _gap_errors(self) -> tuple[Floats, Floats]:
+    def gap_errors(self) -> tuple[Floats, Floats]:
         share = np.clip(self.estimate, 0.0, 1.0)
         (s_t, b), (s_l, _) = self.errors(share, 1.0), self.errors(share, 0.0)
         return np.maximum(np.sqrt(s_t**2 + s_l**2), 1e-300), b
@@ -172,7 +178,49 @@ class ShareBlend:
         """The same of each option by itself."""
         if self.trusted is None or self.local is None:
             return None
-        return list(two_sided(self.trusted - self.local, *self._gap_errors()).tolist())
+        return list(two_sided(self.trusted - self.local, *self.gap_errors()).tolist())
+
+
+class Weighted(NamedTuple):
+    """The shares of a population, with the ends of their intervals, and what its two groups of trust say."""
+
+    published: Floats
+    unbiased: Floats
+    ends: tuple[Floats, Floats]
+    trusted: Floats | None
+    local: Floats | None
+    gap_widths: Floats | None
+    p_values: list[float] | None
+
+
+def weighted_shares(blends: Sequence[ShareBlend], shares: Sequence[float], level: float, *, joint: bool) -> Weighted:
+    """Of a population of whom such a share is in each of some groups. The ends of an interval are as far from its
+    middle as those of the groups are from theirs, in the root of the sum of squares (MOVER)."""
+    w = np.array(shares)
+
+    def total(each: Sequence[Floats | None]) -> Any:
+        return None if any(one is None for one in each) else np.tensordot(w, np.array(each), 1)
+
+    def root(each: Sequence[Any]) -> Any:
+        return np.sqrt(np.tensordot(w * w, np.square(np.array(each)), 1))
+
+    middle, ends = total([one.estimate for one in blends]), [one.intervals(level, joint=joint) for one in blends]
+    at = [np.clip(one.estimate, 0.0, 1.0) for one in blends]
+    reach = [root([own - end[i] for own, end in zip(at, ends, strict=True)]) for i in (0, 1)]
+    errors = [one.errors(own) for one, own in zip(blends, at, strict=True)]
+    fixed = [[Alike(0.0, 0.0, v) for v in (s**2 + 2 * b**2).tolist()] for s, b in errors]
+    each = zip(*(one.alike or own for one, own in zip(blends, fixed, strict=True)), strict=True)
+    moved = np.array([weighted_alike(some, shares).moved for some in each])
+    own, theirs = total([one.trusted for one in blends]), total([one.local for one in blends])
+    widths = p = None
+    if own is not None and theirs is not None:
+        widths = root([one.gap_widths(level, joint=joint) for one in blends])
+        laws = [one.gap_errors() for one in blends]
+        wide = np.max([share * b for share, (_, b) in zip(shares, laws, strict=True)], axis=0)
+        rest = root([np.sqrt(s**2 + 2 * b**2) for s, b in laws]) ** 2 - 2 * wide**2
+        p = two_sided(own - theirs, np.sqrt(np.maximum(rest, 1e-300)), wide).tolist()
+    ends_of_all = np.clip(middle - reach[0], 0, 1), np.clip(middle + reach[1], 0, 1)
+    return Weighted(middle + moved, middle, ends_of_all, own, theirs, widths, p)
 
 
 def share_anchoring(size: int, noise: CountNoise, trusted: int, reports: Sequence[tuple[Oracle, int]]) -> Anchoring:
@@ -209,7 +257,7 @@ def blend_shares(
     if result.trusted is None or not undrawn.any():
         return result
     estimate, weights = np.where(undrawn, result.trusted, result.estimate), np.where(undrawn, 1.0, result.weights)
-    return replace(result, estimate=estimate, weights=weights, local=None)
+    return replace(result, estimate=estimate, weights=weights, local=None, alike=None)
 
 
 def _blended(
@@ -233,14 +281,17 @@ def _blended(
         v_t, v_l = _variances(trusted, heard, np.clip(own, 0.0, 1.0), 1 / trusted.people)
         held, anchor = hold(own, theirs, v_t, v_l, trusted.noise.laplace_variance / trusted.people**2, reach)
         return ShareBlend(held, v_l / (v_t + v_l), own, theirs, trusted, heard, "anchored", anchor, default)
-    weights = np.full_like(own, trusted.people / (trusted.people + heard.people / answering))
     pilot = np.full_like(own, 1 / heard.groups[0].oracle.categories)
-    for _ in range(0 if estimator == "everyone" else 3):  # from equal shares on: a pilot errs far less than matters
+    for _ in range(3):  # from equal shares on: a pilot errs far less than matters
         v_t, v_l = _variances(trusted, heard, pilot)
         weights = v_l / (v_t + v_l)
         pilot = np.clip(weights * own + (1 - weights) * theirs, 0.0, 1.0)
+    alike = None
+    if estimator == "everyone":
+        weights = np.full_like(own, trusted.people / (trusted.people + heard.people / answering))
+        alike = tuple(Alike.of(*one) for one in np.transpose([own - theirs, v_t, v_l, weights]).tolist())
     blended = weights * own + (1 - weights) * theirs
-    return ShareBlend(blended, weights, own, theirs, trusted, heard, plainly, default=default)
+    return ShareBlend(blended, weights, own, theirs, trusted, heard, plainly, default=default, alike=alike)
 
 
 def _variances(trusted: NoisyCounts, local: ReportPool, share: Floats, least: float = 0.0) -> tuple[Floats, Floats]:

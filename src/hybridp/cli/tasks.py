@@ -290,7 +290,7 @@ _QUANTILES = Task(
 _SHARES = Task(
     kind="choice",
     fields=("column", "options", "several", "other", "missing", "estimator", "noise", "by", "by_private", "categories",
-            "least", "compare", "joint"),
+            "least", "compare", "joint", "population"),
     people=_PEOPLE,
     mixer=True,
     more=(cli_options.edges_options,),

@@ -49,9 +49,9 @@ from hybridp.public.queries import Feature
 from hybridp.public.randomisers import Bounds, share_oracle
 from hybridp.public.shares import CountNoise, OnOptions, count_noise
 
-__all__ = ["ALL", "OTHER", "STEPS", "Grouping", "Joint"]
+__all__ = ["ALL", "OTHER", "POPULATION", "STEPS", "Grouping", "Joint"]
 
-OTHER, ALL = "other", "all"
+OTHER, ALL, POPULATION = "other", "all", "population"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,8 @@ class Grouping:
 
     Groups of fewer than `least` people are merged into `other`; that one is withheld if it still has fewer. People are
     counted where the group is public, and where it is private the noisy counts decide. `compare` asks for differences
-    between all pairs of groups ("all") or from one of them; `joint` for intervals that hold all together.
+    between all pairs of groups ("all") or from one of them; `joint` for intervals that hold all together. `population`
+    is how many people of a population are in each of the named groups, whoever took part: its answer is given too.
     """
 
     column: str
@@ -69,8 +70,15 @@ class Grouping:
     least: int = 1
     compare: str | None = None
     joint: bool = False
+    population: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.population:
+            rule = f"must say of each of the {len(self.names)} categories how many people are in it, of some any"
+            each = len(self.population) == len(self.names) and min(self.population) >= 0 < sum(self.population)
+            must(each, "population", rule, self.population)
+            must(not self.private, "population", "must go with groups that everybody may know", "private ones")
+            must(POPULATION not in self.names, "categories", "must not name one `population` beside it", POPULATION)
         must(len(set(self.names)) == len(self.names), "categories", "must all be different", "one twice")
         enough = len(self.names) >= 2 or not self.private
         must(enough, "categories", "must list at least 2 public names where the group is private", len(self.names))
@@ -105,6 +113,13 @@ class Grouping:
         if sum(sizes[name] for name in merged) < self.least:
             return kept, merged
         return {**kept, OTHER: merged}, ()
+
+    def weights(self, groups: Mapping[str, tuple[str, ...]]) -> tuple[float, ...]:
+        """The share of the population in each of the groups that are left; nothing where it is not known."""
+        known = dict(zip(self.names, self.population, strict=False))
+        sizes = [sum(known.get(member, 0.0) for member in members) for members in groups.values()]
+        must(not known or sum(sizes) > 0, "population", "must be in a group that is not withheld", "nobody")
+        return tuple(size / sum(sizes) for size in sizes) if known else ()
 
     def must_remain(self, sizes: Mapping[str, int]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
         """The same by public counts, under which a rule may refuse."""

@@ -358,6 +358,23 @@ class NormalLaplace:
             top *= 2
         return side * scale * float(brentq(excess, 0.0, top, xtol=1e-16, rtol=1e-15))
 
+    def reach(self, level: float, bias: float) -> float:
+        """The h with P(|X + b| ≤ h) = level, at least a half, for the b within ±`bias` that is worst: an end of them.
+
+        >>> round(NormalLaplace(1.0, 0.0).reach(0.95, 1.0), 3)  # Armstrong and Kolesar (2018), Table 1
+        2.646
+        """
+        from scipy.optimize import brentq
+
+        plain = self.quantile((1 + level) / 2)
+        if bias == 0 or self.variance == 0:
+            return plain + bias
+
+        def missed(h: float) -> float:
+            return math.exp(self._log_tail(h - bias)) + math.exp(self._log_tail(h + bias)) - (1 - level)
+
+        return float(brentq(missed, max(plain, bias), plain + bias, xtol=1e-14 * (plain + bias)))
+
     def _log_tail(self, x: float) -> float:
         """ln P(X > x) for x ≥ 0."""
         if self.s == 0:

@@ -153,7 +153,7 @@ class Count(_Shares):
     def check(self) -> None:
         super().check()
         rule = "must be left out of a count, which goes by the number of people in a group: ask a choice instead"
-        self.left_out(rule, "by_private", "compare")
+        self.left_out(rule, "by_private", "compare", "population")
 
     @property
     def feature(self) -> Values:

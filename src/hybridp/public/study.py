@@ -384,13 +384,17 @@ class ByGroup(Question):
         help="With by: differences between all pairs of groups (all), or of all from one, with intervals.",
         check=named,
     )
+    population: tuple[float, ...] = field(
+        (), help="With by and categories: how many people of the population are in each, for an answer about all of it."
+    )
     joint: bool = field(False, help="Intervals that hold for all groups, options, columns and statistics together.")
 
     @property
     def groups(self) -> Grouping | None:
         if self.by is None:
             return None
-        return Grouping(self.by, self.categories, self.by_private, self.least, self.compare, self.joint)
+        own = (self.by_private, self.least, self.compare, self.joint, self.population)
+        return Grouping(self.by, self.categories, *own)
 
     def asks_everybody(self) -> str:
         return "" if self.by is None else f"`{self.name}` is asked by group, which everybody answers"
@@ -399,7 +403,7 @@ class ByGroup(Question):
         super().check()
         if self.by is None:
             rule, private = "must go with by, the column of the groups", ("by_private",) * self.by_private
-            return self.left_out(rule, *private, "categories", "compare", "least")
+            return self.left_out(rule, *private, "categories", "compare", "least", "population")
         self.must(self.by not in self.columns_read[:-1 if self.by_private else None], "by",
                   "must be another column than the value's", self.by)  # fmt: skip
         known = not self.categories or self.compare in (None, "all", "other", *self.categories)
@@ -519,8 +523,11 @@ class Number(Grouped):
     )
     sd: float | None = field(None, help="A known standard deviation (kvh needs it).", check=positive)
     local_sd: float | None = field(None, help="With sd: another one for local people.", check=positive, option="")
-    gap: float | None = field(
-        None, help="A bound on the difference of the two groups' means.", check=at_least(0), option=""
+    gap: float | None = field(None, help="By how much the two groups' means differ at most.", check=at_least(0))
+    lies: float = field(
+        0.0,
+        help="The largest share of local people who may send anything: the interval contains what they can do.",
+        check=Check("must be at least 0 and below 1", lambda x: 0 <= x < 1),
     )
     trusted_weight: float | None = field(
         None,
@@ -614,6 +621,8 @@ class Number(Grouped):
             self.must(inside, "edges", rule, f"{self.edges[0]:g} to {self.edges[-1]:g}")
         rule = "must not be asked for where the lower bound is negative"
         self.must("gini" not in self.statistics or self.lower >= 0, "statistics", rule, "gini")
+        rule = "must go with a mean: of other statistics those of the groups do not add up to the population's"
+        self.must(not self.population or "mean" in self.statistics, "population", rule, ", ".join(self.statistics))
         rule = "must be adaptive in place of hybrid where the mean or the sum is asked for"
         self.must(self.estimator != "hybrid" or not self.summed, "estimator", rule, self.estimator)
         if self.counted:
@@ -634,7 +643,7 @@ class Number(Grouped):
         self.must(self.estimator in (None, "everyone"), "estimator", rule, self.estimator)
         self.left_out(rule, "by")
         if mean:
-            self.left_out(rule, "sd", "local_sd", "gap", "publish", "clipped_share")
+            self.left_out(rule, "sd", "local_sd", "gap", "lies", "publish", "clipped_share")
             self.must(self.noise != "gaussian", "noise", "must not be gaussian where a mean is steered", self.noise)
             return
         rule = "must be dithered, or left out, where people are asked around quantiles"
@@ -645,7 +654,7 @@ class Number(Grouped):
         return self.statistics != ("mean",)
 
     def check_own_epsilons(self, study: Declaration) -> None:
-        self.left_out(_OWN, "local_sd", "publish", "clipped_share", "form")
+        self.left_out(_OWN, "local_sd", "lies", "publish", "clipped_share", "form")
         if self.by_levels:
             shares = {"shares-below", "shares-above", "histogram"}.issuperset(self.statistics)
             rule = "must be the mean alone, or shares (below, above, histogram), where everyone has their own epsilon: "
@@ -730,8 +739,6 @@ def check_missing(
 
 def check_estimator(asked: Any) -> None:
     settled(asked)
-    rule = "must go with an estimator that weighs by it (adaptive, skew-aware, kvh): everyone holds whatever the gap is"
-    asked.must(asked.gap is None or asked.estimator not in (None, "everyone"), "gap", rule, asked.gap)
     asked.must(asked.estimator != "kvh" or bool(asked.sd), "sd", "must be given for the estimator kvh", "nothing")
     fixed = asked.estimator == "fixed"
     asked.must(

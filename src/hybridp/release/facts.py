@@ -296,6 +296,10 @@ def remarks(facts: Facts) -> Iterator[str]:
     if weights := [f"{w:.3g}" for w in sorted(_numbers(facts.get("weight")))]:
         rule = f"Estimator {facts['estimator']}; weight" if facts.get("estimator") else "Weight"
         yield f"{rule} of trusted people: {' to '.join(dict.fromkeys((weights[0], weights[-1])))}."
+    plain, at = facts.get("unbiased"), facts["estimate"]
+    if facts.get("estimator") == "everyone" and isinstance(plain, float) and isinstance(at, float) and plain != at:
+        said = shortly(plain, facts["interval"][1] - facts["interval"][0])
+        yield f"By numbers of people alone it would be {said}: it leans towards alike groups, where they seem alike."
     if facts.get("window"):
         low, high = facts["window"]
         yield f"Local people were asked between {low:,.6g} and {high:,.6g}; trusted people tell what lies outside."
@@ -314,11 +318,15 @@ def remarks(facts: Facts) -> Iterator[str]:
         yield "The spread of the columns cannot be told from the noise: the intervals have no ends."
     if by := facts.get("by"):
         few = f"fewer than {by['least']:,} people{', by noisy counts' if by['private'] else ''}"
-        for name, members in zip(by["categories"], by["members"], strict=True):
+        known = by.get("population") or ()
+        for name, members in list(zip(by["categories"], by["members"], strict=True))[: len(known) or None]:
             if len(members) > 1:
                 yield f"`{name}` is {', '.join(members)}: groups of {few}."
         if by["withheld"]:
             yield f"Withheld: {', '.join(by['withheld'])}, together {few}."
+        if known and len(by["categories"]) > len(known):
+            parts = (f"{percent(share, 3)} {name}" for share, name in zip(known, by["categories"], strict=False))
+            yield f"`{by['categories'][-1]}` is about all of it, whoever took part: {', '.join(parts)}."
 
 
 def _numbers(values: Any) -> list[float]:

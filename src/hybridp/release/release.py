@@ -524,13 +524,13 @@ def mean_release(
     """
     box = VectorBounds((bounds,)) if isinstance(bounds, Bounds) else bounds
     halves, each = [half for _, half in box.sides], each_level(level, len(blends), joint=joint)
-    unit = box.reach * np.array([one.estimate for one in blends])
+    unit, middle = (box.reach * np.array([getattr(one, at) for one in blends]) for at in ("estimate", "middle"))
     wide = box.reach * np.array([one.half_width(each) for one in blends])
     gaps = list(zip(halves, (one.disagreement for one in blends), strict=True))
     adjusted = iter(holm([gap.p_value for _, gap in gaps if gap is not None]))
     facts: dict[str, Any] = {
         "estimate": box.from_unit(box.project(unit)).tolist(),
-        "interval": [box.from_unit(np.clip(unit + side * wide, -1, 1)).tolist() for side in (-1, 1)],
+        "interval": [box.from_unit(np.clip(middle + side * wide, -1, 1)).tolist() for side in (-1, 1)],
         "gap": gap_facts(
             "columns",
             names,
@@ -539,7 +539,7 @@ def mean_release(
             [None if gap is None else half * gap.half_width(each) for half, gap in gaps],
             [None if gap is None else next(adjusted) for _, gap in gaps],
         ),
-        "unbiased": box.from_unit(unit).tolist(),
+        "unbiased": box.from_unit(middle).tolist(),
         "weight": [one.weight for one in blends],
         "anchor": None,
     }

@@ -298,7 +298,9 @@ def predicted(plan: Survey, people: Mapping[str, int]) -> dict[str, Any] | None:
     if _UNITS[kind] == "share of people":
         assumes = _FREQUENT.get(kind, "that all options are as frequent")
     assumes += " and that everybody asks for the smallest epsilon" if plan.choices else ""
-    half_width = NormalDist().inv_cdf((1 + plan.declared.level) / 2) * rmse
+    half_width, wide = NormalDist().inv_cdf((1 + plan.declared.level) / 2) * rmse, facts["predicted"].get("default", {})
+    if "half_width" in wide and getattr(asked, "estimator", None) in (None, "everyone") and not asked.as_count:
+        half_width = float(np.max(wide["half_width"]))  # of the interval, whose middle is not what is moved
     groups = ("trusted", "local", *(("shuffled",) if people.get("shuffled") else ()))
     told = {"people": {group: people[group] for group in groups}, "rmse": rmse, "half_width": half_width}
     return {**told, "unit": asked.unit or _UNITS[kind], "assumes": assumes}

@@ -486,6 +486,9 @@ class NumberTask(OfMean):
     def differ(self, key: str, blends: Sequence[Any], pairs: Sequence[tuple[int, int]], joint: bool) -> Any:
         return self.mean.differ(key, blends, pairs, joint) if key == "mean" else None
 
+    def weighted(self, key: str, blends: Sequence[Any], facts: Sequence[Facts], shares: Sequence[float]) -> Any:
+        return self.mean.weighted(key, blends, facts, shares) if key == "mean" else None
+
     def check_tally(self, tally: Any) -> None:
         self.mean.check_tally(tally)
         if self.distribution is not None:

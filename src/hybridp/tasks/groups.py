@@ -23,7 +23,7 @@ from hybridp.blend.groups import CategoryBlend, Gap, JointBlend, blend_joint, pu
 from hybridp.blend.mean import each_level
 from hybridp.blend.shares import to_simplex
 from hybridp.errors import must
-from hybridp.public.groups import OTHER, Grouping, Joint
+from hybridp.public.groups import OTHER, POPULATION, Grouping, Joint
 from hybridp.public.messages import Conversation, drive, holm
 from hybridp.public.queries import Feature
 from hybridp.public.rounds import Answer, Crowd, Options
@@ -57,6 +57,7 @@ def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Rele
         releases.append(drive(each.ask(crowd), people.of(members), answers))
         blends.append(task.blended(answers[0][1]))
     many = [[one.people["trusted"], one.people["local"]] for one in releases]
+    shares, everyone = grouping.weights(groups), tuple(name for members in groups.values() for name in members)
     receipts = {name: one.receipt for name, one in zip(groups, releases, strict=True)}
     unheard = (sum(sizes[name][place] for name in withheld) for place in (0, 1))
     receipt = _one_receipt(receipts, grouping, _unheard(task, *unheard))
@@ -73,14 +74,19 @@ def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Rele
             level = each_level(task.level, len(pairs) * len(own[0]), joint=grouping.joint)
             gaps = [_published(own[i], own[j], each.level, level) for i, j in pairs]
         p_values = [task.doubts(one, of) for one, of in zip(blends, facts, strict=True)]
+        told, named, sized_by = facts, groups, many
+        if shares and (whole := each.weighted(key, blends, facts, shares)) is not None:
+            told, named = [*facts, whole], {**groups, POPULATION: everyone}
+            p_values.append(Task.doubts(task, None, whole))
+            sized_by = [*many, [sum(column) for column in zip(*many, strict=True)]]
         result |= told_by_group(
             key,
             grouping,
-            groups,
-            facts,
+            named,
+            told,
             p_values,
             list(zip(pairs, gaps, strict=True)),
-            by={"people": many},
+            by={"people": sized_by, **({"population": list(shares)} if shares else {})},
             public={name: facts[0][name] for name in known if name in facts[0]},
             withheld=withheld,
             people=(sum(trusted for trusted, _ in many), sum(local for _, local in many)),
@@ -133,6 +139,8 @@ def _one_receipt(each: Mapping[str, Receipt], grouping: Grouping, unheard: Seque
         f"who is in which group of `{grouping.column}` is public, and stays when a person's data is replaced; nobody "
         "is in two groups, so that each person pays once for all of them",
         _small_rule(grouping, "public"),
+        f"the population is of {sum(grouping.population):,.0f} people, by `{grouping.column}` as declared; within a "
+        "group those who took part are like those who did not" * bool(grouping.population),
     ]
     own = _said_once({name: receipt.assumes for name, receipt in each.items()})
     order = sorted(promises, key=lambda one: one.people != "trusted")

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
 
 from hybridp.blend.groups import Gap, mean_gaps
-from hybridp.blend.mean import Blend, Rule, blend, blend_columns, column_parts, each_level, seal
+from hybridp.blend.mean import Blend, Rule, blend, blend_columns, column_parts, each_level, seal, weighted
 from hybridp.errors import InvalidInput, cannot_exclude, must
 from hybridp.public import mechanisms, messages, randomisers
 from hybridp.public.anchoring import SPREAD_SHARE, VECTOR_SPREAD_SHARE, Anchoring, mean_anchoring
@@ -29,8 +29,8 @@ from hybridp.public.randomisers import Bounds, LocalName, Randomiser, VectorLoca
 from hybridp.public.rounds import Answer, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Number
-from hybridp.release.facts import clipped_share
-from hybridp.release.release import GroupEstimate, Protection, Release, group_mean, mean_release
+from hybridp.release.facts import Facts, clipped_share
+from hybridp.release.release import GroupEstimate, Protection, Receipt, Release, group_mean, mean_release
 from hybridp.tasks import task as tasks
 from hybridp.tasks.task import BUILDERS, Draw, Task, declared, on_device, protected, undecided
 
@@ -124,6 +124,27 @@ class _Means(Task):
         each = ([gap.times(half) for gap in gaps] for (_, half), gaps in zip(sides, columns, strict=True))
         return [list(gaps) for gaps in zip(*each, strict=True)]
 
+    def weighted(
+        self, key: str, blends: Sequence[Sequence[Blend]], facts: Sequence[Facts], shares: Sequence[float]
+    ) -> Facts:
+        """The mean of all, and of each group of trust, weighted likewise."""
+        whole, sides = [weighted(column, shares) for column in zip(*blends, strict=True)], self.bounds.sides
+        several = self.bounds.dimensions > 1
+        groups = {}
+        for place, name in enumerate(("trusted", "local")):
+            own: Any = [[one.means[place] for one in column] for column in zip(*blends, strict=True)]
+            means = [None if None in some else sum(w * x for w, x in zip(shares, some, strict=True)) for some in own]
+            laws = [(one.trusted_error, one.local_error)[place] for one in whole]
+            people = sum(one["groups"][name]["people"] for one in facts)
+            each = [group_mean(side, None if several else self.level, people, mean, None if mean is None else law)
+                    for side, mean, law in zip(sides, means, laws, strict=True)]  # fmt: skip
+            lists: Any = ([one.estimate for one in each], [one.standard_error for one in each])
+            groups[name] = GroupEstimate(people, *lists) if several else each[0]
+        names, kinds = facts[0].get("columns", ("value",)), facts[0]["mechanisms"]
+        own = {"names": tuple(names), "level": self.level, "joint": self.joint, "estimator": self.rule.name}
+        told = mean_release(self.bounds, whole, groups, mechanisms=tuple(kinds.values()), receipt=_NOBODY, **own)
+        return told.facts
+
     def ruled(self, name: str) -> Any:
         return replace(self, rule=replace(self.rule, name=cast(Any, name)))
 
@@ -162,7 +183,7 @@ class _Means(Task):
     def _parts(self) -> tuple[Guarantee, PureDP | None, PureDP | None]:
         """The trusted group's promise divided up: the sums' part, the clipped count's, and the squares'."""
         rest, count, squares = self.trusted_whole, None, None
-        if self.rule.name == "anchored" and self.rule.sd is None:
+        if self.rule.measures:
             rest, squares = split_off(rest, self.spread_share)
         if self.clipped_share:
             rest, count = split_off(rest, self.clipped_share)
@@ -246,7 +267,8 @@ class MeanTask(_Means):
         super().__post_init__()
 
     def prepared(self, columns: Any) -> MeanTask:
-        return replace(self, excluding=True) if columns.missing == "exclude" else self
+        plain = replace(self.rule, spread=False)
+        return replace(self, excluding=True, rule=plain) if columns.missing == "exclude" else self
 
     def prepared_for(self, by: Grouping, columns: Any) -> MeanTask:
         must(self.publish == "full", "publish", "must be full for an answer by group", self.publish)
@@ -340,6 +362,10 @@ class VectorTask(_Means):
             return None, device
         beside = [one._replace(what="its sum of squares", several=True) for one in self.draws[1:]]
         return protected(self.trusted_whole, Draw("each column's sum", trusted.noise, several=True), *beside), device
+
+
+_NOBODY = Receipt((), "", False, "", ())
+"""Of facts that go into another release."""
 
 
 def publish_mean(study: _Means, got: Answer, crowd: Crowd) -> Release:
@@ -441,12 +467,19 @@ _AMPLIFIED = (
 )
 
 
+_MEASURED = 0.1
+"""From this epsilon on people who all trust pay for their spread: intervals are as long as the largest without."""
+
+
 def mean_task(study: Declaration, place: int) -> MeanTask:
     question = cast(Number, study.questions[place])
     bounds = Bounds(question.lower, question.upper)
     sd, local_sd, gap = (None if x is None else x / bounds.half for x in (question.sd, question.local_sd, question.gap))
     name = cast(Any, question.estimator or "everyone")
-    rule = Rule(name=name, sd=sd, local_sd=local_sd, gap=gap, weight=question.trusted_weight)
+    promised = cast(Guarantee, study.parts[place].trusted or study.parts[place].everybody)
+    alone = study.trust.everyone == "trusted" and question.form == "plain" and promised.epsilon >= _MEASURED
+    spread = alone and name == "everyone"
+    rule = Rule(name, sd, local_sd, gap, question.trusted_weight, lies=question.lies, spread=spread)
     return declared(MeanTask, study, place, bounds=bounds, rule=rule)
 
 

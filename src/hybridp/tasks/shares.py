@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from hybridp.blend.groups import Gap, share_gaps
-from hybridp.blend.shares import ReportPool, ShareBlend, ShareEstimator, blend_shares, to_simplex
+from hybridp.blend.shares import ReportPool, ShareBlend, ShareEstimator, blend_shares, to_simplex, weighted_shares
 from hybridp.errors import must
 from hybridp.public import shares as public_shares
 from hybridp.public.groups import Grouping
@@ -26,7 +26,7 @@ from hybridp.public.mechanisms import Charge, Guarantee, NoiseName, PureDP
 from hybridp.public.messages import Conversation, Invite
 from hybridp.public.queries import SEPARATOR, Feature
 from hybridp.public.questions import Choice, Count
-from hybridp.public.randomisers import k_randomised_response, share_oracle
+from hybridp.public.randomisers import Floats, k_randomised_response, share_oracle
 from hybridp.public.rounds import Answer, Crowd, Options
 from hybridp.public.shares import OnOptions, ShareReports, count_noise, mixed_oracle, tick_noise
 from hybridp.public.shuffling import Mixing
@@ -97,6 +97,26 @@ class SharesTask(Task):
     ) -> list[list[Gap]]:
         return share_gaps(blends, pairs, self.level, joint=joint)
 
+    def weighted(
+        self, key: str, blends: Sequence[ShareBlend], facts: Sequence[Facts], shares: Sequence[float]
+    ) -> Facts | None:
+        if self.counted:
+            return None
+        all_of, options = weighted_shares(blends, shares, self.level, joint=self.joint), facts[0]["options"]
+        apart = None if all_of.p_values is None else all_of.trusted - all_of.local  # type: ignore[operator]
+        return {
+            "estimate": self._inside(all_of.published),
+            "interval": [end.tolist() for end in all_of.ends],
+            "unbiased": all_of.unbiased.tolist(),
+            "trusted": None if all_of.trusted is None else all_of.trusted.tolist(),
+            "local": None if all_of.local is None else all_of.local.tolist(),
+            "weight": np.tensordot(shares, np.array([one.weights for one in blends]), 1).tolist(),
+            "disagreement": gap_facts("options", options, self.level, apart, all_of.gap_widths, all_of.p_values, 1.0),
+        }
+
+    def _inside(self, shares: Floats) -> Floats:
+        return np.clip(shares, 0.0, 1.0) if self.question.most else to_simplex(shares)
+
     def doubts(self, blend: ShareBlend, facts: Facts) -> list[float] | None:
         return super().doubts(blend, facts) if self.counted else blend.single_p_values()
 
@@ -164,7 +184,7 @@ def publish_shares(study: SharesTask, got: Answer, crowd: Crowd) -> Release:
     apart = None if own is None or theirs is None else own - theirs
     facts = answer(
         "histogram" if question.edges else "shares",
-        np.clip(result.estimate, 0.0, 1.0) if question.most else to_simplex(result.estimate),
+        study._inside(result.published),
         result.intervals(study.level, joint=study.joint),
         {
             "trusted": GroupEstimate(got.trusted_people, own, result.standard_errors("trusted")),

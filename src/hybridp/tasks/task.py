@@ -122,6 +122,11 @@ class Task(ABC):
         """How far groups are apart in a statistic, pair by pair; None where published numbers say all that there is."""
         return None
 
+    def weighted(self, key: str, blends: Sequence[Any], facts: Sequence[Facts], shares: Sequence[float]) -> Any:
+        """The facts of a statistic of a population of whom such a share is in each group; None where the groups' do not
+        add up to it."""
+        return None
+
     def doubts(self, blend: Any, facts: Facts) -> list[float] | None:
         """The p-values of trusted and local people of one group being alike, one by one."""
         p = (facts.get("disagreement") or {}).get("p_value")
