@@ -17,6 +17,7 @@ STUDIES = ("adpm", "mixed_trust", "oracles", "blender", "heavy_real", "heavy_row
 STUDIES += ("pareto_svt", "pareto_overhead", "pareto_adult", "dpsgd")
 STUDIES += ("kmeans", "kmeans_peers", "synth_tables", "synth_mixed")
 STUDIES += ("coverage", "laws", "quantiles", "questions", "regression", "shares_rows", "engines", "lies")
+STUDIES += ("who_answered",)
 STUDIES += ("service_uploads", "service_kill", "service_release", "service_fuzz", "mixer")
 ARGUMENTS: dict[str, list[str]] = {
     "local_users": [],
