@@ -81,6 +81,15 @@ def test_what_cannot_be_is_refused(wrong: dict[str, Any], field: str) -> None:
         hp.mean(people(), "pay", **PAY, **{**TOWNS, **wrong}, rng=seeded(1), simulate_local=True)
 
 
+def test_lies_are_bounded_of_a_mean_alone() -> None:
+    """Elsewhere they are refused, not passed over."""
+    number = {"kind": "number", "name": "pay", "lower": 0, "upper": 100, "missing": "middle", "lies": 0.1}
+    for more in ({"statistics": ["mean", "quantiles"], "at": [0.5]}, {"by": "town", "by_private": True,
+                 "categories": ["u", "v"]}, {"estimator": "adaptive"}, {"form": "steered"}):  # fmt: skip
+        with pytest.raises(InvalidInput, match="lies"):
+            Study(questions=[number | more], promise=2.0, trust="trust").release(people(), simulate_local=True)
+
+
 def test_what_does_not_add_up_is_refused() -> None:
     groups = {k: x for k, x in TOWNS.items() if k != "public"}
     for asked in (

@@ -626,6 +626,7 @@ class Number(Grouped):
         rule = "must be adaptive in place of hybrid where the mean or the sum is asked for"
         self.must(self.estimator != "hybrid" or not self.summed, "estimator", rule, self.estimator)
         if self.counted:
+            self.left_out("must go with the mean alone: of other statistics nothing bounds what lies do", "lies")
             rule = "must not be full-lm where more than the mean and the sum is asked for"
             self.must(self.estimator != "full-lm", "estimator", rule, self.estimator)
             rule = "must be full where more than the mean and the sum is asked for"

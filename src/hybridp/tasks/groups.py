@@ -193,8 +193,9 @@ class PrivateGroupsTask(Task):
             must(full, "publish", "must be full for an answer by group", self.study.publish)
             plain = self.study.local == "best"
             must(plain, "local", "must be left out for an answer by a private category", self.study.local)
-            plain = self.study.rule.gap is None and self.study.rule.local_sd is None
-            must(plain, "gap", "must be left out with local_sd for an answer by a private category", "one of them")
+            rule = self.study.rule
+            plain = rule.gap is None and rule.local_sd is None and not rule.lies
+            must(plain, "gap", "must be left out, as local_sd and lies, by a private category", "one of them")
         super().__post_init__()
 
     reads_again = True
