@@ -193,8 +193,8 @@ class PrivateGroupsTask(Task):
             must(full, "publish", "must be full for an answer by group", self.study.publish)
             plain = self.study.local == "best"
             must(plain, "local", "must be left out for an answer by a private category", self.study.local)
-            rule = self.study.rule
-            plain = rule.gap is None and rule.local_sd is None and not rule.lies
+            stated = self.study.rule
+            plain = stated.gap is None and stated.local_sd is None and not stated.lies
             must(plain, "gap", "must be left out, as local_sd and lies, by a private category", "one of them")
         super().__post_init__()
 
