@@ -215,6 +215,7 @@ def test_steered_quantiles_are_asked_in_any_number_of_phases_as_over_files(run: 
     study = str(studies.create_study(service, study_of(stated | {"questions": online}))["id"])
     first = studies.task_document(service, study)
     assert send(service, study, [trusted_report(first, {"pay": row.pay}) for row in TRUSTED.itertuples()]) == []
+    assert list(studies.export(service, study)) == []  # nobody was asked yet
     file, windows, exported, late = tmp_path / "2.json", list[Any](), 0, list[Any]()
     for phase, rows in ((2, LOCAL[:150]), (3, LOCAL[150:250]), (4, LOCAL[250:])):
         invitation = studies.open_phase(service, study, phase)["invitations"]["pay"]

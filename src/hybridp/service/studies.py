@@ -268,7 +268,7 @@ def export(service: Service, study_id: str) -> Iterator[bytes]:
     """The local reports, which are private by themselves, as lines of JSON in the order of their random ids."""
     view = service.view(study_id)
     with snapshot(service.engine) as db:
-        for phase in _asked_local(view.phase):
+        for phase in _asked_local(view.study.plan, view.phase):
             plan, group = service.asked_in(db, view.study, phase), local_in(phase)
             here = f"study = {view.study.number} AND grp = {group}"
             sql = f"SELECT at, epsilon, body FROM reports WHERE {here} ORDER BY id"
@@ -590,16 +590,16 @@ def _trusted(db: Connection, service: Service, study: StudyRow) -> Callable[[Par
     return answers
 
 
-def _asked_local(kept: int) -> range:
-    """The phases in which local people were asked."""
-    return range(2, max(phase_of(kept), 2) + 1)
+def _asked_local(plan: Survey, kept: int) -> range:
+    """The phases in which local people were asked; of a study without phases as in a second one."""
+    return range(2, (phase_of(kept) if plan.phased else 2) + 1)
 
 
 def _reported(db: Connection, service: Service, study: StudyRow) -> tuple[Survey, list[Heard]]:
     """What local people say part by part, and the plan as they are asked now: those of all phases or, of a question
     that is asked in turn, of the last one, since it holds already what those before them said."""
     plan, result = study.plan, list[Heard]()
-    for phase in _asked_local(_now(db, study).phase):
+    for phase in _asked_local(plan, _now(db, study).phase):
         plan = service.asked_in(db, study, phase)
         own = heard(plan.parts, plan.packed, plan.lots, stream(db, study.number, local_in(phase)))
         both = zip(plan.parts, own, result, strict=True) if result else ()
