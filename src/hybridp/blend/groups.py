@@ -68,8 +68,7 @@ def mean_gaps(blends: Sequence[Blend], pairs: Pairs, level: float, *, joint: boo
     result = []
     for i, j in pairs:
         a, b = blends[i], blends[j]
-        wide, narrow = max(a.error.b, b.error.b), min(a.error.b, b.error.b)
-        law = NormalLaplace(math.sqrt(a.error.s**2 + b.error.s**2 + 2 * narrow**2), wide)
+        law = NormalLaplace.sum((a.error, b.error), (1.0, 1.0))
         slack, d = a.slack + b.slack, a.middle - b.middle
         reach = law.quantile((1 + each) / 2) + slack
         result.append(Gap(d, d - reach, d + reach, float(law.two_sided_p(max(abs(d) - slack, 0.0)))))

@@ -42,7 +42,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import add
 from typing import Any, Literal, NamedTuple, cast
 
@@ -238,7 +238,8 @@ def each_level(level: float, many: int, *, joint: bool) -> float:
     return 1 - (1 - level) / max(many, 1) if joint else level
 
 
-class Alike(NamedTuple):
+@dataclass(frozen=True)
+class Alike:
     """How far the blend of alike groups is `away` from the stratified mean, the variance of that if they are alike, and
     of that blend."""
 
@@ -246,7 +247,7 @@ class Alike(NamedTuple):
     apart: float
     together: float
 
-    @property
+    @cached_property
     def moved(self) -> float:
         """How far the stratified mean moves towards it."""
         if self.apart <= 0:
@@ -327,7 +328,6 @@ def blend(
         local = None
     must(trusted is not None or local is not None, "people", "must be at least 1 in one of the groups", "0")
     spread = _spread(trusted, local, rule)
-    weight, slack = float(local is None), 0.0
     own = theirs = None
     if trusted is not None:
         normal = spread.upper / trusted.people + trusted.gaussian_variance
@@ -337,7 +337,7 @@ def blend(
         model = upper + _noise_l(local, upper, 0.0) if local.people < 30 else 0.0
         theirs = local.mean, NormalLaplace(math.sqrt(max(local.variance, model) / local.people), 0.0)
     if trusted is None or own is None or local is None or theirs is None:
-        return weighed(own, theirs, weight, spread.local)
+        return weighed(own, theirs, float(local is None), spread.local)
     share = trusted.people / (trusted.people + local.people) if trusted_share is None else trusted_share
     if rule.name == "everyone":
         if rule.bounded:
@@ -461,17 +461,12 @@ def weighted(blends: Sequence[Blend], shares: Sequence[float]) -> Blend:
     """The mean of a population of whom such a share is in each of some groups, from means of the groups, whose errors
     are independent of one another. It moves towards alike people as a whole: how far the groups differ in each adds up
     where it is the same.
-
-    A sum of laws is taken for the widest Laplace part and a normal law of all other variance.
     """
     every = list(zip(shares, blends, strict=True))
 
     def law(laws: Sequence[NormalLaplace | None]) -> NormalLaplace | None:
-        parts = [(w * one.s, w * one.b) for w, one in zip(shares, laws, strict=True) if one is not None]
-        if len(parts) < len(laws):
-            return None
-        wide = max(b for _, b in parts)
-        return NormalLaplace(math.sqrt(max(sum(s * s + 2 * b * b for s, b in parts) - 2 * wide**2, 0.0)), wide)
+        known = [one for one in laws if one is not None]
+        return NormalLaplace.sum(known, shares) if len(known) == len(laws) else None
 
     gaps, gap = [one.disagreement for one in blends], None
     if (apart := law([None if one is None else one.law for one in gaps])) is not None:

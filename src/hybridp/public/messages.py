@@ -68,7 +68,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, cast
@@ -326,6 +326,14 @@ class NormalLaplace:
     def __post_init__(self) -> None:
         must(finite("s", self.s) >= 0, "s", "must be at least 0", self.s)
         must(finite("b", self.b) >= 0, "b", "must be at least 0", self.b)
+
+    @classmethod
+    def sum(cls, laws: Iterable[NormalLaplace], weights: Iterable[float]) -> NormalLaplace:
+        """Of independent errors, each times its weight: the widest Laplace part, and a normal law of all other
+        variance."""
+        parts = [(w * one.s, w * one.b) for w, one in zip(weights, laws, strict=True)]
+        *rest, wide = sorted(b for _, b in parts)
+        return cls(math.sqrt(math.fsum(s * s for s, _ in parts) + 2 * math.fsum(b * b for b in rest)), wide)
 
     @property
     def variance(self) -> float:
