@@ -81,6 +81,17 @@ def test_what_cannot_be_is_refused(wrong: dict[str, Any], field: str) -> None:
         hp.mean(people(), "pay", **PAY, **{**TOWNS, **wrong}, rng=seeded(1), simulate_local=True)
 
 
+@pytest.mark.parametrize("by", [{}, {**TOWNS}])
+def test_what_is_stated_is_said_where_the_estimate_rests_on_it(by: dict[str, Any]) -> None:
+    """The weight is not that of people's numbers any more, and nobody is told so."""
+    frame = people().assign(pay=lambda t: t.pay + 20 * (t.trust == "trusted"))
+    found = hp.mean(frame, "pay", **PAY, **by, gap=30, lies=0.02, rng=seeded(1), simulate_local=True)
+    assert found.facts["stated"] == {"gap": pytest.approx(30), "lies": 0.02}
+    said = " ".join(found.receipt.assumes)
+    assert "differ by at most 30, and at most 2% of local people send anything" in said
+    assert "number of people" not in str(found).split("Receipt")[0]
+
+
 def test_lies_are_bounded_of_a_mean_alone() -> None:
     """Elsewhere they are refused, not passed over."""
     number = {"kind": "number", "name": "pay", "lower": 0, "upper": 100, "missing": "middle", "lies": 0.1}

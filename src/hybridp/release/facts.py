@@ -250,7 +250,7 @@ def said_of_gap(facts: Facts) -> str:
     p, places = gap.get("p_value"), gap.get("options") or gap.get("columns") or gap.get("groups") or ()
     if p is None or isinstance(p, list) or places:
         few = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
-        return f"People who trust you differ from those who do not in {few}. {_counted(estimator)}" if places else ""
+        return f"People who trust you differ from those who do not in {few}. {_counted(facts)}" if places else ""
     apart, ends, own, difference = p < gap["test_level"], gap.get("interval"), facts.get("trusted"), gap["difference"]
     if "at" in gap and ends is not None:
         said = (
@@ -264,16 +264,33 @@ def said_of_gap(facts: Facts) -> str:
         return f"The groups DISAGREE: {said}; {right}."
     if ends is None or own is None or isinstance(own, list) or facts.get("task") == "count":
         said = f"People who trust you differ from those who do not (p = {p:.3g})."
-        return f"{said} {_counted(estimator)}" if apart else ""
+        return f"{said} {_counted(facts)}" if apart else ""
     wide = facts["interval"][1] - facts["interval"][0]
     own, told, d, low, high = (shortly(x, wide) for x in (own, own - difference, difference, *ends))
     said = f"(difference {d}, {low} to {high}, p = {p:.3g})."
     if not apart:
         return f"No sign that people who trust you differ from those who do not {said}"
-    return f"People who trust you differ from those who do not: {own} against {told} {said} {_counted(estimator)}"
+    return f"People who trust you differ from those who do not: {own} against {told} {said} {_counted(facts)}"
 
 
-def _counted(estimator: str) -> str:
+def stated_bounds(stated: Facts | None, unit: str = "") -> str:
+    """What an interval takes for granted, where somebody has stated by how much the estimate may be off.
+
+    >>> stated_bounds({"gap": 2.5, "lies": 0.01})
+    'as stated, the means of the two groups differ by at most 2.5, and at most 1% of local people send anything'
+    """
+    if not stated:
+        return ""
+    gap, lies = stated["gap"], stated["lies"]
+    said = [f"the means of the two groups differ by at most {gap:g} {unit}".strip()] if gap is not None else []
+    said += [f"at most {100 * lies:g}% of local people send anything"] if lies else []
+    return f"as stated, {', and '.join(said)}"
+
+
+def _counted(facts: Facts) -> str:
+    estimator = str(facts.get("estimator") or "")
+    if facts.get("stated"):
+        return "The estimate weighs the groups so that the interval, which holds as far as is stated, is the shortest."
     if estimator in ("everyone", "full-lm"):
         return "The estimate counts each group by its number of people."
     if estimator == "skew-aware":

@@ -65,7 +65,8 @@ def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Rele
     ((question, answered),) = releases[0].questions.items()
     for key in (key for key in answered if key != "distribution"):  # a curve is nobody's to compare
         facts = [next(iter(one.questions.values()))[key] for one in releases]
-        known = ("clipped_to", *((*_INNER, "edges", "bounds") if isinstance(facts[0]["estimate"], list) else ()))
+        inner = (*_INNER, "edges", "bounds") if isinstance(facts[0]["estimate"], list) else ()
+        known = ("clipped_to", "stated", *inner)
         sized = task.counted or key == "sum"  # what differs between groups of different sizes is not compared
         pairs = [] if sized else grouping.pairs(list(groups))
         gaps = task.differ(key, blends, pairs, grouping.joint)

@@ -29,7 +29,7 @@ from hybridp.public.randomisers import Bounds, LocalName, Randomiser, VectorLoca
 from hybridp.public.rounds import Answer, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Number
-from hybridp.release.facts import Facts, clipped_share
+from hybridp.release.facts import Facts, clipped_share, stated_bounds
 from hybridp.release.release import GroupEstimate, Protection, Receipt, Release, group_mean, mean_release
 from hybridp.tasks import task as tasks
 from hybridp.tasks.task import BUILDERS, Draw, Task, declared, on_device, protected, undecided
@@ -418,6 +418,9 @@ def publish_mean(study: _Means, got: Answer, crowd: Crowd) -> Release:
         own = _beside(study, one_sum, trusted_people, got.clipped)
         learned = rule.sd is None and any(group.people for group in groups)
         own["sd_estimate"] = study.bounds.half * math.sqrt(blends[0].variance) if learned else None
+    if rule.bounded:
+        own["stated"] = {"gap": None if rule.gap is None else rule.gap * (1 if several else sides[0][1]),
+                         "lies": rule.lies}  # fmt: skip
     reaches = [one.anchor.reach for one in blends if one.anchor is not None]
     default, held, stated = study.default, max(reaches, default=None), rule.sd is not None
     protections = study.protections(one_sum, amplified)
@@ -426,6 +429,7 @@ def publish_mean(study: _Means, got: Answer, crowd: Crowd) -> Release:
         protections[1] if local is not None and local.people else None,
         rule.name,
         "" if default is None else default.of_mean(held, stated=stated, several=several),
+        stated_bounds(own.get("stated"), "half-ranges" if several else ""),
         blindly="the bounds, and the norm and radius," if several else "the bounds",
         rows=(_AMPLIFIED if amplified is not None else "", crowd.rows(getattr(study.bounds, "centre", study.bounds))),
         shuffled=shuffled,
